@@ -1,0 +1,506 @@
+"""Machine code for programs: textual LLVM IR, compiled in this process by llvmlite.
+
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel is
+
+    run(args, work):  for each block of `width` states: gather inputs, call the segments, scatter outputs, write status
+
+with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each output group] and
+`work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null output is skipped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import struct
+import threading
+from dataclasses import dataclass
+
+import llvmlite
+import llvmlite.binding as llvm
+import numpy as np
+
+from sysdyn import cache
+from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
+from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.sparse.program import Program
+
+VERSION = 1  # of the emitted code; raise it with every change of the emitter
+
+# Status bits of a state
+BAD_INPUT, BAD_PIVOT, BAD_OUTPUT = 1, 2, 4
+
+_ALIGN = 64
+_lock = threading.RLock()
+_ready = False
+
+
+def _machine(level: int) -> llvm.TargetMachine:
+    global _ready
+    if not _ready:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        _ready = True
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=level,
+        jit=True,
+        codemodel="jitdefault",
+    )
+
+
+def simd_width() -> int:
+    """Doubles in the widest vector register of this machine."""
+    features = llvm.get_host_cpu_features()
+    return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
+
+    run: object
+    width: int
+    n_slots: int
+    keep: object  # the engine that owns the code
+    cached: bool
+
+    @property
+    def work_doubles(self) -> int:
+        """Doubles of workspace that `run` needs, alignment included."""
+        return (self.n_slots + 1) * self.width + _ALIGN // 8
+
+
+def aligned(n: int) -> tuple[np.ndarray, int]:
+    """(array, address): n doubles of which `address` is the first 64-byte boundary."""
+    work = np.empty(n)
+    address = work.ctypes.data
+    return work, (address + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+def compile(program: Program, width: int = 1, level: int = 2) -> Kernel:
+    """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
+
+    Object code is cached on disk by program, width, level, processor and versions.
+    """
+    with _lock:
+        machine = _machine(level)
+        about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, machine.triple, llvm.get_host_cpu_name(),
+                 llvm.get_host_cpu_features().flatten(), width, level)  # fmt: skip
+        key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
+        stored = cache.load(key)
+        if stored is None:
+            text, n_slots = _Emitter(program, schedule(program), width).module()
+            code = machine.emit_object(llvm.parse_assembly(text))
+            cache.store(key, struct.pack("<q", n_slots) + code)
+        else:
+            (n_slots,), code = struct.unpack("<q", stored[:8]), stored[8:]
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(f'target triple = "{machine.triple}"'), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address = engine.get_function_address("run")
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
+    return Kernel(run, width, n_slots, engine, stored is not None)
+
+
+def _double(x: float) -> str:
+    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
+
+
+# Cody-Waite reduction by three parts of π/2, then the minimax polynomials of fdlibm's kernel_sin and kernel_cos
+# (k_sin.c, k_cos.c, Sun Microsystems 1993; coefficients only). Below 1 ulp on [−π/4, π/4].
+_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
+_SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
+        2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
+_COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
+        -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
+_MAGIC = 6755399441055744.0  # 1.5·2^52: adding it rounds to the nearest integer, kept in the low bits
+LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good
+
+
+class _Emitter:
+    def __init__(self, program: Program, plan: Schedule, width: int):
+        self.program, self.plan, self.width = program, plan, width
+        self.vec = "double" if width == 1 else f"<{width} x double>"
+        self.ints = "i64" if width == 1 else f"<{width} x i64>"
+        self.bits = "i1" if width == 1 else f"<{width} x i1>"
+        self.align = 8 * width
+        self.suffix = "f64" if width == 1 else f"v{width}f64"
+        self.status_slot = plan.n_slots
+
+    def constant(self, x: float) -> str:
+        return _double(x) if self.width == 1 else f"splat (double {_double(x)})"
+
+    def integer(self, k: int) -> str:
+        return str(k) if self.width == 1 else f"splat (i64 {k})"
+
+    def module(self) -> tuple[str, int]:
+        """(IR text, number of workspace slots)."""
+        functions: list[str] = []
+        calls: list[str] = []
+        constants: list[float] = []
+        places: list[int] = []
+        names: dict[Shape, str] = {}
+        for k, segment in enumerate(self.plan.segments):
+            if segment.shared:
+                name = names.get(segment.shape)
+                if name is None:
+                    name = names[segment.shape] = f"shape_{len(names)}"
+                    functions.append(self.shared_function(name, segment.shape))
+                calls.append(
+                    f"  call void @{name}(ptr %work, ptr getelementptr (double, ptr @constants, i64 {len(constants)}), "
+                    f"ptr getelementptr (i64, ptr @places, i64 {len(places)}))"
+                )
+                constants.extend(segment.constants)
+                places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
+            else:
+                functions.append(self.inline_function(f"segment_{k}", segment))
+                calls.append(f"  call void @segment_{k}(ptr %work)")
+        if self.plan.copies:
+            functions.append(self.copies_function())
+            calls.append("  call void @copies(ptr %work)")
+        parts = [
+            "@constants = internal constant [%d x double] [%s]"
+            % (max(1, len(constants)), ", ".join("double " + _double(c) for c in constants) or "double 0.0"),
+            "@places = internal constant [%d x i64] [%s]"
+            % (max(1, len(places)), ", ".join(f"i64 {p * self.width}" for p in places) or "i64 0"),
+            f"declare {self.vec} @llvm.fma.{self.suffix}({self.vec}, {self.vec}, {self.vec})",
+            f"declare {self.vec} @llvm.sqrt.{self.suffix}({self.vec})",
+            f"declare {self.vec} @llvm.fabs.{self.suffix}({self.vec})",
+        ]
+        if np.isin(self.program.kind, (SIN, COS)).any():
+            parts.append(self.sincos_function())
+        parts += functions
+        parts.append(self.driver(calls))
+        bits = self.width * 64
+        parts.append(f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}')
+        return "\n".join(parts), self.plan.n_slots
+
+    # ---- segments ----------------------------------------------------------------------------------------------
+
+    def inline_function(self, name: str, segment) -> str:
+        """The segment with its constants and places written into the code."""
+        slot = self.plan.slot
+
+        def read(k: int, to: str) -> list[str]:
+            return [
+                f"  %p{k} = getelementptr double, ptr %work, i64 {int(slot[segment.reads[k]]) * self.width}",
+                f"  {to} = load {self.vec}, ptr %p{k}, align {self.align}",
+            ]
+
+        def write(k: int, what: str) -> list[str]:
+            return [
+                f"  %w{k} = getelementptr double, ptr %work, i64 {int(slot[segment.writes[k]]) * self.width}",
+                f"  store {self.vec} {what}, ptr %w{k}, align {self.align}",
+            ]
+
+        def constant(k: int) -> tuple[list[str], str]:
+            return [], self.constant(segment.constants[k])
+
+        body = self.body(segment.shape, read, write, constant)
+        return "\n".join([f"define internal void @{name}(ptr %work) noinline #0 {{", *body, "  ret void", "}"])
+
+    def shared_function(self, name: str, shape: Shape) -> str:
+        """The shape with its constants and places read from the caller's tables."""
+        n_reads = 1 + max((c // 4 for c in (*shape.lhs, *shape.rhs) if c >= 0 and c % 4 > CONSTANT), default=-1)
+
+        def place(k: int, tag: str) -> list[str]:
+            return [
+                f"  %a{tag} = getelementptr i64, ptr %places, i64 {k}",
+                f"  %o{tag} = load i64, ptr %a{tag}",
+                f"  %q{tag} = getelementptr double, ptr %work, i64 %o{tag}",
+            ]
+
+        def read(k: int, to: str) -> list[str]:
+            return [*place(k, f"r{k}"), f"  {to} = load {self.vec}, ptr %qr{k}, align {self.align}"]
+
+        def write(k: int, what: str) -> list[str]:
+            return [*place(n_reads + k, f"w{k}"), f"  store {self.vec} {what}, ptr %qw{k}, align {self.align}"]
+
+        def constant(k: int) -> tuple[list[str], str]:
+            lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
+            if self.width == 1:
+                return lines, f"%cs{k}"
+            lines += [
+                f"  %ci{k} = insertelement {self.vec} poison, double %cs{k}, i32 0",
+                f"  %c{k} = shufflevector {self.vec} %ci{k}, {self.vec} poison, <{self.width} x i32> zeroinitializer",
+            ]
+            return lines, f"%c{k}"
+
+        body = self.body(shape, read, write, constant)
+        head = f"define internal void @{name}(ptr %work, ptr noalias readonly %constants, ptr noalias readonly %places)"
+        return "\n".join([head + " noinline #0 {", *body, "  ret void", "}"])
+
+    def body(self, shape: Shape, read, write, constant) -> list[str]:
+        lines: list[str] = []
+        known: dict[int, str] = {}
+        trig: dict[int, str] = {}
+        exported = {local: k for k, local in enumerate(shape.exported)}
+        watched = dict(shape.guards)
+        vec = self.vec
+
+        def operand(code: int) -> str:
+            number, kind = divmod(code, 4)
+            if kind == LOCAL:
+                return f"%v{number}"
+            found = known.get(code)
+            if found is None:
+                if kind == CONSTANT:
+                    extra, found = constant(number)
+                else:
+                    found = f"%x{number}"
+                    extra = read(number, found)
+                lines.extend(extra)
+                known[code] = found
+            return found
+
+        names = {ADD: "fadd contract", SUB: "fsub contract", MUL: "fmul contract", DIV: "fdiv"}
+        for k, (kind, a, b) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True)):
+            x = operand(a)
+            if kind in names:
+                lines.append(f"  %v{k} = {names[kind]} {vec} {x}, {operand(b)}")
+            elif kind == NEG:
+                lines.append(f"  %v{k} = fneg {vec} {x}")
+            elif kind == SQRT:
+                lines.append(f"  %v{k} = call {vec} @llvm.sqrt.{self.suffix}({vec} {x})")
+            else:
+                pair = trig.get(a)
+                if pair is None:
+                    pair = trig[a] = f"%t{k}"
+                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos({vec} {x})")
+                lines.append(f"  %v{k} = extractvalue {{ {vec}, {vec} }} {pair}, {0 if kind == SIN else 1}")
+            if k in exported:
+                lines.extend(write(exported[k], f"%v{k}"))
+            if k in watched:
+                lines.extend(self.guard(k, operand(watched[k] * 4 + CONSTANT)))
+        return lines
+
+    def guard(self, k: int, limit: str) -> list[str]:
+        """status |= BAD_PIVOT where |v_k| is below its limit or not a number."""
+        return [
+            f"  %ga{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %v{k})",
+            f"  %gb{k} = fcmp ult {self.vec} %ga{k}, {limit}",
+            f"  %gc{k} = select {self.bits} %gb{k}, {self.ints} {self.integer(BAD_PIVOT)}, {self.ints} {self.integer(0)}",
+            f"  %gp{k} = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            f"  %gd{k} = load {self.ints}, ptr %gp{k}, align {self.align}",
+            f"  %ge{k} = or {self.ints} %gd{k}, %gc{k}",
+            f"  store {self.ints} %ge{k}, ptr %gp{k}, align {self.align}",
+        ]
+
+    def copies_function(self) -> str:
+        """Outputs that no operation writes: inputs, constants, repeated outputs."""
+        program, lines = self.program, ["define internal void @copies(ptr %work) noinline #0 {"]
+        for k, (place, value) in enumerate(self.plan.copies):
+            if program.n_inputs <= value < program.first_op:
+                what = self.constant(float(program.constants[value - program.n_inputs]))
+            else:
+                lines.append(f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[value]) * self.width}")
+                lines.append(f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}")
+                what = f"%x{k}"
+            lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
+            lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
+        return "\n".join([*lines, "  ret void", "}"])
+
+    # ---- sin and cos -------------------------------------------------------------------------------------------
+
+    def sincos_function(self) -> str:
+        """{sin x, cos x}: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
+        vec, ints, c, i = self.vec, self.ints, self.constant, self.integer
+        lines: list[str] = []
+        count = 0
+
+        def new(text: str) -> str:
+            nonlocal count
+            count += 1
+            lines.append(f"  %s{count} = {text}")
+            return f"%s{count}"
+
+        def fma(x: str, y: str, z: str) -> str:
+            return new(f"call {vec} @llvm.fma.{self.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
+
+        def polynomial(x: str, coefficients: tuple[float, ...]) -> str:
+            value = c(coefficients[-1])
+            for a in reversed(coefficients[:-1]):
+                value = fma(value, x, c(a))
+            return value
+
+        shifted = fma("%x", c(2.0 / math.pi), c(_MAGIC))
+        quadrant = new(f"bitcast {vec} {shifted} to {ints}")
+        k = new(f"fsub {vec} {shifted}, {c(_MAGIC)}")
+        minus_k = new(f"fneg {vec} {k}")
+        r = "%x"
+        for part in _HALF_PI:
+            r = fma(minus_k, c(part), r)
+        z = new(f"fmul {vec} {r}, {r}")
+        rz = new(f"fmul {vec} {r}, {z}")
+        s = fma(rz, polynomial(z, _SIN), r)
+        zz = new(f"fmul {vec} {z}, {z}")
+        half = fma(z, c(-0.5), c(1.0))
+        # 1 − z/2 rounds; what it lost goes back in before the small terms
+        lost = new(f"fsub {vec} {c(1.0)}, {half}")
+        lost = fma(z, c(-0.5), lost)
+        co = new(f"fadd {vec} {half}, {fma(zz, polynomial(z, _COS), lost)}")
+        odd = new(f"and {ints} {quadrant}, {i(1)}")
+        swap = new(f"icmp ne {ints} {odd}, {i(0)}")
+        sine = new(f"select {self.bits} {swap}, {vec} {co}, {vec} {s}")
+        cosine = new(f"select {self.bits} {swap}, {vec} {s}, {vec} {co}")
+        sign = new(f"shl {ints} {new(f'and {ints} {quadrant}, {i(2)}')}, {i(62)}")
+        next_quadrant = new(f"add {ints} {quadrant}, {i(1)}")
+        cosign = new(f"shl {ints} {new(f'and {ints} {next_quadrant}, {i(2)}')}, {i(62)}")
+        results = []
+        for value, flip in ((sine, sign), (cosine, cosign)):
+            flipped = new(f"xor {ints} {new(f'bitcast {vec} {value} to {ints}')}, {flip}")
+            results.append(new(f"bitcast {ints} {flipped} to {vec}"))
+        pair = f"{{ {vec}, {vec} }}"
+        lines.append(f"  %first = insertvalue {pair} poison, {vec} {results[0]}, 0")
+        lines.append(f"  %both = insertvalue {pair} %first, {vec} {results[1]}, 1")
+        return "\n".join([f"define internal {pair} @sincos({vec} %x) noinline #0 {{", *lines, f"  ret {pair} %both", "}"])
+
+    # ---- driver ------------------------------------------------------------------------------------------------
+
+    def driver(self, calls: list[str]) -> str:
+        """The loop over blocks of states; the last block repeats its last state in the lanes left over."""
+        w = self.width
+        inputs = [(size, 2 + 2 * k) for k, (_, size) in enumerate(self.program.input_groups)]
+        outputs = [(size, 2 + 2 * (len(inputs) + k)) for k, (_, size) in enumerate(self.program.output_groups)]
+        lines = ["define void @run(ptr %args, ptr %work) #0 {", "entry:", "  %n = load i64, ptr %args"]
+
+        def word(number: int, kind: str) -> str:
+            name = f"%word{number}"
+            lines.append(f"  %at{number} = getelementptr i64, ptr %args, i64 {number}")
+            lines.append(f"  {name} = load {kind}, ptr %at{number}")
+            return name
+
+        status = word(1, "ptr")
+        words = {}
+        for size, at in (*inputs, *outputs):
+            if size:
+                words[at] = (word(at, "ptr"), word(at + 1, "i64"))
+        lines += [
+            "  %nlast = sub i64 %n, 1",
+            "  %some = icmp sgt i64 %n, 0",
+            "  br i1 %some, label %block, label %done",
+            "block:",
+            "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
+            f"  %sp = getelementptr double, ptr %work, i64 {self.status_slot * w}",
+            f"  store {self.ints} {self.integer(0)}, ptr %sp, align {self.align}",
+            "  br label %pack",
+            "pack:",
+            "  %l = phi i64 [ 0, %block ], [ %lnext, %packend ]",
+            "  %want = add i64 %base, %l",
+            "  %inside = icmp slt i64 %want, %nlast",
+            "  %i = select i1 %inside, i64 %want, i64 %nlast",
+            "  %cell = getelementptr double, ptr %work, i64 %l",
+            f"  %lsp = getelementptr i64, ptr %cell, i64 {self.status_slot * w}",
+            "  br label %in0",
+        ]
+        offset = 0
+        blocks = [(size, at) for size, at in inputs if size]
+        for g, (size, at) in enumerate(blocks):
+            pointer, stride = words[at]
+            lines += [
+                f"in{g}:",
+                f"  %ioff{g} = mul i64 %i, {stride}",
+                f"  %irow{g} = getelementptr double, ptr {pointer}, i64 %ioff{g}",
+                f"  %icol{g} = getelementptr double, ptr %cell, i64 {offset * w}",
+                f"  br label %inloop{g}",
+                f"inloop{g}:",
+                f"  %j{g} = phi i64 [ 0, %in{g} ], [ %jn{g}, %inloop{g} ]",
+                f"  %bad{g} = phi i64 [ 0, %in{g} ], [ %badn{g}, %inloop{g} ]",
+                f"  %ip{g} = getelementptr double, ptr %irow{g}, i64 %j{g}",
+                f"  %iv{g} = load i64, ptr %ip{g}",
+                f"  %iw{g} = mul i64 %j{g}, {w}",
+                f"  %iq{g} = getelementptr double, ptr %icol{g}, i64 %iw{g}",
+                f"  store i64 %iv{g}, ptr %iq{g}",
+                # infinite and not-a-number have all exponent bits set: adding one carries into the sign bit
+                f"  %ie{g} = and i64 %iv{g}, {0x7FF0000000000000}",
+                f"  %is{g} = add i64 %ie{g}, {0x0010000000000000}",
+                f"  %badn{g} = or i64 %bad{g}, %is{g}",
+                f"  %jn{g} = add i64 %j{g}, 1",
+                f"  %jc{g} = icmp slt i64 %jn{g}, {size}",
+                f"  br i1 %jc{g}, label %inloop{g}, label %inend{g}",
+                f"inend{g}:",
+                f"  %ib{g} = lshr i64 %badn{g}, 63",
+                f"  %il{g} = load i64, ptr %lsp",
+                f"  %in{g}or = or i64 %il{g}, %ib{g}",
+                f"  store i64 %in{g}or, ptr %lsp",
+                f"  br label %in{g + 1}",
+            ]
+            offset += size
+        lines += [
+            f"in{len(blocks)}:",
+            "  br label %packend",
+            "packend:",
+            "  %lnext = add i64 %l, 1",
+            f"  %lmore = icmp slt i64 %lnext, {w}",
+            "  br i1 %lmore, label %pack, label %compute",
+            "compute:",
+            *calls,
+            "  br label %unpack",
+            "unpack:",
+            "  %m = phi i64 [ 0, %compute ], [ %mnext, %unpackend ]",
+            "  %o = add i64 %base, %m",
+            "  %ocell = getelementptr double, ptr %work, i64 %m",
+            f"  %osp = getelementptr i64, ptr %ocell, i64 {self.status_slot * w}",
+            "  br label %out0",
+        ]
+        offset = self.program.n_inputs
+        blocks = [(size, at) for size, at in outputs if size]
+        for g, (size, at) in enumerate(blocks):
+            pointer, stride = words[at]
+            lines += [
+                f"out{g}:",
+                f"  %onull{g} = icmp eq ptr {pointer}, null",
+                f"  br i1 %onull{g}, label %out{g + 1}, label %outgo{g}",
+                f"outgo{g}:",
+                f"  %ooff{g} = mul i64 %o, {stride}",
+                f"  %orow{g} = getelementptr double, ptr {pointer}, i64 %ooff{g}",
+                f"  %ocol{g} = getelementptr double, ptr %ocell, i64 {offset * w}",
+                f"  br label %outloop{g}",
+                f"outloop{g}:",
+                f"  %k{g} = phi i64 [ 0, %outgo{g} ], [ %kn{g}, %outloop{g} ]",
+                f"  %obad{g} = phi i64 [ 0, %outgo{g} ], [ %obadn{g}, %outloop{g} ]",
+                f"  %ow{g} = mul i64 %k{g}, {w}",
+                f"  %oq{g} = getelementptr double, ptr %ocol{g}, i64 %ow{g}",
+                f"  %ov{g} = load i64, ptr %oq{g}",
+                f"  %op{g} = getelementptr double, ptr %orow{g}, i64 %k{g}",
+                f"  store i64 %ov{g}, ptr %op{g}",
+                f"  %oe{g} = and i64 %ov{g}, {0x7FF0000000000000}",
+                f"  %os{g} = add i64 %oe{g}, {0x0010000000000000}",
+                f"  %obadn{g} = or i64 %obad{g}, %os{g}",
+                f"  %kn{g} = add i64 %k{g}, 1",
+                f"  %kc{g} = icmp slt i64 %kn{g}, {size}",
+                f"  br i1 %kc{g}, label %outloop{g}, label %outend{g}",
+                f"outend{g}:",
+                f"  %ob{g} = lshr i64 %obadn{g}, 63",
+                f"  %oc{g} = mul i64 %ob{g}, {BAD_OUTPUT}",
+                f"  %ol{g} = load i64, ptr %osp",
+                f"  %out{g}or = or i64 %ol{g}, %oc{g}",
+                f"  store i64 %out{g}or, ptr %osp",
+                f"  br label %out{g + 1}",
+            ]
+            offset += size
+        lines += [
+            f"out{len(blocks)}:",
+            f"  %stp = getelementptr i64, ptr {status}, i64 %o",
+            "  %stv = load i64, ptr %osp",
+            "  store i64 %stv, ptr %stp",
+            "  br label %unpackend",
+            "unpackend:",
+            "  %mnext = add i64 %m, 1",
+            f"  %mfull = icmp slt i64 %mnext, {w}",
+            "  %onext = add i64 %o, 1",
+            "  %mleft = icmp slt i64 %onext, %n",
+            "  %mmore = and i1 %mfull, %mleft",
+            "  br i1 %mmore, label %unpack, label %blockend",
+            "blockend:",
+            f"  %nextbase = add i64 %base, {w}",
+            "  %more = icmp slt i64 %nextbase, %n",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
+        return "\n".join(lines)

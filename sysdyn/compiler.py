@@ -1,0 +1,399 @@
+"""The offline phase: from a problem to a program with a fixed elimination order, chosen by exact count and proven safe by sampling."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse.linalg
+
+from sysdyn.backends import python
+from sysdyn.errors import (
+    BackendUnavailable,
+    InvalidInput,
+    NoSafeOrdering,
+    ProblemError,
+    SingularState,
+    StructurallySingular,
+    UnknownName,
+)
+from sysdyn.expr import Expr, Flops, Graph, is_constant, is_zero
+from sysdyn.sparse.lu import Factors, eliminate
+from sysdyn.sparse.ordering import ORDERINGS, Permutations, Sampled
+from sysdyn.sparse.program import Program
+from sysdyn.system.assemble import Assembly, BlockSystem, generic
+from sysdyn.system.diagnose import structure
+from sysdyn.system.orders import RECURSIVE
+from sysdyn.system.problem import Problem
+from sysdyn.system.variables import QUANTITIES
+
+LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
+SHARING = "algebraic"
+ORDER_SAMPLES = 48
+SAFETY_SAMPLES = 2048
+BACKWARD_ERROR = 1e-12  # accepted at once; a larger one only where a pivoted solve does no better
+WORSE_THAN_PIVOTED = 1e3
+AUTO = ("umfpack", "colamd", "markowitz")  # tried by "auto" beside the recursive orders
+AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
+AUTO_LARGE = ("umfpack",)
+AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
+CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+ATTEMPTS = 4  # searches, each with the states at which the last one failed
+WORST_STATES = 6
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Safety:
+    """How a fixed order behaved over sampled states.
+
+    backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst states;
+    growth: greatest entry of L D U over the greatest of D; least_pivot: least |pivot| over its greatest value at any state.
+    """
+
+    states: int
+    backward_error: float
+    pivoted: float
+    growth: float
+    least_pivot: float
+    least_pivot_name: str
+
+    @property
+    def ok(self) -> bool:
+        limit = max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
+        return math.isfinite(self.growth) and self.backward_error <= limit and self.least_pivot > 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on."""
+
+    ordering: str
+    row_perm: tuple[int, ...]
+    col_perm: tuple[int, ...]
+    end_to_end: Flops
+    solve: Flops | None
+    fill_in: int
+    triangular: bool
+    safety: Safety | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the offline phase leaves behind."""
+
+    choice: Choice
+    program: Program
+    considered: tuple[tuple[str, str], ...]  # (ordering, cost or why not)
+    seconds: float
+
+
+def output_quantities(outputs: str | Sequence[str]) -> tuple[str, ...]:
+    """The requested quantities in canonical order. Raises UnknownName."""
+    if outputs == "all":
+        return QUANTITIES
+    wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    for name in wanted:
+        if name not in QUANTITIES:
+            raise UnknownName("output", name, ("all", *QUANTITIES))
+    if not wanted:
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(QUANTITIES)}, or 'all'")
+    return tuple(x for x in QUANTITIES if x in wanted)
+
+
+def build(
+    problem: Problem,
+    ordering: str = "auto",
+    outputs: Sequence[str] = QUANTITIES,
+    level: str = "best",
+    layout: str = "paper",
+    known: str = "rows",
+    progress: Progress | None = None,
+) -> Compiled:
+    """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
+    began = time.perf_counter()
+    say = progress or (lambda what, done: None)
+    say("assembling", 0.0)
+    system = problem.system(layout, known)
+    structure(system).require_solvable()
+    sampled = sample_matrix(system, sample_states(problem, ORDER_SAMPLES))
+    considered: list[tuple[str, str]] = []
+    for attempt in range(ATTEMPTS):
+        choices = []
+        for name, order in _candidates(system, sampled, ordering, level):
+            say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(considered)))
+            cap = AUTO_CAP * min((c.end_to_end.total for c in choices), default=math.inf)
+            try:
+                choice = _cost(system, name, order(cap), outputs, cap)
+            except (NoSafeOrdering, SingularState, _TooExpensiveError) as error:
+                considered.append((name, str(error)))
+                continue
+            except BackendUnavailable as error:
+                if ordering != "auto":
+                    raise
+                considered.append((name, str(error)))
+                continue
+            considered.append((name, f"{choice.end_to_end.total} operations"))
+            choices.append(choice)
+        failing = []
+        for choice in sorted(choices, key=lambda c: c.end_to_end.total):
+            say(f"checking {choice.ordering}", 0.7)
+            elimination = Elimination(system, choice.row_perm, choice.col_perm)
+            safety, worst = elimination.assess()
+            if safety.ok:
+                say("writing the program", 0.9)
+                choice = replace(choice, safety=safety, solve=_solve_scope(system, choice, outputs))
+                program = elimination.program(outputs)
+                return Compiled(choice, program, tuple(considered), time.perf_counter() - began)
+            considered.append((choice.ordering, f"not safe: {_describe(safety)}"))
+            failing.append(worst)
+        if not failing or ordering in RECURSIVE:
+            break
+        # the states at which these orders failed guide the next search
+        sampled = sampled.with_values(sample_matrix(system, _stack(failing)).values)
+    raise NoSafeOrdering(_failure(problem, considered))
+
+
+def _describe(safety: Safety) -> str:
+    return (
+        f"backward error {safety.backward_error:.1e}, growth {safety.growth:.1e}, least pivot {safety.least_pivot:.1e} "
+        f"({safety.least_pivot_name})"
+    )
+
+
+def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
+    tried = "\n".join(f"  {name}: {what}" for name, what in considered)
+    diagnosis = problem.diagnose()
+    why = "" if diagnosis.well_posed else f"\n{diagnosis}"
+    return f"no elimination order is safe at every sampled state:\n{tried}{why}"
+
+
+# ---- orders -------------------------------------------------------------------------------------------------------
+
+Order = Callable[[float], Permutations]
+
+
+def _candidates(system: BlockSystem, sampled: Sampled, ordering: str, level: str) -> Iterator[tuple[str, Order]]:
+    """(name, function of the operation cap that gives the permutations) of every order to try."""
+    if ordering in RECURSIVE:
+        yield ordering, lambda cap: RECURSIVE[ordering](system)
+        return
+    names: tuple[str, ...] = (ordering,)
+    if ordering == "auto":
+        for name, function in RECURSIVE.items():
+            if name == "crba" and system.model.nv > CRBA_LIMIT:
+                continue
+            try:
+                permutations = function(system)
+            except ProblemError:
+                continue
+            yield name, lambda cap, permutations=permutations: permutations
+            if level == "fast" and name in ("rnea", "aba"):
+                return
+        names = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
+    elif ordering not in ORDERINGS:
+        raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
+    for name in names:
+        for number, start in enumerate(ORDERINGS[name]):
+            label = name if number == 0 else f"{name} (start {number + 1})"
+            yield label, lambda cap, start=start: start(replace(sampled, budget=cap))
+
+
+def _cost(system: BlockSystem, name: str, order: Permutations, outputs: Sequence[str], cap: float) -> Choice:
+    """What the order costs. Raises _TooExpensiveError where it grows beyond `cap` operations."""
+    row_perm, col_perm = order
+    graph = Graph(SHARING)
+    assembly = system.assemble(graph)
+    limit = len(graph) + 3 * cap
+
+    def stop(k: int) -> None:
+        if len(graph) > limit:
+            raise _TooExpensiveError("given up: more expensive than what is known")
+
+    factors = eliminate(assembly.rows, assembly.b, row_perm, col_perm, stop)
+    total = graph.count(x for _, values in _outputs(system, assembly, factors, outputs) for x in values)
+    return Choice(name, tuple(row_perm), tuple(col_perm), total, None, factors.fill_in, factors.triangular)
+
+
+class _TooExpensiveError(Exception):
+    pass
+
+
+def _solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> Flops:
+    """Operations of the same elimination with X, v, c, ν given."""
+    assembly = generic(system.assemble(Graph(SHARING)), Graph(SHARING))
+    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
+    return assembly.graph.count(x for _, values in _outputs(system, assembly, factors, outputs) for x in values)
+
+
+def _outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs: Sequence[str]):
+    """Expressions of the requested quantities, full size: from the solution, or the known input where it has no column."""
+    number = {c: k for k, c in enumerate(system.columns)}
+    inputs = dict(assembly.inputs)
+    groups = []
+    for quantity in outputs:
+        values = []
+        for k, c in enumerate(system.layout.quantity_columns(quantity)):
+            if c in number:
+                values.append(factors.solution[number[c]])
+            elif quantity in inputs:
+                values.append(inputs[quantity][k])
+        groups.append((quantity, values))
+    return groups
+
+
+# ---- sampling -----------------------------------------------------------------------------------------------------
+
+
+def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
+
+    Known quantities get values of the size of the gravity they meet, custom measurements random ones.
+    """
+    model, rng = problem.model, np.random.default_rng(seed)
+    q, qd, _ = model.random_state(seed=seed, batch=n)
+    right = np.arange(n) % 2 == 1
+    quarters = rng.integers(0, 4, size=(n, model.nv)) * (math.pi / 2)
+    same = np.arange(n) % 16 == 1  # among them every joint at the same multiple
+    quarters[same] = (np.arange(n)[same] // 16 % 4 * (math.pi / 2))[:, None]
+    snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
+    q = np.where(right[:, None], snapped, q)
+    inputs = {"q": q, "qd": qd}
+    for name, size in input_sizes(problem):
+        if name not in inputs:
+            inputs[name] = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
+    return inputs
+
+
+def input_sizes(problem: Problem) -> list[tuple[str, int]]:
+    """Input groups of the problem's programs in order."""
+    model = problem.model
+    size = {"tau": model.nv, "qdd": model.nv, "fx": 6 * model.nb, "a": 6 * model.nb, "f": 6 * model.nb}
+    groups = [("q", model.nq), ("qd", model.nv)] + [(x, size[x]) for x in problem.known_quantities]
+    return groups + [(f"y:{m.name}", len(m.components(model))) for m in problem.custom]
+
+
+def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled:
+    """The worst-case pattern with its values at the states (inputs by group)."""
+    entries, _ = system.values(states)
+    row, col = system.coordinates
+    rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
+    entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs)
+
+
+def _stack(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+# ---- elimination --------------------------------------------------------------------------------------------------
+
+
+class Elimination:
+    """The system eliminated over Expr with given permutations, ready to be checked and turned into programs."""
+
+    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int]):
+        self.system = system
+        self.graph = Graph(SHARING)
+        self.assembly = system.assemble(self.graph, mark=True)
+        body = [system.col_blocks[c][1] for c in col_perm]
+        previous = [-1]
+
+        def begin(k: int) -> None:
+            # a new piece of program where the order goes on to another body
+            if body[k] != previous[0]:
+                self.graph.mark()
+            previous[0] = body[k]
+
+        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
+        self.graph.mark()
+        self.scale: dict[int, float] = {}
+
+    def label(self, k: int) -> str:
+        """Equation and unknown of pivot k."""
+        row, col = self.factors.row_perm[k], self.factors.col_perm[k]
+        return f"{self.system.row_names[row]} → {self.system.col_names[col]}"
+
+    def program(self, outputs: Sequence[str]) -> Program:
+        """The program of the requested quantities, guarded where a pivot falls far below its sampled size."""
+        guards = []
+        for k, pivot in enumerate(self.factors.pivots):
+            if not is_constant(pivot):
+                guards.append((_positive(pivot), 1e-11 * self.scale.get(k, 0.0), self.label(k)))
+        groups = _outputs(self.system, self.assembly, self.factors, outputs)
+        return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
+
+    def assess(self, states: int = SAFETY_SAMPLES) -> tuple[Safety, dict[str, np.ndarray]]:
+        """(backward error, growth and least pivot over sampled states; the inputs at the worst of them)."""
+        pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
+        entries = {x.id for row in self.factors.upper for x in map(_positive, row.values()) if type(x) is Expr}
+        entries |= {_positive(p).id for _, p in pivots}
+        watched = [Expr(self.graph, i) for i in sorted(entries)]
+        groups = [("d", self.factors.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        program = Program.from_graph(self.graph, self.assembly.inputs, groups)
+        inputs = sample_states(self.system.problem, states, seed=1)
+        chunk = max(64, min(states, 20_000_000 // max(1, len(program) // 8 + len(watched))))
+        errors, sizes, growth = [], [], 0.0
+        for start in range(0, states, chunk):
+            part = {name: x[start : start + chunk] for name, x in inputs.items()}
+            out = python.run_groups(program, part)
+            d = np.zeros((len(out["d"]), self.system.layout.n))
+            d[:, self.system.columns] = out["d"]
+            with np.errstate(all="ignore"):
+                _, error = self.system.residual(part, d)
+                if watched:
+                    ratio = np.abs(out["entries"]).max(axis=1) / np.abs(self.system.values(part)[0]).max(axis=1)
+                    growth = max(growth, float(ratio.max())) if np.all(np.isfinite(ratio)) else math.inf
+            errors.append(np.where(np.isfinite(error), error, math.inf))
+            sizes.append(np.nan_to_num(np.abs(out["pivots"]), nan=0.0))
+        error, size = np.concatenate(errors), np.concatenate(sizes)
+        largest = size.max(axis=0)
+        ratio = size / np.where(largest > 0.0, largest, 1.0)
+        self.scale = {k: float(x) for (k, _), x in zip(pivots, largest, strict=True)}
+        worst = np.argsort(error)[-WORST_STATES:]
+        if pivots:
+            worst = np.union1d(worst, np.argsort(ratio.min(axis=1))[:WORST_STATES])
+            least = int(np.argmin(ratio.min(axis=0)))
+        failing = {name: x[worst] for name, x in inputs.items()}
+        safety = Safety(
+            states,
+            float(error.max()),
+            0.0 if error.max() <= BACKWARD_ERROR else self._pivoted(failing),
+            growth,
+            float(ratio[:, least].min()) if pivots else 1.0,
+            self.label(pivots[least][0]) if pivots else "every pivot is constant",
+        )
+        return safety, failing
+
+    def _pivoted(self, inputs: dict[str, np.ndarray]) -> float:
+        """Greatest backward error of a sparse LU with partial pivoting at the states."""
+        return float(np.max(self.system.residual(inputs, pivoted_solve(self.system, inputs))[1]))
+
+
+def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular."""
+    entries, b = system.values(inputs)
+    n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
+    entries, b = np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
+    d = np.zeros((n, system.layout.n))
+    for k in range(n):
+        try:
+            lu = scipy.sparse.linalg.splu(system.matrix(entries[k]).tocsc())
+            d[k, system.columns] = lu.solve(-b[k])
+        except RuntimeError:  # exactly singular
+            d[k] = math.nan
+    return d
+
+
+def _positive(x):
+    """x or −x, whichever is not a sign change of another node: what is computed."""
+    if type(x) is Expr and x.graph._is_neg(x):
+        return -x
+    return x
+
+
+__all__ = ["LEVELS", "Choice", "Compiled", "Elimination", "Safety", "StructurallySingular", "build", "pivoted_solve"]

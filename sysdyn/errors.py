@@ -1,0 +1,75 @@
+"""Errors: one base class, and a kind for each thing a caller can act on.
+
+Every message says what failed, the value found, what is valid, and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SysdynError(Exception):
+    """Base class of all errors raised on purpose by sysdyn."""
+
+
+class InvalidInput(SysdynError, ValueError):
+    """A value handed in has the wrong shape, type, range or name."""
+
+
+class UnknownName(InvalidInput, KeyError):
+    """A name that does not exist; the message lists near matches."""
+
+    def __init__(self, kind: str, name: object, valid: Iterable[str]):
+        self.name, self.valid = name, tuple(valid)
+        near = difflib.get_close_matches(str(name), self.valid, n=3, cutoff=0.5)
+        shown = ", ".join(self.valid[:12]) + (f", … ({len(self.valid)} in all)" if len(self.valid) > 12 else "")
+        hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}. {hint}Valid names: {shown or '(none)'}.")
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return self.args[0]
+
+
+class ModelError(SysdynError, ValueError):
+    """A robot description that cannot be read or is not a valid model; names file, line and element where known."""
+
+
+class ProblemError(SysdynError, ValueError):
+    """A problem whose measurements do not fit together (missing, duplicate, too few or too many equations)."""
+
+
+class StructurallySingular(ProblemError):
+    """No state makes the system solvable; `undetermined` unknowns cannot be found from `equations`."""
+
+    def __init__(self, message: str, undetermined: tuple[str, ...] = (), equations: tuple[str, ...] = ()):
+        self.undetermined, self.equations = undetermined, equations
+        super().__init__(message)
+
+
+class SingularState(SysdynError, ArithmeticError):
+    """The system cannot be solved at this state; names the equation and the unknown of the failed pivot."""
+
+    def __init__(self, message: str, equation: str = "", unknown: str = "", states: tuple[int, ...] = ()):
+        self.equation, self.unknown, self.states = equation, unknown, states
+        super().__init__(message)
+
+
+class NoSafeOrdering(ProblemError):
+    """An elimination order meets unacceptable pivots at some sampled state."""
+
+
+class BackendUnavailable(SysdynError, ImportError):
+    """An optional library is missing; the message says how to get it."""
+
+
+class FileError(SysdynError, OSError):
+    """A solver file that is unreadable, foreign, corrupt, or of another version."""
+
+
+class PlausibilityWarning(UserWarning):
+    """The model is usable but physically implausible (as real files are)."""
+
+
+class CacheWarning(UserWarning):
+    """The cache folder cannot be used; the work is done without it."""

@@ -1,0 +1,212 @@
+"""Models made by formula or by chance: Featherstone's trees, random chains and trees, and Denavit-Hartenberg tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn import spatial
+from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
+from sysdyn.model.tree import GRAVITY, Frame, Model
+from sysdyn.spatial import X_motion, rotx, rotz
+
+ALONG_Y = (0.0, -9.81, 0.0)
+
+
+def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) -> Model:
+    """Featherstone's parametric tree of `nb` revolute joints about z, as in the paper's experiments; gravity along −y.
+
+    With i = 1 … nb: λ(i) = ⌊(i − 2 + ⌈branching⌉)/branching⌋, length l_i = taper^(i−1) [m], mass taper^(3(i−1)) [kg],
+    com l_i [0.5, 0, 0], inertia about it m_i l_i² diag(0.0025, 1.015/12, 1.015/12),
+    X_tree(1) = 1, else X_tree(i) = rotx(skew) xlt([l_λ, 0, 0]). Here bodies count from 0. skew in rad.
+    Nori, published experiments (spatial_v2 autoTree).
+    """
+    _positive_count("nb", nb)
+    if not (math.isfinite(branching) and branching >= 1):
+        raise InvalidInput(f"branching is {branching}; a tree needs a branching factor ≥ 1")
+    if not (math.isfinite(taper) and taper > 0 and math.isfinite(skew)):
+        raise InvalidInput(f"taper is {taper}, skew is {skew}; taper must be > 0 and both finite")
+    parent = [math.floor((i - 2 + math.ceil(branching)) / branching) - 1 for i in range(1, nb + 1)]
+    length = [float(taper) ** i for i in range(nb)]
+    E = snap(rotx(float(skew)))
+    X_tree = np.empty((nb, 6, 6))
+    I = np.empty((nb, 6, 6))
+    for i, l in enumerate(length):
+        X_tree[i] = X_motion(E, np.array([length[parent[i]], 0.0, 0.0])) if i else np.eye(6)
+        m = float(taper) ** (3 * i)
+        I[i] = spatial.inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
+    name = f"auto_tree({nb}, {branching:g}, {skew:g}, {taper:g})"
+    return _numbered(name, [Revolute()] * nb, parent, X_tree, I, gravity=ALONG_Y)
+
+
+def chain(n: int, seed: int = 0) -> Model:
+    """A random serial chain of `n` revolute joints about z with generic placements, as a table of DH parameters gives.
+
+    Link twists uniform in ±π, lengths 0.05 … 0.4 m, offsets ±0.15 m; inertias of random point masses around the link,
+    so that they are physical. The same for the same seed.
+    """
+    _positive_count("n", n)
+    rng = np.random.default_rng(seed)
+    X_tree = np.empty((n, 6, 6))
+    I = np.empty((n, 6, 6))
+    for i in range(n):
+        alpha, a, d = rng.uniform((-math.pi, 0.05, -0.15), (math.pi, 0.4, 0.15))
+        X_tree[i] = _modified_dh(alpha, a, d, 0.0) if i else np.eye(6)
+        I[i] = _random_inertia(rng)
+    return _numbered(f"chain({n}, seed={seed})", [Revolute()] * n, range(-1, n - 1), X_tree, I)
+
+
+def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = tuple(JOINTS)) -> Model:
+    """A random tree of `nb` bodies: parents, placements, joint types (of `joints`), axes and physical inertias.
+
+    Every other axis lies along ±x, ±y or ±z, the others anywhere. The same for the same seed. Raises UnknownName.
+    """
+    _positive_count("nb", nb)
+    if not joints:
+        raise InvalidInput(f"no joint types to choose from; valid: {', '.join(JOINTS)}")
+    for name in joints:
+        if name not in JOINTS:
+            raise UnknownName("joint type", name, JOINTS)
+    rng = np.random.default_rng(seed)
+    parent = [int(rng.integers(-1, i)) if i else -1 for i in range(nb)]
+    types = [_random_joint(rng, joints[int(rng.integers(len(joints)))]) for _ in range(nb)]
+    X_tree = []
+    for _ in range(nb):
+        E, r = Free().transform(Free().random(rng))
+        X_tree.append(X_motion(np.eye(3) if rng.random() < 0.3 else E, r))
+    I = [_random_inertia(rng) for _ in range(nb)]
+    return _numbered(f"random_tree({nb}, seed={seed})", types, parent, X_tree, I)
+
+
+def from_dh(
+    alpha: ArrayLike,
+    a: ArrayLike,
+    d: ArrayLike,
+    mass: ArrayLike,
+    com: ArrayLike,
+    inertia: ArrayLike,
+    convention: str = "modified",
+    theta: ArrayLike | None = None,
+    joint_types: str | Sequence[str] | None = None,
+    gravity: ArrayLike = GRAVITY,
+    name: str = "dh",
+    strict: bool | None = False,
+) -> Model:
+    """Serial robot from a table of Denavit-Hartenberg parameters.
+
+    alpha, theta (n,) [rad], a, d (n,) [m]; theta are offsets added to the joint angles (default 0).
+    mass (n,) [kg], com (n, 3) [m] and inertia about the com, (n, 3, 3) or (n, 6) as xx, xy, xz, yy, yz, zz [kg m²], in
+    the DH frame of the link. joint_types: "R" (θ moves) or "P" (d moves) for each joint, default all "R".
+
+    convention "modified" (Craig, Khalil): T_j = Rx(α_j) Tx(a_j) Rz(θ_j) Tz(d_j); the body frame is DH frame j.
+    convention "standard": T_j = Rz(θ_j) Tz(d_j) Tx(a_j) Rx(α_j); the joint axis is z of DH frame j−1. The body frame is
+    put at the joint, with z along its axis (DH frame j−1 moved by the joint), com and inertia are transformed to it.
+    strict as in `Model`: False warns of implausible inertias, True raises, None does not look.
+
+    Either way frame "dh{i}" of the model is the DH frame of body i (from 0). Raises ModelError for wrong shapes and
+    values, UnknownName for another convention.
+    """
+    alpha = _table("alpha", alpha, None)
+    n = alpha.shape[0]
+    a = _table("a", a, (n,))
+    d = _table("d", d, (n,))
+    theta = np.zeros(n) if theta is None else _table("theta", theta, (n,))
+    mass = _table("mass", mass, (n,))
+    com = _table("com", com, (n, 3))
+    I_com = _rotational("inertia", inertia, n)
+    types = ["R"] * n if joint_types is None else list(joint_types)
+    if len(types) != n or any(t not in ("R", "P") for t in types):
+        raise ModelError(f'joint_types is {types}; it needs {n} entries, each "R" or "P"')
+    if convention not in ("modified", "standard"):
+        raise UnknownName("convention", convention, ("modified", "standard"))
+
+    X_tree, I, frames = [], [], {"base": Frame("base", -1)}
+    E, r = np.eye(3), np.zeros(3)  # from the body frame to its DH frame
+    for i in range(n):
+        if convention == "modified":
+            X_tree.append(_modified_dh(alpha[i], a[i], d[i], theta[i]))
+        else:
+            X_tree.append(X_motion(snap(_rotz(theta[i]) @ E), r))
+            E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
+        I.append(spatial.inertia(mass[i], r + E.T @ com[i], E.T @ I_com[i] @ E))
+        frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
+    joints = [Revolute() if t == "R" else Prismatic() for t in types]
+    return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
+
+
+def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
+    """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
+    E = _rotx(alpha)
+    return X_motion(snap(_rotz(theta) @ E), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
+
+
+def _random_inertia(rng: np.random.Generator) -> np.ndarray:
+    """Spatial inertia (6, 6) of 6 point masses of 0.1 … 1 kg in a box of 0.3 × 0.2 × 0.2 m beside the origin."""
+    m = rng.uniform(0.1, 1.0, 6)
+    points = rng.uniform((-0.05, -0.1, -0.1), (0.25, 0.1, 0.1), (6, 3))
+    com = m @ points / m.sum()
+    x = points - com
+    I_com = np.sum(x * x * m[:, None]) * np.eye(3) - (x * m[:, None]).T @ x
+    return spatial.inertia(m.sum(), com, I_com)
+
+
+def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
+    direction = rng.standard_normal(3)
+    if rng.random() < 0.5:
+        direction = rng.choice((-1.0, 1.0)) * np.eye(3)[int(rng.integers(3))]
+    axis = unit_axis(direction)
+    cls = JOINTS[kind]
+    if issubclass(cls, Helical):
+        return cls(axis, float(rng.uniform(-0.3, 0.3)))
+    if issubclass(cls, (Revolute, Prismatic, Cylindrical, Planar)):
+        return cls(axis)
+    return cls()
+
+
+def _rotx(angle: float) -> np.ndarray:
+    return snap(rotx(float(angle)))
+
+
+def _rotz(angle: float) -> np.ndarray:
+    return snap(rotz(float(angle)))
+
+
+def _numbered(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Model:
+    """Model with bodies body0, body1, … and joints joint0, joint1, …"""
+    n = len(joints)
+    bodies, names = tuple(f"body{i}" for i in range(n)), tuple(f"joint{i}" for i in range(n))
+    return Model(name, bodies, names, tuple(joints), tuple(parent), X_tree, I, gravity, **options)
+
+
+def _positive_count(name: str, n: int) -> None:
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
+        raise InvalidInput(f"{name} is {n!r}; the number of bodies must be an integer ≥ 1")
+
+
+def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
+    """`value` as a finite float array of `shape` (None: any (n,), n ≥ 1). Raises ModelError."""
+    try:
+        A = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} must be an array of numbers") from None
+    if (shape is None and (A.ndim != 1 or A.size == 0)) or (shape is not None and A.shape != shape):
+        raise ModelError(f"{name} has shape {A.shape}; needed: {shape or '(n,) with n ≥ 1'}")
+    if not np.all(np.isfinite(A)):
+        raise ModelError(f"{name} has an entry that is not a finite number")
+    return A
+
+
+def _rotational(name: str, value: ArrayLike, n: int) -> np.ndarray:
+    """(n, 3, 3) symmetric matrices, from (n, 3, 3) or from (n, 6) as xx, xy, xz, yy, yz, zz. Raises ModelError."""
+    A = np.asarray(value, dtype=float)
+    if A.shape == (n, 6):
+        A = A[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(n, 3, 3)
+    A = _table(f"{name} (as (n, 3, 3) or (n, 6))", A, (n, 3, 3))
+    for i in range(n):
+        if np.max(np.abs(A[i] - A[i].T)) > 1e-9 * np.max(np.abs(A[i])):
+            raise ModelError(f"{name}[{i}] is not symmetric")
+    return A

@@ -1,0 +1,430 @@
+"""Joint types: motion subspace, transform and configuration manifold of each (RBDA ch. 4).
+
+A joint connects a frame fixed in the parent (placed by X_tree) to the body frame. `transform` is generic over float,
+Expr and batches and never branches on values; `integrate`, `difference` and `random` are for floats and accept leading
+batch axes. A new type of joint is a subclass of `Joint` and a line in `JOINTS`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.spatial import quaternion_to_E, rot_axis
+
+Z_AXIS = (0.0, 0.0, 1.0)
+SNAP = 1e-12
+
+
+def snap(x: np.ndarray) -> np.ndarray:
+    """Copy of `x` (floats) whose entries within 1e-12 of 0, 1 or −1 are exactly that, so that they fold."""
+    x = np.array(x, dtype=float)
+    for target in (0.0, 1.0, -1.0):
+        x[np.abs(x - target) <= SNAP] = target
+    return x
+
+
+def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
+    """`axis` (3,) divided by its norm and snapped. Raises ModelError if it is zero, not finite or not of length 3."""
+    try:
+        a = np.asarray(axis, dtype=float)
+    except (TypeError, ValueError):
+        raise ModelError(f"a joint axis must be 3 numbers, got {axis!r}") from None
+    if a.shape != (3,):
+        raise ModelError(f"a joint axis must have shape (3,), got shape {a.shape}")
+    if not np.all(np.isfinite(a)):
+        raise ModelError(f"a joint axis must be finite, got {tuple(a.tolist())}")
+    largest = float(np.max(np.abs(a)))
+    if largest == 0.0:
+        raise ModelError("a joint axis is zero: give its direction, for example (0, 0, 1)")
+    # Unit vectors stay as they are, so that normalising is idempotent.
+    if not 0.5 < largest <= 1.0 or abs(float(a @ a) - 1.0) > 4 * np.finfo(float).eps:
+        a = a / largest / np.linalg.norm(a / largest)
+    a = snap(a)
+    return tuple((a + 0.0).tolist())
+
+
+def _vector(entries: list, q: np.ndarray) -> np.ndarray:
+    """(3,) array of `entries` with the dtype of q; entries that are batches stay entries."""
+    if q.dtype != object:
+        return np.array(entries, dtype=float)
+    r = np.empty(3, dtype=object)
+    for k, x in enumerate(entries):
+        r[k] = x
+    return r
+
+
+def _as(q: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """A with the dtype of q; constants become Python floats."""
+    return A.astype(object) if q.dtype == object and A.dtype != object else A
+
+
+@dataclass(frozen=True)
+class Joint(ABC):
+    """A joint type. Subclasses with q ∈ R^n inherit the state functions.
+
+    nq, nv: numbers of position and velocity variables.
+    S (6, nv): motion subspace in body coordinates, constant; the velocity across the joint is S v.
+    angles: indices within q that enter `transform` only through sin and cos.
+    quaternion: the slice of q that is a unit quaternion (x, y, z, w), or None.
+    """
+
+    nq: ClassVar[int] = 1
+    nv: ClassVar[int] = 1
+    kind: ClassVar[str]
+    angles: ClassVar[tuple[int, ...]] = ()
+    quaternion: ClassVar[slice | None] = None
+
+    @property
+    @abstractmethod
+    def S(self) -> np.ndarray: ...
+
+    @abstractmethod
+    def transform(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(E (3, 3), r (3,)) of the joint alone: X_J = [E 0; −E r× E], r in the parent-side frame [m].
+
+        q (nq,): floats, or an object array of Expr, floats and batches; the results have the dtype of q.
+        """
+
+    def neutral(self) -> np.ndarray:
+        """q (nq,) at which E = 1 and r = 0."""
+        return np.zeros(self.nq)
+
+    def integrate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) acted for unit time."""
+        return np.asarray(q, dtype=float) + np.asarray(v, dtype=float)
+
+    def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
+        """v (…, nv) with q0 ⊕ v = q1 (quaternions: the shortest, q1 up to its sign)."""
+        return np.asarray(q1, dtype=float) - np.asarray(q0, dtype=float)
+
+    @abstractmethod
+    def random(self, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> np.ndarray:
+        """q (*batch, nq): angles uniform in ±π, lengths in ±1 m, attitudes uniform over SO(3)."""
+
+
+@dataclass(frozen=True)
+class Revolute(Joint):
+    """Rotation by q [rad] about the unit vector `axis`; unwrapped, so also for continuous joints."""
+
+    axis: tuple[float, float, float] = Z_AXIS
+    kind: ClassVar[str] = "revolute"
+    angles: ClassVar[tuple[int, ...]] = (0,)
+
+    def __post_init__(self):
+        object.__setattr__(self, "axis", unit_axis(self.axis))
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns([(*self.axis, 0.0, 0.0, 0.0)])
+
+    def transform(self, q):
+        return _as(q, rot_axis(self.axis, q[0])), _as(q, np.zeros(3))
+
+    def random(self, rng, batch=()):
+        return rng.uniform(-math.pi, math.pi, (*batch, 1))
+
+
+@dataclass(frozen=True)
+class Prismatic(Joint):
+    """Translation by q [m] along the unit vector `axis`."""
+
+    axis: tuple[float, float, float] = Z_AXIS
+    kind: ClassVar[str] = "prismatic"
+
+    def __post_init__(self):
+        object.__setattr__(self, "axis", unit_axis(self.axis))
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns([(0.0, 0.0, 0.0, *self.axis)])
+
+    def transform(self, q):
+        return _as(q, np.eye(3)), _vector([a * q[0] for a in self.axis], q)
+
+    def random(self, rng, batch=()):
+        return rng.uniform(-1.0, 1.0, (*batch, 1))
+
+
+@dataclass(frozen=True)
+class Helical(Joint):
+    """Screw: rotation by q [rad] about `axis` with translation `pitch`·q along it, pitch in m/rad."""
+
+    axis: tuple[float, float, float] = Z_AXIS
+    pitch: float = 0.1
+    kind: ClassVar[str] = "helical"
+
+    def __post_init__(self):
+        object.__setattr__(self, "axis", unit_axis(self.axis))
+        if not math.isfinite(self.pitch):
+            raise ModelError(f"the pitch of a helical joint must be finite [m/rad], got {self.pitch}")
+        object.__setattr__(self, "pitch", float(self.pitch))
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns([(*self.axis, *(self.pitch * a for a in self.axis))])
+
+    def transform(self, q):
+        advance = self.pitch * q[0]
+        return _as(q, rot_axis(self.axis, q[0])), _vector([a * advance for a in self.axis], q)
+
+    def random(self, rng, batch=()):
+        return rng.uniform(-math.pi, math.pi, (*batch, 1))
+
+
+@dataclass(frozen=True)
+class Cylindrical(Joint):
+    """Rotation q[0] [rad] about and independent translation q[1] [m] along `axis`; v = (q̇[0], q̇[1])."""
+
+    axis: tuple[float, float, float] = Z_AXIS
+    nq: ClassVar[int] = 2
+    nv: ClassVar[int] = 2
+    kind: ClassVar[str] = "cylindrical"
+    angles: ClassVar[tuple[int, ...]] = (0,)
+
+    def __post_init__(self):
+        object.__setattr__(self, "axis", unit_axis(self.axis))
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns([(*self.axis, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, *self.axis)])
+
+    def transform(self, q):
+        return _as(q, rot_axis(self.axis, q[0])), _vector([a * q[1] for a in self.axis], q)
+
+    def random(self, rng, batch=()):
+        return rng.uniform((-math.pi, -1.0), (math.pi, 1.0), (*batch, 2))
+
+
+@dataclass(frozen=True)
+class Planar(Joint):
+    """Motion in the plane with unit vector `normal`: q = (x [m], y [m], θ [rad]), v = (vx, vy, ω) in body coordinates.
+
+    x and y are measured along the plane's axes in the parent-side frame, which form with the normal a right-handed
+    frame: for normal z these are x and y, for x they are y and z, for y they are z and x; in general the x axis is the
+    projection on the plane of the coordinate axis that follows (cyclically) the one nearest to the normal.
+    """
+
+    normal: tuple[float, float, float] = Z_AXIS
+    nq: ClassVar[int] = 3
+    nv: ClassVar[int] = 3
+    kind: ClassVar[str] = "planar"
+    angles: ClassVar[tuple[int, ...]] = (2,)
+
+    def __post_init__(self):
+        object.__setattr__(self, "normal", unit_axis(self.normal))
+
+    @cached_property
+    def plane(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The x and y axes of the plane, unit vectors in the parent-side frame."""
+        n = np.array(self.normal)
+        e = np.eye(3)[(int(np.argmax(np.abs(n))) + 1) % 3]
+        x = unit_axis(e - (e @ n) * n)
+        return x, unit_axis(np.cross(n, x))
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        x, y = self.plane
+        return _columns([(0.0, 0.0, 0.0, *x), (0.0, 0.0, 0.0, *y), (*self.normal, 0.0, 0.0, 0.0)])
+
+    def transform(self, q):
+        x, y = self.plane
+        r = [a * q[0] + b * q[1] for a, b in zip(x, y, strict=True)]
+        return _as(q, rot_axis(self.normal, q[2])), _vector(r, q)
+
+    def integrate(self, q, v):
+        """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
+        q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
+        w = v[..., 2]
+        s, k = _sinc(w), w / 2 * _sinc(w / 2) ** 2
+        dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
+        c0, s0 = np.cos(q[..., 2]), np.sin(q[..., 2])
+        return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
+
+    def difference(self, q0, q1):
+        """Inverse of `integrate` with ω = θ1 − θ0, not wrapped.
+
+        Raises InvalidInput where no v exists: θ differs by whole turns and the position differs too.
+        """
+        q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
+        d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]
+        c0, s0 = np.cos(q0[..., 2]), np.sin(q0[..., 2])
+        dx, dy = c0 * d[..., 0] + s0 * d[..., 1], c0 * d[..., 1] - s0 * d[..., 0]
+        s, k, square = _sinc(w), w / 2 * _sinc(w / 2) ** 2, _sinc(w / 2) ** 2  # s² + k² = sinc²(ω/2)
+        turns = square < 1e-18
+        if np.any(turns & ((dx != 0.0) | (dy != 0.0))):
+            raise InvalidInput(
+                "no constant planar velocity joins two positions whose angles differ by whole turns; bring the angles "
+                "within 2π of each other first"
+            )
+        square = np.where(turns, 1.0, square)
+        return np.stack([(s * dx + k * dy) / square, (s * dy - k * dx) / square, w], axis=-1)
+
+    def random(self, rng, batch=()):
+        return rng.uniform((-1.0, -1.0, -math.pi), (1.0, 1.0, math.pi), (*batch, 3))
+
+
+@dataclass(frozen=True)
+class Spherical(Joint):
+    """Ball joint: q = unit quaternion (x, y, z, w) of the body's attitude, v = ω [rad/s] in the body."""
+
+    nq: ClassVar[int] = 4
+    nv: ClassVar[int] = 3
+    kind: ClassVar[str] = "spherical"
+    quaternion: ClassVar[slice | None] = slice(0, 4)
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns(np.eye(6)[:3])
+
+    def transform(self, q):
+        return _as(q, quaternion_to_E(q)), _as(q, np.zeros(3))
+
+    def neutral(self):
+        return np.array([0.0, 0.0, 0.0, 1.0])
+
+    def integrate(self, q, v):
+        return _quaternion_step(np.asarray(q, dtype=float), np.asarray(v, dtype=float))
+
+    def difference(self, q0, q1):
+        return _quaternion_log(np.asarray(q0, dtype=float), np.asarray(q1, dtype=float))
+
+    def random(self, rng, batch=()):
+        return _random_quaternion(rng, batch)
+
+
+@dataclass(frozen=True)
+class Free(Joint):
+    """Six freedoms: q = [p [m] in the parent-side frame, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
+
+    nq: ClassVar[int] = 7
+    nv: ClassVar[int] = 6
+    kind: ClassVar[str] = "free"
+    quaternion: ClassVar[slice | None] = slice(3, 7)
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns(np.eye(6))
+
+    def transform(self, q):
+        return _as(q, quaternion_to_E(q[3:])), _vector(list(q[:3]), q)
+
+    def neutral(self):
+        return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+    def integrate(self, q, v):
+        """SE(3): p ⊕ = R V(ω) v, V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
+        q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
+        w, lin = v[..., :3], v[..., 3:]
+        angle = np.linalg.norm(w, axis=-1, keepdims=True)
+        wv = np.cross(w, lin)
+        d = lin + 0.5 * _sinc(angle / 2) ** 2 * wv + _cubic(angle) * np.cross(w, wv)
+        return np.concatenate([q[..., :3] + _rotate(q[..., 3:], d), _quaternion_step(q[..., 3:], w)], axis=-1)
+
+    def difference(self, q0, q1):
+        """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − sin θ · θ/(2 − 2 cos θ))/θ²; |ω| ≤ π."""
+        q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
+        w = _quaternion_log(q0[..., 3:], q1[..., 3:])
+        angle = np.linalg.norm(w, axis=-1, keepdims=True)
+        inverse = q0[..., 3:] * (-1.0, -1.0, -1.0, 1.0)
+        d = _rotate(inverse, q1[..., :3] - q0[..., :3])
+        wd = np.cross(w, d)
+        return np.concatenate([w, d - 0.5 * wd + _inverse_cubic(angle) * np.cross(w, wd)], axis=-1)
+
+    def random(self, rng, batch=()):
+        return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), _random_quaternion(rng, batch)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Fixed(Joint):
+    """No freedom. Kept in a model so that the force across it is an unknown of its own."""
+
+    nq: ClassVar[int] = 0
+    nv: ClassVar[int] = 0
+    kind: ClassVar[str] = "fixed"
+
+    @cached_property
+    def S(self) -> np.ndarray:
+        return _columns([])
+
+    def transform(self, q):
+        return _as(q, np.eye(3)), _as(q, np.zeros(3))
+
+    def random(self, rng, batch=()):
+        return np.zeros((*batch, 0))
+
+
+JOINTS: dict[str, type[Joint]] = {
+    cls.kind: cls for cls in (Revolute, Prismatic, Helical, Cylindrical, Planar, Spherical, Free, Fixed)
+}
+
+
+# ---- quaternions and the exponential map, over leading batch axes --------------------------------------------------
+
+
+def _columns(columns: ArrayLike) -> np.ndarray:
+    """(6, n) read-only matrix of the given columns."""
+    S = np.array(columns, dtype=float).reshape(-1, 6).T.copy()
+    S.setflags(write=False)
+    return S
+
+
+def _sinc(x: np.ndarray) -> np.ndarray:
+    """sin x / x."""
+    return np.sinc(x / math.pi)
+
+
+def _cubic(angle: np.ndarray) -> np.ndarray:
+    """(θ − sin θ)/θ³, by its series below 0.3 rad."""
+    t = angle * angle
+    series = 1 / 6 - t / 120 * (1 - t / 42 * (1 - t / 72 * (1 - t / 110)))
+    safe = np.where(angle < 0.3, 1.0, angle)
+    return np.where(angle < 0.3, series, (safe - np.sin(safe)) / safe**3)
+
+
+def _inverse_cubic(angle: np.ndarray) -> np.ndarray:
+    """(1 − sin θ · θ/(2 − 2 cos θ))/θ², by its series below 0.3 rad."""
+    t = angle * angle
+    series = 1 / 12 + t / 720 * (1 + t / 42 * (1 + t / 40 * (1 + 5 * t / 198)))
+    safe = np.where(angle < 0.3, 1.0, angle)
+    return np.where(angle < 0.3, series, (1 - _sinc(safe) / _sinc(safe / 2) ** 2) / safe**2)
+
+
+def _quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
+    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.sum(u * v, axis=-1, keepdims=True)], axis=-1)
+
+
+def _rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """R x = E^T x: body coordinates to parent coordinates by the unit quaternion p."""
+    u = p[..., :3]
+    t = 2 * np.cross(u, x)
+    return x + p[..., 3:] * t + np.cross(u, t)
+
+
+def _quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """p ⊗ exp(ω/2), renormalised."""
+    half = np.linalg.norm(w, axis=-1, keepdims=True) / 2
+    stepped = _quaternion_product(p, np.concatenate([0.5 * _sinc(half) * w, np.cos(half)], axis=-1))
+    return stepped / np.linalg.norm(stepped, axis=-1, keepdims=True)
+
+
+def _quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
+    """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1."""
+    d = _quaternion_product(p0 * (-1.0, -1.0, -1.0, 1.0), p1)
+    d = np.where(d[..., 3:] < 0.0, -d, d)
+    n = np.linalg.norm(d[..., :3], axis=-1, keepdims=True)
+    small = n < 1e-9
+    return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
+
+
+def _random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
+    p = rng.standard_normal((*batch, 4))
+    return p / np.linalg.norm(p, axis=-1, keepdims=True)

@@ -1,0 +1,111 @@
+"""Position and velocity kinematics, written once over float and Expr.
+
+q and q̇ are float arrays, or object arrays of Expr, floats and batches; all results then have dtype object and their
+constants are Python floats, so that products with 0 and ±1 fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.model.tree import Model
+from sysdyn.spatial import X_motion, cross_motion
+
+Mark = Callable[[int], None]
+
+
+def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> list[np.ndarray]:
+    """X_i = X_J(q_i) X_tree,i: motion transforms (6, 6) from body parent[i] to body i, a list of nb.
+
+    q (nq,) [rad, m] or object. `mark(i)` is called before the work of body i begins.
+    RBDA eq. (4.1).
+    """
+    q = _values("q", q, model.nq)
+    X = []
+    for i in range(model.nb):
+        if mark is not None:
+            mark(i)
+        X.append(_joint_transform(model, i, q))
+    return X
+
+
+def velocities(
+    model: Model, X: list[np.ndarray], qd: np.ndarray, mark: Mark | None = None
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(v, c), lists of nb: v_i = X_i v_λ(i) + S_i q̇_i and c_i = v_i × S_i q̇_i, each (6,) in body coordinates.
+
+    X from `joint_transforms`, qd (nv,). The base stands still, so c_i = 0 for its children. `mark` as there.
+    Nori eqs. (2), (3a).
+    """
+    qd = _values("qd", qd, model.nv)
+    dtype = object if qd.dtype == object or any(x.dtype == object for x in X) else float
+    zero = np.full(6, 0.0, dtype=dtype)
+    v: list[np.ndarray] = []
+    c: list[np.ndarray] = []
+    for i, joint in enumerate(model.joints):
+        if mark is not None:
+            mark(i)
+        p = model.parent[i]
+        v_J = zero.copy() if joint.nv == 0 else joint.S.astype(dtype) @ qd[model.v_slice(i)]
+        if p < 0:
+            v.append(v_J)
+            c.append(zero.copy())
+        elif joint.nv == 0:
+            v.append(X[i] @ v[p])
+            c.append(zero.copy())
+        else:
+            v.append(X[i] @ v[p] + v_J)
+            c.append(cross_motion(v[i], v_J))
+    return v, c
+
+
+def forward_kinematics(model: Model, q: np.ndarray) -> list[np.ndarray]:
+    """X_i0 = X_i X_λ(i)0: motion transforms (6, 6) from the world to each body, a list of nb."""
+    X0: list[np.ndarray] = []
+    for X, p in zip(joint_transforms(model, q), model.parent, strict=True):
+        X0.append(X if p < 0 else X @ X0[p])
+    return X0
+
+
+def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
+    """X (6, 6) of motion vectors from the world to the frame called `frame_name`. Raises UnknownName."""
+    frame = model.frame(frame_name)
+    q = _values("q", q, model.nq)
+    X_f = frame.X if q.dtype != object else frame.X.astype(object)
+    if frame.body < 0:
+        return X_f.copy()
+    chain = [frame.body]
+    while model.parent[chain[-1]] >= 0:
+        chain.append(model.parent[chain[-1]])
+    X0 = _joint_transform(model, chain.pop(), q)
+    while chain:
+        X0 = _joint_transform(model, chain.pop(), q) @ X0
+    return X0 if _is_identity(frame.X) else X_f @ X0
+
+
+def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
+    joint = model.joints[i]
+    X_tree = model.X_tree[i] if q.dtype != object else model.X_tree[i].astype(object)
+    if joint.nq == 0:
+        return X_tree.copy()
+    X_J = X_motion(*joint.transform(q[model.q_slice(i)]))
+    return X_J if _is_identity(model.X_tree[i]) else X_J @ X_tree
+
+
+def _is_identity(X: np.ndarray) -> bool:
+    return bool(np.array_equal(X, np.eye(6)))
+
+
+def _values(name: str, x: np.ndarray, n: int) -> np.ndarray:
+    x = np.asarray(x)
+    if x.dtype != object:
+        x = x.astype(float, copy=False)
+    if x.shape != (n,):
+        raise InvalidInput(
+            f"{name} has shape {x.shape}, but the model needs ({n},); for a batch, hand in an object array whose "
+            "entries are arrays"
+        )
+    return x

@@ -1,0 +1,542 @@
+"""The robot: a tree of bodies joined by joints, as immutable data, validated when it is made.
+
+Bodies are numbered 0 … nb−1 with parent[i] < i and −1 for the base; body i is moved by joint i. Everything is in SI
+units; spatial quantities are angular-first in body coordinates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
+from sysdyn.model.joints import JOINTS, Free, Joint, snap
+from sysdyn.spatial import X_motion, translation
+
+GRAVITY = (0.0, 0.0, -9.81)
+_LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame."""
+
+    name: str
+    body: int
+    X: np.ndarray = field(default_factory=lambda: np.eye(6))
+
+    def __post_init__(self):
+        object.__setattr__(self, "X", _frozen(_array(f"X of frame {self.name!r}", self.X, (6, 6))))
+
+
+@dataclass(frozen=True, eq=False)
+class Sensor:
+    """A sensor named by the robot description, kept as it was declared.
+
+    parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
+    from the frame of that link or, for a joint, of the joint's child link. `xml` is the element, `line` its line.
+    """
+
+    name: str
+    type: str
+    parent_kind: str
+    parent: str
+    X: np.ndarray = field(default_factory=lambda: np.eye(6))
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    line: int | None = None
+    xml: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "X", _frozen(_array(f"X of sensor {self.name!r}", self.X, (6, 6))))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """An articulated robot. Arrays are read-only copies; `replace` makes a changed model.
+
+    name: of the robot.
+    body_names, joint_names (nb): unique; body i is the child link of joint i.
+    joints (nb): the joint between body parent[i] and body i.
+    parent (nb): parent[i] < i, −1 for the base.
+    X_tree (nb, 6, 6): constant motion transform from the parent body to the parent-side frame of joint i;
+        entries of its E and r within 1e-12 of 0 and ±1 are snapped.
+    inertias (nb, 6, 6) [kg m², kg m, kg]: spatial inertia at the body origin in body coordinates.
+    gravity (3,) [m/s²]: in base coordinates.
+    armature (nv,): reflected rotor inertia added to the joint's own equation (default 0).
+    frames: by name; each body has one of its own name, and so has every lumped link.
+    base: "fixed" or "floating" (then joint 0 is `Free`).
+    sensors: as declared in the file.
+    lower, upper, velocity_limit, effort_limit (nv,): ±inf where there is none; lower and upper only for joints with one
+        freedom.
+    strict: raise ModelError for implausible inertias instead of warning (None: do not look).
+
+    Raises ModelError naming the body or field that is wrong; warns with PlausibilityWarning of inertias no rigid body
+    can have (as real files contain).
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    joints: tuple[Joint, ...]
+    parent: tuple[int, ...]
+    X_tree: np.ndarray
+    inertias: np.ndarray
+    gravity: np.ndarray = GRAVITY  # type: ignore[assignment]
+    armature: np.ndarray = None  # type: ignore[assignment]
+    frames: Mapping[str, Frame] = None  # type: ignore[assignment]
+    base: str = "fixed"
+    sensors: tuple[Sensor, ...] = ()
+    lower: np.ndarray = None  # type: ignore[assignment]
+    upper: np.ndarray = None  # type: ignore[assignment]
+    velocity_limit: np.ndarray = None  # type: ignore[assignment]
+    effort_limit: np.ndarray = None  # type: ignore[assignment]
+    strict: InitVar[bool | None] = False
+
+    def __post_init__(self, strict: bool | None):
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        for name in ("body_names", "joint_names", "joints", "sensors"):
+            put(name, tuple(getattr(self, name)))
+        put("parent", _parents(self.parent))
+        self._check_tree()
+        nb, nv = self.nb, self.nv
+        X_tree = _array("X_tree", self.X_tree, (nb, 6, 6))
+        for i in range(nb):
+            X_tree[i] = _placement(X_tree[i], f"X_tree of body {self.body_names[i]!r}")
+        put("X_tree", _frozen(X_tree))
+        put("inertias", _frozen(_checked_inertias(_array("inertias", self.inertias, (nb, 6, 6)), self.body_names)))
+        put("gravity", _frozen(_array("gravity", self.gravity, (3,))))
+        put("armature", _frozen(_array("armature", np.zeros(nv) if self.armature is None else self.armature, (nv,))))
+        if np.any(self.armature < 0.0):
+            bad = self.dof_names[int(np.argmax(self.armature < 0.0))]
+            raise ModelError(f"the armature of {bad!r} is {self.armature.min()}; rotor inertias are ≥ 0")
+        for name in _LIMITS:
+            value = getattr(self, name)
+            if value is None:
+                value = np.full(nv, -math.inf if name == "lower" else math.inf)
+            put(name, _frozen(_array(name, value, (nv,), infinite=True)))
+        self._check_position_limits()
+        put("frames", self._completed_frames(self.frames))
+        if strict is not None:
+            self._check_plausible(strict)
+
+    # ---- sizes and names -----------------------------------------------------------------------------------------
+
+    @property
+    def nb(self) -> int:
+        """Number of moving bodies."""
+        return len(self.parent)
+
+    @cached_property
+    def nq(self) -> int:
+        """Number of position variables."""
+        return sum(joint.nq for joint in self.joints)
+
+    @cached_property
+    def nv(self) -> int:
+        """Number of velocity variables (degrees of freedom)."""
+        return sum(joint.nv for joint in self.joints)
+
+    @cached_property
+    def _q_slices(self) -> tuple[slice, ...]:
+        return _slices([joint.nq for joint in self.joints])
+
+    @cached_property
+    def _v_slices(self) -> tuple[slice, ...]:
+        return _slices([joint.nv for joint in self.joints])
+
+    def q_slice(self, i: int) -> slice:
+        """Where the position of joint i is in q."""
+        return self._q_slices[i]
+
+    def v_slice(self, i: int) -> slice:
+        """Where the velocity of joint i is in q̇, q̈ and τ."""
+        return self._v_slices[i]
+
+    @cached_property
+    def dof_names(self) -> tuple[str, ...]:
+        """Name of each velocity variable (nv): the joint's, with [k] if it has several."""
+        names: list[str] = []
+        for name, joint in zip(self.joint_names, self.joints, strict=True):
+            names += [name] if joint.nv == 1 else [f"{name}[{k}]" for k in range(joint.nv)]
+        return tuple(names)
+
+    @cached_property
+    def _body_index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.body_names)}
+
+    @cached_property
+    def _joint_index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.joint_names)}
+
+    def body_index(self, name: str) -> int:
+        """Number of the body called `name`. Raises UnknownName with near matches."""
+        if name not in self._body_index:
+            raise UnknownName("body", name, self.body_names)
+        return self._body_index[name]
+
+    def joint_index(self, name: str) -> int:
+        """Number of the joint called `name`. Raises UnknownName with near matches."""
+        if name not in self._joint_index:
+            raise UnknownName("joint", name, self.joint_names)
+        return self._joint_index[name]
+
+    def frame(self, name: str) -> Frame:
+        """The frame called `name`. Raises UnknownName with near matches."""
+        if name not in self.frames:
+            raise UnknownName("frame", name, self.frames)
+        return self.frames[name]
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """μ(i) (nb): the bodies whose parent is i."""
+        mu: list[list[int]] = [[] for _ in self.parent]
+        for i, p in enumerate(self.parent):
+            if p >= 0:
+                mu[p].append(i)
+        return tuple(map(tuple, mu))
+
+    @cached_property
+    def a0(self) -> np.ndarray:
+        """(6,) proper spatial acceleration of the base, [0, −gravity]: gravity folded in."""
+        return _frozen(np.concatenate([np.zeros(3), 0.0 - self.gravity]))
+
+    @cached_property
+    def mass(self) -> float:
+        """Total mass of the moving bodies [kg]."""
+        return float(self.inertias[:, 5, 5].sum())
+
+    # ---- states --------------------------------------------------------------------------------------------------
+
+    def neutral(self) -> np.ndarray:
+        """q (nq,) at which every joint transform is the identity."""
+        return np.concatenate([joint.neutral() for joint in self.joints] or [np.zeros(0)])
+
+    def random_state(
+        self, seed: int = 0, batch: int | None = None, scale: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(q (nq,), q̇ (nv,), q̈ (nv,)), each with a leading axis of length `batch` if given; the same for the same seed.
+
+        q: angles uniform in ±π, lengths in ±1 m, attitudes uniform (position limits are not looked at); q̇ and q̈
+        uniform in ±`scale`.
+        """
+        rng = np.random.default_rng(seed)
+        shape = () if batch is None else (batch,)
+        q = np.concatenate([joint.random(rng, shape) for joint in self.joints] or [np.zeros((*shape, 0))], axis=-1)
+        return q, rng.uniform(-scale, scale, (*shape, self.nv)), rng.uniform(-scale, scale, (*shape, self.nv))
+
+    def integrate(self, q: np.ndarray, v: np.ndarray, dt: float = 1.0) -> np.ndarray:
+        """q ⊕ v dt (…, nq): exact for velocities v (…, nv) constant in body coordinates over dt [s]."""
+        q, v = self._shaped("q", q, self.nq), self._shaped("v", v, self.nv) * dt
+        shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
+        q, v = np.broadcast_to(q, (*shape, self.nq)), np.broadcast_to(v, (*shape, self.nv))
+        result = np.empty((*shape, self.nq))
+        for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
+            result[..., iq] = joint.integrate(q[..., iq], v[..., iv])
+        return result
+
+    def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
+        """v (…, nv) with q0 ⊕ v = q1 (quaternions up to sign, by the shortest rotation)."""
+        q0, q1 = self._shaped("q0", q0, self.nq), self._shaped("q1", q1, self.nq)
+        shape = np.broadcast_shapes(q0.shape[:-1], q1.shape[:-1])
+        q0, q1 = np.broadcast_to(q0, (*shape, self.nq)), np.broadcast_to(q1, (*shape, self.nq))
+        result = np.empty((*shape, self.nv))
+        for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
+            result[..., iv] = joint.difference(q0[..., iq], q1[..., iq])
+        return result
+
+    def normalise(self, q: np.ndarray) -> np.ndarray:
+        """q (…, nq) with its quaternions normalised; the same array when they are already.
+
+        Raises InvalidInput for a wrong shape, and for a quaternion whose norm differs from 1 by more than 1e-6 (or is
+        not a number), naming the joint, the norm and, in a batch, the state.
+        """
+        q = self._shaped("q", q, self.nq)
+        result = q
+        for name, part in self._quaternions:
+            norm = np.linalg.norm(q[..., part], axis=-1)
+            error = np.abs(norm - 1.0)
+            if np.any(~(error <= 1e-6)):
+                where = np.unravel_index(int(np.argmax(~(error <= 1e-6))), norm.shape)
+                state = f" of state {where[0] if len(where) == 1 else tuple(map(int, where))}" if where else ""
+                raise InvalidInput(
+                    f"the quaternion of joint {name!r}{state} has norm {float(norm[where]):.9g}, not 1 within 1e-6; "
+                    "divide it by its norm (order x, y, z, w)"
+                )
+            if np.any(error > 4 * np.finfo(float).eps):
+                if result is q:
+                    result = q.copy()
+                result[..., part] /= norm[..., None]
+        return result
+
+    @cached_property
+    def _quaternions(self) -> tuple[tuple[str, slice], ...]:
+        found = []
+        for name, joint, part in zip(self.joint_names, self.joints, self._q_slices, strict=True):
+            if joint.quaternion is not None:
+                found.append((name, slice(part.start + joint.quaternion.start, part.start + joint.quaternion.stop)))
+        return tuple(found)
+
+    @staticmethod
+    def _shaped(name: str, x: np.ndarray, n: int) -> np.ndarray:
+        try:
+            x = np.asarray(x, dtype=float)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"{name} must be an array of numbers of shape (…, {n})") from None
+        if x.ndim == 0 or x.shape[-1] != n:
+            raise InvalidInput(f"{name} has shape {x.shape}, but the model needs (…, {n})")
+        return x
+
+    # ---- copies and files ----------------------------------------------------------------------------------------
+
+    def replace(self, **changes: Any) -> Model:
+        """A new validated model with the given fields changed. Raises UnknownName for a field that does not exist."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in changes:
+            if name not in known and name != "strict":
+                raise UnknownName("field of Model", name, known)
+        if "inertias" not in changes:
+            changes.setdefault("strict", None)  # already warned of when this model was made
+        return Model(**{**known, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The model as lists, strings and floats (exact); limits that do not exist are None."""
+        return {
+            "name": self.name,
+            "body_names": list(self.body_names),
+            "joint_names": list(self.joint_names),
+            "joints": [_joint_to_dict(joint) for joint in self.joints],
+            "parent": list(self.parent),
+            "X_tree": self.X_tree.tolist(),
+            "inertias": self.inertias.tolist(),
+            "gravity": self.gravity.tolist(),
+            "armature": self.armature.tolist(),
+            "frames": [{"name": f.name, "body": f.body, "X": f.X.tolist()} for f in self.frames.values()],
+            "base": self.base,
+            "sensors": [
+                {
+                    "name": s.name, "type": s.type, "parent_kind": s.parent_kind, "parent": s.parent, "X": s.X.tolist(),
+                    "attributes": dict(s.attributes), "line": s.line, "xml": s.xml,
+                }
+                for s in self.sensors
+            ],
+            **{name: [x if math.isfinite(x) else None for x in getattr(self, name).tolist()] for name in _LIMITS},
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Model:
+        """The model of `to_dict`. Raises ModelError for a missing or unknown field."""
+        known = {f.name for f in fields(cls)}
+        if set(data) != known:
+            missing, extra = sorted(known - set(data)), sorted(set(data) - known)
+            raise ModelError(f"not the data of a Model: missing fields {missing}, unknown fields {extra}")
+        values = dict(data)
+        values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])
+        values["frames"] = {f["name"]: Frame(f["name"], f["body"], np.array(f["X"])) for f in data["frames"]}
+        values["sensors"] = tuple(Sensor(**{**s, "X": np.array(s["X"])}) for s in data["sensors"])
+        for name in _LIMITS:
+            none = -math.inf if name == "lower" else math.inf
+            values[name] = [none if x is None else x for x in data[name]]
+        return cls(**values, strict=None)
+
+    def __reduce__(self):
+        return Model.from_dict, (self.to_dict(),)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of all that enters the equations of motion: not the names, frames, sensors and limits."""
+        parts = ("joints", "parent", "X_tree", "inertias", "gravity", "armature")
+        data = {name: value for name, value in self.to_dict().items() if name in parts}
+        for name in ("X_tree", "inertias", "gravity", "armature"):
+            data[name] = (np.asarray(data[name]) + 0.0).tolist()  # −0.0 is 0.0
+        return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        kinds = Counter(joint.kind for joint in self.joints)
+        shown = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none"
+        g = ", ".join(f"{x:g}" for x in self.gravity)
+        rows = [
+            f"Model {self.name!r}",
+            f"  bodies   {self.nb} on a {self.base} base, nq = {self.nq}, nv = {self.nv}",
+            f"  joints   {shown}",
+            f"  mass     {self.mass:.6g} kg, gravity ({g}) m/s²",
+            f"  frames   {len(self.frames)}, sensors {len(self.sensors)}",
+        ]
+        return "\n".join(rows)
+
+    # ---- validation ----------------------------------------------------------------------------------------------
+
+    def _check_tree(self) -> None:
+        nb = len(self.parent)
+        for name in ("body_names", "joint_names", "joints"):
+            if len(getattr(self, name)) != nb:
+                raise ModelError(f"{name} has {len(getattr(self, name))} entries, but parent has {nb}")
+        for kind, names in (("body", self.body_names), ("joint", self.joint_names)):
+            for n in names:
+                if not isinstance(n, str) or not n:
+                    raise ModelError(f"a {kind} name must be a non-empty string, got {n!r}")
+            twice = [n for n, count in Counter(names).items() if count > 1]
+            if twice:
+                raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(twice)}")
+        for i, p in enumerate(self.parent):
+            if p >= i:
+                raise ModelError(f"parent[{i}] = {p}: bodies must be numbered so that parents come first")
+            if p < -1:
+                raise ModelError(f"parent[{i}] = {p}: the base is −1 and bodies are numbered from 0")
+        for i, joint in enumerate(self.joints):
+            if not isinstance(joint, Joint):
+                raise ModelError(f"joints[{i}] is {joint!r}, not a Joint; valid: {', '.join(JOINTS)}")
+        if self.base not in ("fixed", "floating"):
+            raise ModelError(f'base is {self.base!r}; valid: "fixed", "floating"')
+        if self.base == "floating":
+            if nb == 0 or not isinstance(self.joints[0], Free):
+                raise ModelError("a floating-base model must have a Free joint as joint 0")
+            if self.parent.count(-1) > 1:
+                bad = self.body_names[self.parent.index(-1, 1)]
+                raise ModelError(f"body {bad!r} hangs on the base of a floating-base model; only body 0 may")
+
+    def _check_position_limits(self) -> None:
+        for name, joint, part in zip(self.joint_names, self.joints, self._v_slices, strict=True):
+            if joint.nv > 1 and (np.any(self.lower[part] > -math.inf) or np.any(self.upper[part] < math.inf)):
+                raise ModelError(f"joint {name!r} has {joint.nv} freedoms: position limits are for joints with one")
+        if np.any(self.lower > self.upper):
+            k = int(np.argmax(self.lower > self.upper))
+            raise ModelError(f"the limits of {self.dof_names[k]!r} are lower {self.lower[k]} > upper {self.upper[k]}")
+
+    def _completed_frames(self, given: Mapping[str, Frame] | None) -> Mapping[str, Frame]:
+        frames: dict[str, Frame] = {}
+        if given is None:
+            given = {} if "base" in self._body_index else {"base": Frame("base", -1)}
+        for key, f in given.items():
+            if key != f.name:
+                raise ModelError(f"frames[{key!r}] is called {f.name!r}: key and name must agree")
+            if not -1 <= f.body < self.nb:
+                raise ModelError(f"frame {f.name!r} is on body {f.body}; valid: −1 (the base) to {self.nb - 1}")
+            X = _placement(f.X, f"X of frame {f.name!r}")
+            if key in self._body_index and (f.body != self._body_index[key] or not np.array_equal(X, np.eye(6))):
+                raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
+            frames[key] = Frame(f.name, int(f.body), X)
+        for i, name in enumerate(self.body_names):
+            frames.setdefault(name, Frame(name, i))
+        return MappingProxyType(frames)
+
+    def _check_plausible(self, strict: bool) -> None:
+        found = [(name, why) for name, I in zip(self.body_names, self.inertias, strict=True) if (why := implausible(I))]
+        if not found:
+            return
+        shown = "; ".join(f"{name!r}: {why}" for name, why in found[:8])
+        more = f"; … ({len(found)} bodies in all)" if len(found) > 8 else ""
+        message = f"model {self.name!r} has inertias no rigid body can have: {shown}{more}"
+        if strict:
+            raise ModelError(f"{message}. Correct them, or load with strict=False to use them as they are.")
+        warnings.warn(message, PlausibilityWarning, stacklevel=4)
+
+
+def implausible(I: np.ndarray) -> str | None:
+    """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
+    m = float(I[5, 5])
+    h = np.array([I[2, 4], I[0, 5], I[1, 3]])  # m c, from the block m c×
+    if m == 0.0 and np.any(h != 0.0):
+        return "its mass is 0, yet m·com is not"
+    c = h / m if m > 0.0 else np.zeros(3)
+    about_com = I[:3, :3] - m * (float(c @ c) * np.eye(3) - np.outer(c, c))
+    e = np.linalg.eigvalsh(about_com)
+    tolerance = 1e-9 * float(np.trace(I[:3, :3]))
+    if e[0] < -abs(tolerance):
+        return f"a principal moment of inertia about the com is {e[0]:.3g} < 0"
+    if e[0] + e[1] < e[2] - tolerance:
+        return f"the principal moments {e[0]:.3g}, {e[1]:.3g}, {e[2]:.3g} violate the triangle inequality"
+    return None
+
+
+def _slices(sizes: Sequence[int]) -> tuple[slice, ...]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+
+
+def _parents(parent: Sequence[int]) -> tuple[int, ...]:
+    found = []
+    for i, p in enumerate(parent):
+        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
+            raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
+        found.append(int(p))
+    return tuple(found)
+
+
+def _array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
+    try:
+        A = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} must be an array of numbers of shape {shape}") from None
+    if A.size == 0 and math.prod(shape) == 0:
+        A = A.reshape(shape)
+    if A.shape != shape:
+        raise ModelError(f"{name} has shape {A.shape}, but shape {shape} is needed")
+    if np.any(np.isnan(A)) or not (infinite or np.all(np.isfinite(A))):
+        raise ModelError(f"{name} has an entry that is not a finite number")
+    return A
+
+
+def _frozen(A: Any) -> np.ndarray:
+    A = np.array(A, dtype=float)
+    A.setflags(write=False)
+    return A
+
+
+def _placement(X: np.ndarray, what: str) -> np.ndarray:
+    """X (6, 6), checked to be [E 0; −E r× E], with E and r snapped.
+
+    X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
+    """
+    E, r = X[:3, :3], translation(X)
+    error = max(
+        float(np.max(np.abs(E @ E.T - np.eye(3)))),
+        abs(float(np.linalg.det(E)) - 1.0),
+        float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
+    )
+    if not error < 1e-8:
+        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
+    snapped = X_motion(snap(E), snap(r)) + 0.0
+    return snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
+
+
+def _exact_entries(X: np.ndarray) -> int:
+    return int(np.count_nonzero((X == 0.0) | (np.abs(X) == 1.0)))
+
+
+def _checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The inertias, exactly symmetric. Raises ModelError naming the body whose inertia is not of RBDA's form (2.63)."""
+    result = inertias.copy()
+    for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
+        size = float(np.max(np.abs(I))) if I.size else 0.0
+        if np.max(np.abs(I - I.T)) > 1e-9 * size:
+            raise ModelError(f"the inertia of body {name!r} is not symmetric")
+        m, H = I[5, 5], I[:3, 3:]
+        if m < 0.0:
+            raise ModelError(f"body {name!r} has mass {m:g} kg; masses are ≥ 0")
+        if np.max(np.abs(I[3:, 3:] - m * np.eye(3))) > 1e-9 * size or np.max(np.abs(H + H.T)) > 1e-9 * size:
+            raise ModelError(f"the inertia of body {name!r} has not the form [J, m c×; −m c×, m 1]")
+        result[i] = (I + I.T) / 2
+    return result
+
+
+def _joint_to_dict(joint: Joint) -> dict[str, Any]:
+    data = {f.name: getattr(joint, f.name) for f in fields(joint)}
+    return {"type": joint.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}}
+
+
+def _joint_from_dict(data: Mapping[str, Any]) -> Joint:
+    if data.get("type") not in JOINTS:
+        raise UnknownName("joint type", data.get("type"), JOINTS)
+    return JOINTS[data["type"]](**{k: v for k, v in data.items() if k != "type"})

@@ -1,0 +1,249 @@
+"""BlockSystem: the equations of a problem with named rows and columns, as expressions, as pattern, and as numbers.
+
+One assembly serves all: over Expr it gives the compiler its input and the worst-case pattern; evaluated, it gives D(q) and b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+
+from sysdyn.backends import python
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.expr import Expr, Graph, evaluate, is_constant, is_zero
+from sysdyn.sparse.program import Program
+from sysdyn.system.measurements import Context
+from sysdyn.system.newton_euler import Rows, newton_euler
+from sysdyn.system.problem import Problem
+from sysdyn.system.variables import QUANTITIES, Layout
+
+KNOWN = ("rows", "substituted")
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The system in one graph: A d + b = 0 with rows as {column: entry}, and the input groups it was built from."""
+
+    graph: Graph
+    inputs: tuple[tuple[str, np.ndarray], ...]
+    rows: list[dict[int, object]]
+    b: list
+
+
+class BlockSystem:
+    """Equations and unknowns of a problem.
+
+    layout  "paper" (20 scalars for a body with one freedom) or "net_force" (26: with fB = I a + ν)
+    known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
+
+    columns: numbers in the full layout of the scalar unknowns that have a column here
+    col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
+    the block ("y", number of the measurement).
+    """
+
+    def __init__(self, problem: Problem, layout: str = "paper", known: str = "rows"):
+        if known not in KNOWN:
+            raise UnknownName("treatment of known quantities", known, KNOWN)
+        self.problem, self.known = problem, known
+        self.model = problem.model
+        self.layout = Layout(self.model, layout)
+        stated = {
+            self.layout.columns(m.quantity, i)[k] for m in problem.raw for i, k in m.pairs(self.model)
+        }  # fmt: skip
+        self.columns = [c for c in range(self.layout.n) if known == "rows" or c not in stated]
+        self.col_names = tuple(self.layout.names[c] for c in self.columns)
+        blocks = [block for block in self.layout.blocks for _ in range(self.layout.size(*block))]
+        self.col_blocks = tuple(blocks[c] for c in self.columns)
+
+    # ---- expressions -------------------------------------------------------------------------------------------
+
+    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
+        """The system over `graph`. mark: begin a new piece of program with each body."""
+        model, layout = self.model, self.layout
+        q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+        known = {x: graph.inputs(x, len(layout.quantity_columns(x))) for x in self.problem.known_quantities}
+        rows, X, v = newton_euler(model, layout, q, qd, graph.mark if mark else None)
+        if mark:
+            graph.mark()
+        value: dict[int, Expr] = {}  # of each stated scalar, by its column in the full layout
+        place = {x: {c: k for k, c in enumerate(layout.quantity_columns(x))} for x in known}
+        for number, m in enumerate(self.problem.raw):
+            for (i, k), name in zip(m.pairs(model), m.components(model), strict=True):
+                column = layout.columns(m.quantity, i)[k]
+                value[column] = known[m.quantity][place[m.quantity][column]]
+                if self.known == "rows":
+                    rows.add(("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]])
+        custom = self._custom_rows(graph, rows, X, v)
+        entries, b = rows.entries, rows.b
+        if self.known == "substituted":
+            entries, b = [dict(row) for row in entries], list(b)
+            for r, row in enumerate(entries):
+                for column in [c for c in row if c in value]:
+                    b[r] = b[r] + row.pop(column) * value[column]
+            number = {c: k for k, c in enumerate(self.columns)}
+            entries = [{number[c]: x for c, x in row.items()} for row in entries]
+        entries = [{c: graph.exact(x) for c, x in row.items()} for row in entries]
+        self._names = (tuple(rows.names), tuple(rows.blocks))
+        inputs = (("q", q), ("qd", qd), *known.items(), *custom)
+        return Assembly(graph, inputs, entries, b)
+
+    def _custom_rows(self, graph: Graph, rows: Rows, X, v) -> list[tuple[str, np.ndarray]]:
+        model, layout = self.model, self.layout
+        context = Context(model, X, v)
+        groups = []
+        for number, m in enumerate(self.problem.custom, start=len(self.problem.raw)):
+            names = m.components(model)
+            y = graph.inputs(f"y:{m.name}", len(names))
+            groups.append((f"y:{m.name}", y))
+            parts = []
+            for (quantity, owner), block in m.rows(context).items():
+                if quantity not in QUANTITIES:
+                    raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
+                index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
+                columns, block = layout.columns(quantity, index), np.asarray(block)
+                if block.shape != (len(names), len(columns)):
+                    raise ProblemError(
+                        f"measurement {m.name!r} gives a block of shape {block.shape} for {quantity}({owner}), "
+                        f"but {(len(names), len(columns))} is needed (its components × the size of the quantity)"
+                    )
+                parts.append((columns, block.astype(object)))
+            bias = np.asarray(m.bias(context)).astype(object)
+            rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(bias - y))
+        return groups
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """The system over a graph of its own."""
+        return self.assemble(Graph("algebraic"))
+
+    # ---- names and pattern -------------------------------------------------------------------------------------
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        _ = self.assembly
+        return self._names[0]
+
+    @property
+    def row_blocks(self) -> tuple[tuple[str, int], ...]:
+        _ = self.assembly
+        return self._names[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(equations, unknowns)."""
+        return len(self.assembly.rows), len(self.columns)
+
+    @cached_property
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """(row, column) of each entry of the worst-case pattern, in the order of `values`."""
+        pairs = [(r, c) for r, row in enumerate(self.assembly.rows) for c in sorted(row)]
+        array = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        return array[:, 0], array[:, 1]
+
+    @property
+    def nnz(self) -> int:
+        """Entries of the worst-case pattern."""
+        return len(self.coordinates[0])
+
+    def pattern(self) -> scipy.sparse.csr_matrix:
+        """Worst-case pattern (CSR of ones): an entry is there if it is nonzero for some q. Nori, Remark 4."""
+        r, c = self.coordinates
+        return scipy.sparse.csr_matrix((np.ones(len(r)), (r, c)), shape=self.shape)
+
+    def fixed_entries(self) -> np.ndarray:
+        """(nnz) bool: the entry is a constant of the model; in the order of `values`."""
+        r, c = self.coordinates
+        rows = self.assembly.rows
+        return np.array([is_constant(rows[i][j]) for i, j in zip(r.tolist(), c.tolist(), strict=True)], dtype=bool)
+
+    # ---- numbers -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _program(self) -> Program:
+        r, c = self.coordinates
+        entries = [self.assembly.rows[i][j] for i, j in zip(r.tolist(), c.tolist(), strict=True)]
+        return Program.from_graph(self.assembly.graph, self.assembly.inputs, [("D", entries), ("b", self.assembly.b)])
+
+    def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,); missing ones are zero."""
+        full = {name: inputs.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+        out = python.run_groups(self._program, full)
+        return out["D"], out["b"]
+
+    def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
+        """The CSR matrix of one row of `values`."""
+        r, c = self.coordinates
+        return scipy.sparse.csr_matrix((entries, (r, c)), shape=self.shape)
+
+    def D(self, q: np.ndarray) -> scipy.sparse.csr_matrix:
+        """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
+        q = self._one("q", q, self.model.nq)
+        return self.matrix(self.values({"q": q, "qd": np.zeros(self.model.nv)})[0][0])
+
+    def b(self, q: np.ndarray, qd: np.ndarray, **known: np.ndarray) -> np.ndarray:
+        """b(q, q̇) (equations,); known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given."""
+        inputs = {"q": self._one("q", q, self.model.nq), "qd": self._one("qd", qd, self.model.nv)}
+        for name, x in known.items():
+            if name not in self.problem.known_quantities:
+                raise UnknownName("known quantity", name, self.problem.known_quantities)
+            inputs[name] = np.asarray(x, dtype=float).reshape(-1)
+        return self.values(inputs)[1][0]
+
+    def _one(self, name: str, x: np.ndarray, n: int) -> np.ndarray:
+        x = np.asarray(x, dtype=float)
+        if x.shape != (n,):
+            raise InvalidInput(f"{name} has shape {x.shape}, but ({n},) is needed: D and b are of one state")
+        return self.model.normalise(x) if name == "q" else x
+
+    def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(D d + b, backward error): (N, equations) and (N,) for inputs by group and unknowns d (N, full layout).
+
+        The backward error is normwise, |D d + b|∞ / (|D|∞ |d|∞ + |b|∞): the least relative change of D and b that makes
+        d exact (Rigal and Gaches 1967).
+        """
+        entries, b = self.values(inputs)
+        entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
+        r, c = self.coordinates
+        sum_rows = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(self.shape[0], len(r)))
+        chosen = d[:, self.columns]
+        residual = (sum_rows @ (entries * chosen[:, c]).T).T + b
+        norm = np.abs(sum_rows @ np.abs(entries).T).max(axis=0)
+        scale = norm * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
+        return residual, np.abs(residual).max(axis=1) / np.where(scale > 0.0, scale, 1.0)
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"BlockSystem({m} equations, {n} unknowns, {self.nnz} entries; layout {self.layout.name!r}, known {self.known!r})"
+
+
+_ONE = np.array([[1.0]], dtype=object)
+
+
+def generic(assembly: Assembly, graph: Graph) -> Assembly:
+    """The same system over `graph` with every entry that depends on the state an input of its own.
+
+    Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. What an elimination of
+    it costs is the *solve* scope of the counts: X, v, c, ν given.
+    """
+    signed: dict[int, Expr] = {}
+    created: list[Expr] = []
+
+    def entry(x):
+        if is_constant(x):
+            return graph.exact(evaluate(x, {}))
+        negative = assembly.graph._is_neg(x)
+        key = (-x).id if negative else x.id
+        if key not in signed:
+            signed[key] = graph.input(f"entry[{len(signed)}]")
+            created.append(signed[key])
+        return -signed[key] if negative else signed[key]
+
+    rows = [{c: entry(x) for c, x in row.items()} for row in assembly.rows]
+    b = [x if is_zero(x) else entry(x) for x in assembly.b]
+    return Assembly(graph, (("entries", np.array([*created, None], dtype=object)[:-1]),), rows, b)
+
+

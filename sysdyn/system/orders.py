@@ -1,0 +1,136 @@
+"""Elimination orders that are the classical algorithms: RNEA, CRBA + LTDL and ABA as permutations of D.
+
+Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where it is
+unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sysdyn.errors import ProblemError
+from sysdyn.system.assemble import BlockSystem
+
+Permutations = tuple[list[int], list[int]]
+
+
+class _Pairs:
+    """Rows and columns by block, and the pivots chosen so far."""
+
+    def __init__(self, system: BlockSystem, name: str):
+        self.system = system
+        self.rows: dict[tuple[str, int], list[int]] = {}
+        self.columns: dict[tuple[str, int], list[int]] = {}
+        self.row_perm: list[int] = []
+        self.col_perm: list[int] = []
+        for r, block in enumerate(system.row_blocks):
+            self.rows.setdefault(block, []).append(r)
+        for c, block in enumerate(system.col_blocks):
+            self.columns.setdefault(block, []).append(c)
+        if system.problem.custom:
+            raise ProblemError(f"ordering {name!r} is defined for raw measurements only; use 'auto' or 'markowitz'")
+        # each stated scalar: its measurement row, where known quantities are rows
+        self.measured: dict[int, int] = {}
+        for r, block in enumerate(system.row_blocks):
+            if block[0] == "y":
+                (column,) = system.assembly.rows[r]
+                self.measured[column] = r
+        nb = system.model.nb
+        self.nb = nb
+        self.known = {x: system.problem.knows(x) for x in ("tau", "qdd", "fx", "a", "f")}
+        exact = all((i, k) in self.known["fx"] for i in range(nb) for k in range(6))
+        each = all(
+            ((i, k) in self.known["tau"]) != ((i, k) in self.known["qdd"])
+            for i in range(nb)
+            for k in range(system.model.joints[i].nv)
+        )
+        if not (exact and each) or self.known["a"] or self.known["f"]:
+            raise ProblemError(
+                f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
+                "use 'auto', 'umfpack' or 'markowitz' for this problem"
+            )
+
+    def known_pivots(self) -> None:
+        for i in range(self.nb):
+            for quantity in ("fx", "tau", "qdd"):
+                for c in self.columns.get((quantity, i), ()):
+                    if c in self.measured:
+                        self.pair(self.measured[c], c)
+
+    def pair(self, row: int, column: int) -> None:
+        self.row_perm.append(row)
+        self.col_perm.append(column)
+
+    def block(self, quantity: str, i: int) -> None:
+        """Row block c(quantity_i) gives column block quantity_i."""
+        for r, c in zip(self.rows.get((quantity, i), ()), self.columns.get((quantity, i), ()), strict=True):
+            self.pair(r, c)
+
+    def torque_rows(self, i: int, unknown: str) -> None:
+        """Rows c(τ_i) whose unknown is τ_i or q̈_i."""
+        columns = dict(zip(self._scalars(unknown, i), self.columns.get((unknown, i), ()), strict=True))
+        for k, r in enumerate(self.rows.get(("tau", i), ())):
+            if (i, k) not in self.known[unknown]:
+                self.pair(r, columns[k])
+
+    def _scalars(self, quantity: str, i: int) -> list[int]:
+        n = self.system.model.joints[i].nv
+        if self.system.known == "rows":
+            return list(range(n))
+        return [k for k in range(n) if (i, k) not in self.known[quantity]]
+
+    def net(self, i: int) -> None:
+        if self.system.layout.name == "net_force":
+            self.block("fB", i)
+
+    def done(self) -> Permutations:
+        return self.row_perm, self.col_perm
+
+
+def rnea(system: BlockSystem) -> Permutations:
+    """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
+    p = _Pairs(system, "rnea")
+    if p.known["tau"]:
+        raise ProblemError("ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'")
+    p.known_pivots()
+    for i in range(p.nb):
+        p.block("a", i)
+        p.net(i)
+    for i in reversed(range(p.nb)):
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+    return p.done()
+
+
+def aba(system: BlockSystem) -> Permutations:
+    """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
+
+    Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D itself
+    they are these pivots, each body's taken together, so that what is left for the parent is I^A and p^A (eq. 13).
+    """
+    p = _Pairs(system, "aba")
+    p.known_pivots()
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
+def crba(system: BlockSystem) -> Permutations:
+    """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
+    p = _Pairs(system, "crba")
+    p.known_pivots()
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+    for i in reversed(range(p.nb)):
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
+RECURSIVE: dict[str, Callable[[BlockSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

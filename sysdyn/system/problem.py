@@ -1,0 +1,193 @@
+"""Problems: a model and what is known about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.model import Model
+from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
+from sysdyn.system.variables import QUANTITIES, Layout
+
+
+class Problem:
+    """A model and its measurements: the unknowns d, and the equations D d + b = 0 and Y d + b_Y = y.
+
+    problem + measurement adds one; problem − measurement makes its scalar components unknown again.
+
+    Raises ProblemError where the same scalar is stated twice or two measurements have one name, UnknownName where a
+    measurement speaks of a joint, body or component that the model does not have.
+    """
+
+    def __init__(self, model: Model, measurements: Sequence[Measurement]):
+        if not isinstance(model, Model):
+            raise InvalidInput(f"a Problem needs a Model first, got {type(model).__name__}; see sysdyn.load")
+        self.model = model
+        self.measurements = tuple(measurements)
+        for m in self.measurements:
+            if not isinstance(m, Measurement):
+                raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
+            if m.noise is not None:
+                raise ProblemError(
+                    f"measurement {m.name!r} has noise: problems with noisy measurements are estimation, "
+                    "which this version does not solve; leave out noise= for an exact equation"
+                )
+        names = [m.name for m in self.measurements]
+        for name in names:
+            if names.count(name) > 1:
+                raise ProblemError(f"two measurements are called {name!r}: give one of them another name=")
+        owner: dict[tuple[str, int, int], str] = {}
+        for m in self.raw:
+            for pair in m.pairs(model):
+                key = (m.quantity, *pair)
+                if key in owner:
+                    scalar = Layout(model).scalar_names(m.quantity, pair[0])[pair[1]]
+                    first = owner[key]
+                    which = f"twice by {m.name!r}" if first == m.name else f"by {first!r} and again by {m.name!r}"
+                    raise ProblemError(f"{scalar} is stated {which}: remove one of them")
+                owner[key] = m.name
+        self._owner = owner
+
+    # ---- changing it -------------------------------------------------------------------------------------------
+
+    def __add__(self, measurement: Measurement | Iterable[Measurement]) -> Problem:
+        new = [measurement] if isinstance(measurement, Measurement) else list(measurement)
+        return Problem(self.model, [*self.measurements, *new])
+
+    def __sub__(self, measurement: Measurement) -> Problem:
+        """Remove the scalar components that `measurement` names (or a custom measurement of that name)."""
+        if not isinstance(measurement, RawMeasurement):
+            kept = [m for m in self.measurements if m.name != measurement.name]
+            if len(kept) == len(self.measurements):
+                raise UnknownName("measurement", measurement.name, [m.name for m in self.measurements])
+            return Problem(self.model, kept)
+        gone = {(measurement.quantity, *pair) for pair in measurement.pairs(self.model)}
+        missing = [key for key in gone if key not in self._owner]
+        if missing:
+            quantity, body, k = min(missing)
+            scalar = Layout(self.model).scalar_names(quantity, body)[k]
+            raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
+        kept = []
+        for m in self.measurements:
+            if not isinstance(m, RawMeasurement) or m.quantity != measurement.quantity:
+                kept.append(m)
+                continue
+            pairs = [p for p in m.pairs(self.model) if (m.quantity, *p) not in gone]
+            if len(pairs) == len(m.pairs(self.model)):
+                kept.append(m)
+            elif pairs:
+                kept.append(_Subset(m, tuple(pairs)))
+        return Problem(self.model, kept)
+
+    # ---- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def raw(self) -> tuple[RawMeasurement, ...]:
+        return tuple(m for m in self.measurements if isinstance(m, RawMeasurement))
+
+    @property
+    def custom(self) -> tuple[Measurement, ...]:
+        return tuple(m for m in self.measurements if not isinstance(m, RawMeasurement))
+
+    def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
+        """(body, component) pairs of `quantity` that are stated."""
+        return frozenset((i, k) for x, i, k in self._owner if x == quantity)
+
+    @property
+    def known_quantities(self) -> tuple[str, ...]:
+        """Those of tau, qdd, fx, a, f that are stated at least in part."""
+        return tuple(x for x in QUANTITIES if self.knows(x))
+
+    @cached_property
+    def y_names(self) -> tuple[str, ...]:
+        """Name of each entry of the packed value y."""
+        return tuple(f"{m.name}: {c}" for m in self.measurements for c in m.components(self.model))
+
+    @property
+    def ny(self) -> int:
+        return len(self.y_names)
+
+    def system(self, layout: str = "paper", known: str = "rows"):
+        """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b."""
+        from sysdyn.system.assemble import BlockSystem
+
+        return BlockSystem(self, layout, known)
+
+    def diagnose(self):
+        """Well-posedness in names: a Diagnosis that prints."""
+        from sysdyn.system.diagnose import diagnose
+
+        return diagnose(self)
+
+    def to_dict(self) -> dict:
+        """Plain description (JSON). Raises ProblemError where a custom measurement has none."""
+        if self.custom:
+            raise ProblemError(f"measurement {self.custom[0].name!r} is custom and cannot be stored in a file")
+        return {"model": self.model.to_dict(), "measurements": [_described(m, self.model) for m in self.raw]}
+
+    @staticmethod
+    def from_dict(data: dict) -> Problem:
+        """Inverse of `to_dict`."""
+        measurements = []
+        for m in data["measurements"]:
+            base = RAW[m["quantity"]](name=m["name"])
+            measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
+        return Problem(Model.from_dict(data["model"]), measurements)
+
+    @cached_property
+    def digest(self) -> str | None:
+        """sha256 of model and measurements; None where a custom measurement makes it unknown."""
+        if self.custom:
+            return None
+        described = [self.model.digest, [_described(m, self.model) for m in self.raw]]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms)"]
+        for m in self.measurements:
+            lines.append(f"  {m.name}: {len(m.components(self.model))} equations")
+        return "\n".join(lines)
+
+
+def _described(m: RawMeasurement, model: Model) -> dict:
+    return {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
+
+
+class _Subset(RawMeasurement):
+    """A raw measurement of which some scalars were removed."""
+
+    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...]):
+        super().__init__(name=base.name, noise=base.noise)
+        object.__setattr__(self, "quantity", base.quantity)
+        object.__setattr__(self, "_pairs", pairs)
+
+    def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
+        return self._pairs
+
+
+def inverse_dynamics(model: Model) -> Problem:
+    """Known q̈ and fx, wanted τ. Nori eq. (7)."""
+    return Problem(model, [JointAcceleration("all", name="qdd"), ExternalWrench("all", name="fx")])
+
+
+def forward_dynamics(model: Model) -> Problem:
+    """Known τ and fx, wanted q̈. Nori eq. (13)."""
+    return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
+
+
+def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
+    """Known τ of the joints named in `torque`, q̈ of all others, and fx. RBDA section 9.2."""
+    torque = (torque,) if isinstance(torque, str) else tuple(torque)
+    for name in torque:
+        if name not in model.joint_names:
+            raise UnknownName("joint", name, model.joint_names)
+    rest = tuple(name for name in model.joint_names if name not in torque)
+    known: list[Measurement] = [ExternalWrench("all", name="fx")]
+    if torque:
+        known.insert(0, JointTorque(torque, name="tau"))
+    if rest:
+        known.insert(0, JointAcceleration(rest, name="qdd"))
+    return Problem(model, known)
