@@ -117,7 +117,7 @@ _SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.984126982985
 _COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
         -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
 _MAGIC = 6755399441055744.0  # 1.5·2^52: adding it rounds to the nearest integer, kept in the low bits
-LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good
+LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good: not a number
 
 
 class _Emitter:
@@ -326,11 +326,14 @@ class _Emitter:
                 value = fma(value, x, c(a))
             return value
 
-        shifted = fma("%x", c(2.0 / math.pi), c(_MAGIC))
+        size = new(f"call {vec} @llvm.fabs.{self.suffix}({vec} %x)")
+        fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
+        x = new(f"select {self.bits} {fits}, {vec} %x, {vec} {c(math.nan)}")
+        shifted = fma(x, c(2.0 / math.pi), c(_MAGIC))
         quadrant = new(f"bitcast {vec} {shifted} to {ints}")
         k = new(f"fsub {vec} {shifted}, {c(_MAGIC)}")
         minus_k = new(f"fneg {vec} {k}")
-        r = "%x"
+        r = x
         for part in _HALF_PI:
             r = fma(minus_k, c(part), r)
         z = new(f"fmul {vec} {r}, {r}")

@@ -142,7 +142,8 @@ class Problem:
         """sha256 of model and measurements; None where a custom measurement makes it unknown."""
         if self.custom:
             return None
-        described = [self.model.digest, [_described(m, self.model) for m in self.raw]]
+        names = [self.model.body_names, self.model.joint_names]
+        described = [self.model.digest, names, [_described(m, self.model) for m in self.raw]]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:
