@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,7 @@ AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
 AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
 CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+NODES_PER_OPERATION = 3.0  # nodes built for one operation that stays, with room to spare
 ATTEMPTS = 4  # searches, each with the states at which the last one failed
 WORST_STATES = 6
 
@@ -115,21 +118,40 @@ def build(
     progress: Progress | None = None,
 ) -> Compiled:
     """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
+    with _no_collection():
+        return _build(problem, ordering, outputs, level, layout, known, progress or (lambda what, done: None))
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """Cyclic garbage collection off: it would walk millions of graph entries that all stay alive."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _build(
+    problem: Problem, ordering: str, outputs: Sequence[str], level: str, layout: str, known: str, say: Progress
+) -> Compiled:
     began = time.perf_counter()
-    say = progress or (lambda what, done: None)
     say("assembling", 0.0)
     system = problem.system(layout, known)
     structure(system).require_solvable()
     sampled = sample_matrix(system, sample_states(problem, ORDER_SAMPLES))
     considered: list[tuple[str, str]] = []
-    for attempt in range(ATTEMPTS):
-        choices = []
+    for _ in range(ATTEMPTS):
+        choices: list[Choice] = []
+        best: Elimination | None = None  # of the cheapest choice; others are eliminated again if their turn comes
         for name, order in _candidates(system, sampled, ordering, level):
             say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(considered)))
-            cap = AUTO_CAP * min((c.end_to_end.total for c in choices), default=math.inf)
+            least = min((c.end_to_end.total for c in choices), default=math.inf)
             try:
-                choice = _cost(system, name, order(cap), outputs, cap)
-            except (NoSafeOrdering, SingularState, _TooExpensiveError) as error:
+                elimination = Elimination(system, *order(AUTO_CAP * least), cap=AUTO_CAP * least)
+            except (NoSafeOrdering, SingularState) as error:
                 considered.append((name, str(error)))
                 continue
             except BackendUnavailable as error:
@@ -137,12 +159,17 @@ def build(
                     raise
                 considered.append((name, str(error)))
                 continue
+            choice = elimination.choice(name, outputs)
             considered.append((name, f"{choice.end_to_end.total} operations"))
             choices.append(choice)
+            if choice.end_to_end.total < least:
+                best = elimination
+            del elimination
         failing = []
         for choice in sorted(choices, key=lambda c: c.end_to_end.total):
             say(f"checking {choice.ordering}", 0.7)
-            elimination = Elimination(system, choice.row_perm, choice.col_perm)
+            elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
+            best = None
             safety, worst = elimination.assess()
             if safety.ok:
                 say("writing the program", 0.9)
@@ -203,26 +230,6 @@ def _candidates(system: BlockSystem, sampled: Sampled, ordering: str, level: str
             yield label, lambda cap, start=start: start(replace(sampled, budget=cap))
 
 
-def _cost(system: BlockSystem, name: str, order: Permutations, outputs: Sequence[str], cap: float) -> Choice:
-    """What the order costs. Raises _TooExpensiveError where it grows beyond `cap` operations."""
-    row_perm, col_perm = order
-    graph = Graph(SHARING)
-    assembly = system.assemble(graph)
-    limit = len(graph) + 3 * cap
-
-    def stop(k: int) -> None:
-        if len(graph) > limit:
-            raise _TooExpensiveError("given up: more expensive than what is known")
-
-    factors = eliminate(assembly.rows, assembly.b, row_perm, col_perm, stop)
-    total = graph.count(x for _, values in _outputs(system, assembly, factors, outputs) for x in values)
-    return Choice(name, tuple(row_perm), tuple(col_perm), total, None, factors.fill_in, factors.triangular)
-
-
-class _TooExpensiveError(Exception):
-    pass
-
-
 def _solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(SHARING)), Graph(SHARING))
@@ -263,18 +270,10 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
     q = np.where(right[:, None], snapped, q)
     inputs = {"q": q, "qd": qd}
-    for name, size in input_sizes(problem):
+    for name, size in problem.input_sizes:
         if name not in inputs:
             inputs[name] = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
     return inputs
-
-
-def input_sizes(problem: Problem) -> list[tuple[str, int]]:
-    """Input groups of the problem's programs in order."""
-    model = problem.model
-    size = {"tau": model.nv, "qdd": model.nv, "fx": 6 * model.nb, "a": 6 * model.nb, "f": 6 * model.nb}
-    groups = [("q", model.nq), ("qd", model.nv)] + [(x, size[x]) for x in problem.known_quantities]
-    return groups + [(f"y:{m.name}", len(m.components(model))) for m in problem.custom]
 
 
 def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled:
@@ -294,16 +293,24 @@ def _stack(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 class Elimination:
-    """The system eliminated over Expr with given permutations, ready to be checked and turned into programs."""
+    """The system eliminated over Expr with given permutations, ready to be checked and turned into programs.
 
-    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int]):
+    Raises NoSafeOrdering where it grows beyond `cap` operations, SingularState where a pivot is identically zero.
+    """
+
+    def __init__(
+        self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf
+    ):
         self.system = system
         self.graph = Graph(SHARING)
         self.assembly = system.assemble(self.graph, mark=True)
         body = [system.col_blocks[c][1] for c in col_perm]
         previous = [-1]
+        limit = len(self.graph) + NODES_PER_OPERATION * cap
 
         def begin(k: int) -> None:
+            if len(self.graph) > limit:
+                raise NoSafeOrdering("given up: more expensive than what is known")
             # a new piece of program where the order goes on to another body
             if body[k] != previous[0]:
                 self.graph.mark()
@@ -312,6 +319,13 @@ class Elimination:
         self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
         self.graph.mark()
         self.scale: dict[int, float] = {}
+
+    def choice(self, ordering: str, outputs: Sequence[str]) -> Choice:
+        """The order with what it costs for these outputs."""
+        groups = _outputs(self.system, self.assembly, self.factors, outputs)
+        count = self.graph.count(x for _, values in groups for x in values)
+        f = self.factors
+        return Choice(ordering, tuple(f.row_perm), tuple(f.col_perm), count, None, f.fill_in, f.triangular)
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""

@@ -204,6 +204,8 @@ class Graph:
         node = self._new(INPUT, -1, -1, self._random_field())
         self.input_names[node.id] = name
         self._by_name[name] = node
+        if self._algebraic:
+            self._by_field[self._field[node.id]] = node
         return node
 
     def inputs(self, name: str, n: int) -> np.ndarray:
@@ -239,6 +241,8 @@ class Graph:
 
     def _constant_node(self, x: float, value: int):
         """The constant x ≥ 0 whose exact value is `value` (negative ones are the NEG of a positive one)."""
+        if not math.isfinite(x):
+            raise InvalidInput(f"a constant of an expression is {x}")
         if x < 0.0:
             return self._neg(self._constant_node(-x, (_P - value) % _P))
         found = self._lookup(value)
@@ -414,7 +418,7 @@ class Graph:
         if kind == COS and self._is_neg(x):
             return self._unary(COS, self._neg(x))
         key = (kind, x.id, -1)
-        found = self._table.get(key)
+        found = None if kind == SQRT and self.sharing == "none" else self._table.get(key)
         if found is None:
             value = 0
             if self._algebraic:
@@ -494,9 +498,17 @@ def is_zero(x) -> bool:
 def is_constant(x) -> bool:
     """The same whatever the inputs: a float, or a constant node or its negative."""
     if type(x) is not Expr:
-        return True
+        return isinstance(x, (int, float, np.number))
     kind = x.graph.kind
     return kind[x.id] == CONST or (kind[x.id] == NEG and kind[x.graph.lhs[x.id]] == CONST)
+
+
+def constant_value(x) -> float:
+    """The float that a constant (see `is_constant`) is."""
+    if type(x) is not Expr:
+        return float(x)
+    graph = x.graph
+    return graph.constants[x.id] if graph.kind[x.id] == CONST else -graph.constants[graph.lhs[x.id]]
 
 
 # ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------

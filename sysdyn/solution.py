@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.model.kinematics import frame_transform, joint_transforms, velocities
+from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES, Layout
-
-if TYPE_CHECKING:
-    from sysdyn.solver import Solver
 
 REFERENCES = ("local", "world")
 
@@ -19,13 +15,21 @@ REFERENCES = ("local", "world")
 class Solution:
     """Solved quantities at one state or, with leading batch axes, many.
 
-    tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity folded in).
-    solution["tau", "l_knee"] picks one joint or body by name. ok (…): False where on_singular="nan" left NaN.
+    tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
+    folded in). solution["tau", "l_knee"] picks one joint or body by name. ok (…) bool: the state was solved; False
+    where on_singular="nan" left NaN.
     """
 
-    def __init__(self, solver: Solver, inputs: dict[str, np.ndarray], lead: tuple[int, ...], values: dict, status: np.ndarray):
-        self._solver, self._inputs, self._lead, self._values = solver, inputs, lead, values
-        self._status = status
+    def __init__(
+        self,
+        problem: Problem,
+        inputs: dict[str, np.ndarray],
+        lead: tuple[int, ...],
+        values: dict[str, np.ndarray],
+        ok: np.ndarray,
+    ):
+        self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
+        self.ok = ok
 
     def __getattr__(self, name: str) -> np.ndarray:
         values = self.__dict__.get("_values", {})
@@ -33,14 +37,10 @@ class Solution:
             return values[name]
         if name in QUANTITIES:
             raise AttributeError(
-                f"{name} was not asked for: this solver computes {', '.join(values)}; compile with outputs={[*values, name]!r} or 'all'"
+                f"{name} was not asked for: this solver computes {', '.join(values)}; "
+                f"compile with outputs={[*values, name]!r} or 'all'"
             )
         raise AttributeError(f"Solution has no attribute {name!r}")
-
-    @property
-    def ok(self) -> np.ndarray:
-        """(…) bool: the state was solved."""
-        return self._status == 0
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
@@ -49,7 +49,7 @@ class Solution:
         values = self._values[quantity]
         if name is None:
             return values
-        model = self._solver.model
+        model = self._problem.model
         if quantity in ("tau", "qdd"):
             block = values[..., model.v_slice(model.joint_index(name))]
             return block[..., 0] if block.shape[-1] == 1 else block
@@ -68,8 +68,10 @@ class Solution:
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
         missing = [x for x in QUANTITIES if x not in self._values]
         if missing:
-            raise InvalidInput(f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'")
-        problem = self._solver.problem
+            raise InvalidInput(
+                f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'"
+            )
+        problem = self._problem
         layout = Layout(problem.model)
         n = int(np.prod(self._lead, dtype=int))
         d = np.zeros((n, layout.n))
@@ -85,7 +87,9 @@ class Solution:
 
     # ---- accelerations in other terms ----------------------------------------------------------------------------
 
-    def acceleration(self, frame: str, classical: bool = False, gravity: bool = False, reference: str = "local") -> np.ndarray:
+    def acceleration(
+        self, frame: str, classical: bool = False, gravity: bool = False, reference: str = "local"
+    ) -> np.ndarray:
         """Acceleration (…, 6) [rad/s², m/s²] of a named frame, angular first.
 
         classical  linear part of the frame's origin as a point (spatial acceleration + ω × v) instead of spatial
@@ -96,7 +100,7 @@ class Solution:
         """
         if reference not in REFERENCES:
             raise UnknownName("reference", reference, REFERENCES)
-        model = self._solver.model
+        model = self._problem.model
         found = model.frame(frame)
         n = int(np.prod(self._lead, dtype=int))
         q, qd = (np.broadcast_to(self._inputs[x], (n, self._inputs[x].shape[-1])) for x in ("q", "qd"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import ClassVar
+import operator
 
 import numpy as np
 import pytest
+from counting import Counted, all_nodes, counted, live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import MuJoCo, Pinocchio, icub, icub_urdf
@@ -15,7 +16,7 @@ from robots import ROBOTS, load_robot
 
 from sysdyn import spatial
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.expr import ADD, DIV, MUL, SUB, Flops, Graph, evaluate
+from sysdyn.expr import Flops, Graph, evaluate
 from sysdyn.flops import count_flops
 from sysdyn.model import (
     JOINTS,
@@ -468,75 +469,6 @@ def test_states_where_two_axes_meet_are_found_in_a_batch():
 # ---- counts --------------------------------------------------------------------------------------------------------
 
 
-class Counted:
-    """A number that counts what is done with it, and remembers what it was made from.
-
-    Free are, as in the project's rules, products with the constants 0 and ±1, additions of the constant 0, sign
-    changes, and x − x and x / x of one and the same number. Constants are plain floats. (A computed number that happens
-    to be 0, as ω_y I ω_z − ω_z I ω_y of a symmetric body, is no constant: that is what sharing="algebraic" is for.)
-    """
-
-    log: ClassVar[list[Counted]] = []  # all that were executed
-
-    def __init__(self, value: float, operation: str = "", *operands):
-        self.value, self.operation = value, operation
-        self.operands = [x for x in operands if isinstance(x, Counted)]
-        if operation in ("mul", "add", "div"):
-            Counted.log.append(self)
-
-    def __neg__(self):
-        return Counted(-self.value, "neg", self)
-
-    def __add__(self, other):
-        if isinstance(other, Counted):
-            return Counted(self.value + other.value, "add", self, other)
-        return self if other == 0.0 else Counted(self.value + other, "add", self)
-
-    __radd__ = __add__
-
-    def __sub__(self, other):
-        if isinstance(other, Counted):
-            return 0.0 if self is other else Counted(self.value - other.value, "add", self, other)
-        return self if other == 0.0 else Counted(self.value - other, "add", self)
-
-    def __rsub__(self, constant):
-        return -self if constant == 0.0 else Counted(constant - self.value, "add", self)
-
-    def __mul__(self, other):
-        if isinstance(other, Counted):
-            return Counted(self.value * other.value, "mul", self, other)
-        if other in (0.0, 1.0, -1.0):
-            return (0.0, self, -self)[int(other)]
-        return Counted(self.value * other, "mul", self)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other):
-        if isinstance(other, Counted):
-            return 1.0 if self is other else Counted(self.value / other.value, "div", self, other)
-        return {1.0: self, -1.0: -self}.get(other) or Counted(self.value / other, "div", self)
-
-    def __rtruediv__(self, constant):
-        return 0.0 if constant == 0.0 else Counted(constant / self.value, "div", self)
-
-
-def _live(outputs) -> list[Counted]:
-    """The counted numbers that `outputs` were made from."""
-    seen: dict[int, Counted] = {}
-    stack = [x for x in outputs if isinstance(x, Counted)]
-    while stack:
-        x = stack.pop()
-        if id(x) not in seen:
-            seen[id(x)] = x
-            stack.extend(x.operands)
-    return list(seen.values())
-
-
-def _counted(numbers) -> Flops:
-    kinds = [x.operation for x in numbers]
-    return Flops(*(kinds.count(kind) for kind in ("mul", "add", "div")))
-
-
 COUNTED_MODELS = {
     "paper's chain": lambda: auto_tree(6, 1, 1.5, 0.9),
     "branched": lambda: auto_tree(5, 2, 0.7, 0.8),
@@ -558,14 +490,14 @@ def test_counts_are_those_of_an_instrumented_run(name, algorithm, monkeypatch):
     model = COUNTED_MODELS[name]()
     recursion = importlib.import_module(f"sysdyn.reference.{'aba' if algorithm is aba else 'rnea'}")._recursion
     outputs = {rnea: slice(0, 1), newton_euler: slice(0, 4), aba: slice(0, 1)}[algorithm]
-    for function, of in (("sin", np.sin), ("cos", np.cos)):
-        monkeypatch.setattr(spatial, function, lambda x, of=of: Counted(float(of(x.value)), "trig", x))
+    for function in ("sin", "cos"):
+        monkeypatch.setattr(spatial, function, operator.methodcaller(function))
     numbers = (*model.random_state(seed=12), random_wrenches(model, 1, seed=13, chosen=1.0)[0])
     Counted.log.clear()
-    counted = [np.vectorize(Counted, otypes=[object])(x) if x.size else x.astype(object) for x in numbers]
-    results = recursion(model, *counted)[outputs]
+    inputs = [np.vectorize(Counted, otypes=[object])(x) if x.size else x.astype(object) for x in numbers]
+    results = recursion(model, *inputs)[outputs]
     monkeypatch.undo()
-    executed = _counted(Counted.log)
+    executed = counted(Counted.log)
 
     values = algorithm(model, *numbers)
     for result, value in zip(results, values if algorithm is newton_euler else [values], strict=True):
@@ -576,12 +508,10 @@ def test_counts_are_those_of_an_instrumented_run(name, algorithm, monkeypatch):
     symbols = [graph.inputs("q", model.nq), graph.inputs("qd", model.nv), graph.inputs("x", model.nv)]
     fx = np.array([graph.inputs(f"fx{i}", 6) for i in range(model.nb)], dtype=object)
     recursion(model, *symbols, fx)
-    nodes = np.bincount(graph.kind, minlength=10)
-    assert executed == Flops(int(nodes[MUL]), int(nodes[ADD] + nodes[SUB]), int(nodes[DIV]))
+    assert executed == all_nodes(graph)
 
-    live = _counted(_live(x for result in results for x in result.flat))
-    count = count_flops(algorithm, model, sharing="none", fx=True)
-    assert (live.mul, live.add, live.div) == (count.mul, count.add, count.div)
+    needed = counted(live(x for result in results for x in result.flat))
+    assert needed == count_flops(algorithm, model, sharing="none", fx=True)
 
 
 def test_counts_of_the_papers_chain_of_six():

@@ -87,7 +87,10 @@ def natural(a: Sampled) -> Permutations:
 
 def colamd(a: Sampled) -> Permutations:
     """COLAMD column order (Davis et al. 2004, through SuperLU), rows by safe pivoting."""
-    lu = scipy.sparse.linalg.splu(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    try:
+        lu = scipy.sparse.linalg.splu(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    except RuntimeError as error:  # exactly singular, whatever the state
+        raise NoSafeOrdering(f"SuperLU: {error}") from error
     return choose_pivots(a, np.argsort(lu.perm_c).tolist())
 
 
@@ -174,7 +177,7 @@ class _Elimination:
 
     def safest(self, columns: Iterable[int]) -> tuple[int, int]:
         """The entry that is farthest from vanishing. Raises NoSafeOrdering where all of them vanish at some sample."""
-        value, i, j = max((self.safety(i, j), i, j) for j in columns for i in self.columns[j])
+        value, i, j = max(((self.safety(i, j), i, j) for j in columns for i in self.columns[j]), default=(0.0, -1, -1))
         if value == 0.0:
             raise NoSafeOrdering("every entry left vanishes at some sampled state")
         return i, j

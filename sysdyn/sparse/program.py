@@ -183,11 +183,11 @@ class Program:
                 arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"], arrays["cuts"],
                 tuple(Guard(int(v), float(t), str(label)) for v, t, label in head["guards"]),
             )  # fmt: skip
-        except (KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
+            program.check()
+            if program.digest != head["digest"]:
+                raise FileError("the stored program is damaged: its content does not match its digest; compile it again")
+        except (KeyError, ValueError, TypeError, IndexError) as error:
             raise FileError(f"not a stored program: {error!r}") from error
-        program.check()
-        if program.digest != head["digest"]:
-            raise FileError("the stored program is damaged: its content does not match its digest; compile it again")
         return program
 
     def check(self) -> None:

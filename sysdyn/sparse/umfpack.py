@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import scipy.sparse
 
@@ -43,6 +45,7 @@ def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 0.1) -> tuple
     context.control[module.UMFPACK_PIVOT_TOLERANCE] = tolerance
     A = scipy.sparse.csc_matrix(matrix)
     A.sort_indices()
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a singular matrix still has an order; whoever eliminates meets the zero pivot
         _, _, P, Q, _, _ = context.lu(A)
     return [int(i) for i in P], [int(j) for j in Q]

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from sysdyn.backends import python
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.expr import Expr, Graph, evaluate, is_constant, is_zero
+from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
 from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Context
 from sysdyn.system.newton_euler import Rows, newton_euler
@@ -234,7 +234,7 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
 
     def entry(x):
         if is_constant(x):
-            return graph.exact(evaluate(x, {}))
+            return graph.exact(constant_value(x))
         negative = assembly.graph._is_neg(x)
         key = (-x).id if negative else x.id
         if key not in signed:

@@ -101,6 +101,14 @@ class Problem:
         """Those of tau, qdd, fx, a, f that are stated at least in part."""
         return tuple(x for x in QUANTITIES if self.knows(x))
 
+    @property
+    def input_sizes(self) -> tuple[tuple[str, int], ...]:
+        """(name, scalars) of each group of inputs of the problem's programs: q, qd, known quantities, custom values."""
+        model, layout = self.model, Layout(self.model)
+        known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
+        custom = tuple((f"y:{m.name}", len(m.components(model))) for m in self.custom)
+        return (("q", model.nq), ("qd", model.nv), *known, *custom)
+
     @cached_property
     def y_names(self) -> tuple[str, ...]:
         """Name of each entry of the packed value y."""
