@@ -44,10 +44,10 @@ from sysdyn.system import (
 )
 
 __all__ = [
-    "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning", "Choice", "Diagnosis", "Expr", "ExternalWrench",
-    "FileError", "Flops", "Frame", "Graph", "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Measurement",
-    "Model", "ModelError", "NoSafeOrdering", "PlausibilityWarning", "Problem", "ProblemError", "Safety", "SingularState",
-    "Solution", "Solver", "StructurallySingular", "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile",
-    "count_flops", "forward_dynamics", "from_dh", "hybrid_dynamics", "inverse_dynamics", "load", "load_solver", "load_urdf",
-    "random_tree", "rnea",
+    "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning", "Choice", "Diagnosis", "Expr",
+    "ExternalWrench", "FileError", "Flops", "Frame", "Graph", "InvalidInput", "JointAcceleration", "JointTorque",
+    "JointWrench", "Measurement", "Model", "ModelError", "NoSafeOrdering", "PlausibilityWarning", "Problem",
+    "ProblemError", "Safety", "SingularState", "Solution", "Solver", "StructurallySingular", "SysdynError",
+    "UnknownName", "aba", "auto_tree", "chain", "compile", "count_flops", "forward_dynamics", "from_dh",
+    "hybrid_dynamics", "inverse_dynamics", "load", "load_solver", "load_urdf", "random_tree", "rnea",
 ]  # fmt: skip

@@ -1,4 +1,7 @@
-"""The offline phase: from a problem to a program with a fixed elimination order, chosen by exact count and proven safe by sampling."""
+"""The offline phase.
+
+From a problem to a program with a fixed elimination order, chosen by exact count and proven safe by sampling.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ class Safety:
     """How a fixed order behaved over sampled states.
 
     backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst states;
-    growth: greatest entry of L D U over the greatest of D; least_pivot: least |pivot| over its greatest value at any state.
+    growth: greatest entry of L D U over the greatest of D; least_pivot: least |pivot| over its greatest value at any
+    state.
     """
 
     states: int
@@ -238,7 +242,10 @@ def _solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) ->
 
 
 def _outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs: Sequence[str]):
-    """Expressions of the requested quantities, full size: from the solution, or the known input where it has no column."""
+    """Expressions of the requested quantities, full size.
+
+    From the solution, or the known input where it has no column.
+    """
     number = {c: k for k, c in enumerate(system.columns)}
     inputs = dict(assembly.inputs)
     groups = []
@@ -298,9 +305,7 @@ class Elimination:
     Raises NoSafeOrdering where it grows beyond `cap` operations, SingularState where a pivot is identically zero.
     """
 
-    def __init__(
-        self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf
-    ):
+    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf):
         self.system = system
         self.graph = Graph(SHARING)
         self.assembly = system.assemble(self.graph, mark=True)

@@ -26,7 +26,7 @@ _P = (1 << 61) - 1  # Mersenne prime of the identity test
 
 @dataclass(frozen=True)
 class Flops:
-    """Exact operation counts: multiplications, additions or subtractions, divisions, square roots; sin/cos pairs apart."""
+    """Exact operation counts: mul, add (subtractions too), div, sqrt; `trig`: sin/cos pairs, counted apart."""
 
     mul: int = 0
     add: int = 0
@@ -125,7 +125,9 @@ class Expr:
         return self.graph._unary(SQRT, self)
 
     def __bool__(self):
-        raise InvalidInput("the value of an Expr is not known when the program is built: write the algorithm without branching on it")
+        raise InvalidInput(
+            "the value of an Expr is not known when the program is built: write the algorithm without branching on it"
+        )
 
     def __float__(self):
         raise InvalidInput(f"{self!r} has no value; use sysdyn.expr.evaluate(outputs, inputs)")
@@ -230,7 +232,9 @@ class Graph:
         return found
 
     def exact(self, x):
-        """The float x as a constant node that keeps its exact value through folding; 0, ±1 and all else are returned as they are.
+        """The float x as a constant node that keeps its exact value through folding.
+
+        0, ±1 and whatever is no float are returned as they are.
 
         Folded floats are rounded, so that identities between rounded constants are lost; folded constant nodes are
         rounded too, but compared by their exact values. Only sharing="algebraic" makes the difference.
@@ -541,7 +545,9 @@ def _graph_of(values: Iterable) -> Graph | None:
 
 
 def evaluate(outputs, inputs: Mapping[str, object]):
-    """Values of `outputs` (nested array of Expr and floats) for the named `inputs` (floats, arrays, or Expr of another graph).
+    """Values of `outputs` (nested array of Expr and floats) for the named `inputs`.
+
+    inputs: floats, arrays (a batch), or Expr of another graph.
 
     Substitution is the same operation: inputs that are Expr give outputs in their graph.
     """
@@ -595,7 +601,10 @@ def _partials(graph: Graph, i: int):
 
 
 def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
-    """Forward derivative of `outputs` along `direction` (input name → rate, float or Expr; inputs not named are constant)."""
+    """Forward derivative of `outputs` along `direction`.
+
+    direction: input name → rate (float or Expr); inputs that it does not name are constant.
+    """
     graph = _graph_of(outputs)
     if graph is None:
         return [0.0 for _ in outputs]
@@ -632,5 +641,3 @@ def gradient(output, inputs: Sequence[Expr]) -> list:
             if partial is not None and graph.kind[operand] != CONST:
                 adjoint[operand] = adjoint.get(operand, 0.0) + partial * bar
     return [adjoint.get(x.id, 0.0) for x in inputs]
-
-

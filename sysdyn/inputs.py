@@ -29,7 +29,10 @@ class Inputs:
     # ---- by name ---------------------------------------------------------------------------------------------------
 
     def collect(self, q, qd, known: tuple, y, quantities: Mapping) -> dict:
-        """Values by group; fx is zero where it is missing. Raises InvalidInput for what else is missing, double or not known."""
+        """Values by group; fx is zero where it is missing.
+
+        Raises InvalidInput for what else is missing, double or not known.
+        """
         given = dict(quantities)
         if len(known) > len(self.positional):
             raise InvalidInput(
@@ -50,7 +53,9 @@ class Inputs:
             if name not in given:
                 if name != "fx":
                     what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
-                    raise InvalidInput(f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}")
+                    raise InvalidInput(
+                        f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}"
+                    )
                 given[name] = np.zeros(size)
         return given
 
@@ -81,7 +86,9 @@ class Inputs:
             try:
                 lead = np.broadcast_shapes(*(v.shape[:-1] for _, v in parts))
             except ValueError:
-                raise InvalidInput(f"the leading (batch) axes of the values of {quantity} in y do not fit together") from None
+                raise InvalidInput(
+                    f"the leading (batch) axes of the values of {quantity} in y do not fit together"
+                ) from None
             array = np.zeros((*lead, self.sizes[quantity]))
             for m, value in parts:
                 array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
@@ -91,7 +98,9 @@ class Inputs:
         """{measurement: (…, m)} of a packed y (…, ny)."""
         y = real("y", y)
         if y.shape[-1:] != (self.problem.ny,):
-            raise InvalidInput(f"y has shape {y.shape}, but its last axis must be ny = {self.problem.ny} (problem.y_names)")
+            raise InvalidInput(
+                f"y has shape {y.shape}, but its last axis must be ny = {self.problem.ny} (problem.y_names)"
+            )
         result, at = {}, 0
         for m in self.problem.measurements:
             size = len(m.components(self.model))

@@ -58,7 +58,10 @@ class Solution:
     # ---- checks --------------------------------------------------------------------------------------------------
 
     def residual(self) -> np.ndarray:
-        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding. Needs outputs="all"."""
+        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding.
+
+        Needs outputs="all".
+        """
         return self._residual()[0]
 
     def backward_error(self) -> np.ndarray:

@@ -268,7 +268,7 @@ class Solver:
     # ---- control loops -----------------------------------------------------------------------------------------
 
     def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, out=None, **quantities: np.ndarray) -> Step:
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`; no checks, no allocation.
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. out: an
         array where one quantity is asked for, or {quantity: array}; made if None. Quaternions are taken to be
@@ -296,7 +296,9 @@ class Solver:
                 raise UnknownName("output", name, shapes)
             fits = isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shapes[name]
             if not fits or not x.flags.c_contiguous or not x.flags.writeable:
-                raise InvalidInput(f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}")
+                raise InvalidInput(
+                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}"
+                )
         return {name: out[name] if name in out else np.zeros(shape) for name, shape in shapes.items()}
 
     # ---- what it is --------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ class Counted:
     """A number that counts what is done with it, and remembers what it was made from.
 
     Free are, as in the project's rules, products with the constants 0 and ±1, additions of the constant 0, sign
-    changes, and x − x and x / x of one and the same number (or its negative). Constants are plain floats. A sine or cosine
-    of one angle is computed once. (A computed number that happens to be 0, as ω_y I ω_z − ω_z I ω_y of a symmetric body,
-    is no constant: that is what sharing="algebraic" is for.)
+    changes, and x − x and x / x of one and the same number (or its negative). Constants are plain floats. A sine or
+    cosine of one angle is computed once. (A computed number that happens to be 0, as ω_y I ω_z − ω_z I ω_y of a
+    symmetric body, is no constant: that is what sharing="algebraic" is for.)
     """
 
     log: ClassVar[list[Counted]] = []  # all that were executed

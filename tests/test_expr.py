@@ -137,9 +137,7 @@ def test_sign_moves_keep_the_value(name):
     graph = Graph("none")
     a, b, _ = xyz(graph)
     left, right, sign = SIGN_MOVES[name](a, b)
-    expected, _, _ = SIGN_MOVES[name](np.array(0.7), np.array(-1.3)) if "sin" not in name and "cos" not in name else (
-        {"sin −a = −sin a": -math.sin(0.7), "cos −a = cos a": math.cos(0.7)}[name], None, None
-    )  # fmt: skip
+    expected = SIGN_MOVES[name](Counted(0.7), Counted(-1.3))[0].value
     values = evaluate([left, right * sign], {"x": 0.7, "y": -1.3})
     assert values[0] == values[1] == expected
 

@@ -4,8 +4,9 @@ One emitter makes the scalar kernel and the SIMD kernel, in which every value is
 
     run(args, work):  for each block of `width` states: gather inputs, call the segments, scatter outputs, write status
 
-with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each output group] and
-`work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null output is skipped.
+with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each
+output group] and `work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null
+output is skipped.
 """
 
 from __future__ import annotations
@@ -109,6 +110,12 @@ def _double(x: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
 
 
+def _table(name: str, kind: str, entries: list[str]) -> str:
+    entries = entries or ["0" if kind == "i64" else "0.0"]
+    values = ", ".join(f"{kind} {x}" for x in entries)
+    return f"@{name} = internal constant [{len(entries)} x {kind}] [{values}]"
+
+
 # Cody-Waite reduction by three parts of π/2, then the minimax polynomials of fdlibm's kernel_sin and kernel_cos
 # (k_sin.c, k_cos.c, Sun Microsystems 1993; coefficients only). Below 1 ulp on [−π/4, π/4].
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
@@ -162,10 +169,8 @@ class _Emitter:
             functions.append(self.copies_function())
             calls.append("  call void @copies(ptr %work)")
         parts = [
-            "@constants = internal constant [%d x double] [%s]"
-            % (max(1, len(constants)), ", ".join("double " + _double(c) for c in constants) or "double 0.0"),
-            "@places = internal constant [%d x i64] [%s]"
-            % (max(1, len(places)), ", ".join(f"i64 {p * self.width}" for p in places) or "i64 0"),
+            _table("constants", "double", [_double(c) for c in constants]),
+            _table("places", "i64", [str(p * self.width) for p in places]),
             f"declare {self.vec} @llvm.fma.{self.suffix}({self.vec}, {self.vec}, {self.vec})",
             f"declare {self.vec} @llvm.sqrt.{self.suffix}({self.vec})",
             f"declare {self.vec} @llvm.fabs.{self.suffix}({self.vec})",
@@ -279,10 +284,11 @@ class _Emitter:
 
     def guard(self, k: int, limit: str) -> list[str]:
         """status |= BAD_PIVOT where |v_k| is below its limit or not a number."""
+        bad = self.integer(BAD_PIVOT)
         return [
             f"  %ga{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %v{k})",
             f"  %gb{k} = fcmp ult {self.vec} %ga{k}, {limit}",
-            f"  %gc{k} = select {self.bits} %gb{k}, {self.ints} {self.integer(BAD_PIVOT)}, {self.ints} {self.integer(0)}",
+            f"  %gc{k} = select {self.bits} %gb{k}, {self.ints} {bad}, {self.ints} {self.integer(0)}",
             f"  %gp{k} = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
             f"  %gd{k} = load {self.ints}, ptr %gp{k}, align {self.align}",
             f"  %ge{k} = or {self.ints} %gd{k}, %gc{k}",
@@ -296,7 +302,9 @@ class _Emitter:
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
-                lines.append(f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[value]) * self.width}")
+                lines.append(
+                    f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[value]) * self.width}"
+                )
                 lines.append(f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}")
                 what = f"%x{k}"
             lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
@@ -359,7 +367,9 @@ class _Emitter:
         pair = f"{{ {vec}, {vec} }}"
         lines.append(f"  %first = insertvalue {pair} poison, {vec} {results[0]}, 0")
         lines.append(f"  %both = insertvalue {pair} %first, {vec} {results[1]}, 1")
-        return "\n".join([f"define internal {pair} @sincos({vec} %x) noinline #0 {{", *lines, f"  ret {pair} %both", "}"])
+        return "\n".join(
+            [f"define internal {pair} @sincos({vec} %x) noinline #0 {{", *lines, f"  ret {pair} %both", "}"]
+        )
 
     # ---- driver ------------------------------------------------------------------------------------------------
 

@@ -44,8 +44,8 @@ class Segment:
 class Schedule:
     """segments in order; slot[value] = place in the workspace (−1: never in memory); n_slots places in all.
 
-    Places 0 … n_inputs−1 hold the inputs, the next n_outputs the outputs. `copies` are outputs that are inputs or constants, or
-    repeat another output: (place, value number).
+    Places 0 … n_inputs−1 hold the inputs, the next n_outputs the outputs. `copies` are outputs that are inputs or
+    constants, or repeat another output: (place, value number).
     """
 
     segments: list[Segment]

@@ -1,7 +1,7 @@
 """Elimination orders: functions from a sampled matrix to row and column permutations.
 
-A `Sampled` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a static pivot only
-if it stays away from zero at all of them, so every order here chooses its rows with that in view.
+A `Sampled` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a
+static pivot only if it stays away from zero at all of them, so every order here chooses its rows with that in view.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sysdyn.sparse import umfpack
 
 Permutations = tuple[list[int], list[int]]
 
-# State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a humanoid 1e-3 still
-# lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
+# State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
+# humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
 STEER = (1e-3, 1e-6)
 LEAST_VARIATION = 0.1  # a pivot's least over its greatest absolute value over the samples
 LEAST_RATIO = 1e-2  # a pivot over the largest entry of its column, at each sample
@@ -32,7 +32,8 @@ CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowit
 class Sampled:
     """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
-    rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search gives up.
+    rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
+    gives up.
     """
 
     n: int
@@ -67,7 +68,10 @@ class Sampled:
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column factors that bring the largest entry of each near 1 (Ruiz 2001): bodies differ by many orders."""
+        """Row and column factors that bring the largest entry of each near 1 (Ruiz 2001).
+
+        Bodies differ by many orders.
+        """
         size = np.abs(self.values).max(axis=0)
         size[size == 0.0] = 1.0
         rows, columns = np.ones(self.n), np.ones(self.n)
@@ -123,7 +127,8 @@ def _umfpack_columns(a: Sampled) -> Permutations:
     return choose_pivots(a, umfpack.permutations(a.generic(STEER[1]))[1])
 
 
-# name → starts, of which the cheapest safe one is used. Those of UMFPACK: Nori, Remark 4, with values that steer its pivots.
+# name → starts, of which the cheapest safe one is used. Those of UMFPACK: Nori, Remark 4, with values that steer its
+# pivots.
 ORDERINGS: dict[str, tuple[Callable[[Sampled], Permutations], ...]] = {
     "natural": (natural,),
     "colamd": (colamd,),
@@ -246,7 +251,8 @@ class _Elimination:
 
 
 def choose_pivots(a: Sampled, columns: Sequence[int] | None) -> Permutations:
-    """Static pivots: the columns in the given order, each with its cheapest safe row; or the cheapest safe pivot anywhere.
+    """Static pivots: the columns in the given order, each with its cheapest safe row; or the cheapest safe pivot
+    anywhere.
 
     A column without a safe entry waits until elimination has given it one; where no column has one, the safest entry
     is taken. Raises NoSafeOrdering where even that vanishes at some sampled state.

@@ -123,7 +123,9 @@ class Program:
                 n_in += 1
         stray = [i for i in live[kinds == INPUT].tolist() if number[i] < 0]
         if stray:
-            raise InvalidInput(f"the outputs need the input {graph.input_names[stray[0]]!r}, which is in no input group")
+            raise InvalidInput(
+                f"the outputs need the input {graph.input_names[stray[0]]!r}, which is in no input group"
+            )
         const_ids = live[kinds == CONST]
         constants = [graph.constants[i] for i in const_ids.tolist()]
         number[const_ids] = n_in + np.arange(len(const_ids))
@@ -176,22 +178,26 @@ class Program:
         try:
             head = json.loads(bytes(arrays["program"]).decode())
             if head["format"] != FORMAT:
-                raise FileError(f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again")
+                raise FileError(
+                    f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
+                )
             program = Program(
                 tuple((str(n), int(s)) for n, s in head["inputs"]),
                 tuple((str(n), int(s)) for n, s in head["outputs"]),
-                arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"], arrays["cuts"],
-                tuple(Guard(int(v), float(t), str(label)) for v, t, label in head["guards"]),
+                arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
+                arrays["cuts"], tuple(Guard(int(v), float(t), str(label)) for v, t, label in head["guards"]),
             )  # fmt: skip
             program.check()
             if program.digest != head["digest"]:
-                raise FileError("the stored program is damaged: its content does not match its digest; compile it again")
+                raise FileError(
+                    "the stored program is damaged: its content does not match its digest; compile it again"
+                )
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise FileError(f"not a stored program: {error!r}") from error
         return program
 
     def check(self) -> None:
-        """Raise FileError unless every operand is computed before it is used (a damaged file must not crash a kernel)."""
+        """Raise FileError unless every operand is computed before it is used: damaged files must not crash a kernel."""
         here = self.first_op + np.arange(len(self))
         one_operand = (self.kind >= NEG) & (self.kind <= SQRT)
         ok = (

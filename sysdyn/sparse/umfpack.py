@@ -10,9 +10,11 @@ import scipy.sparse
 from sysdyn.errors import BackendUnavailable
 
 REMEDY = (
-    "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev python3-dev) and "
-    "then pip install 'sysdyn[umfpack]', or run ./run setup in the source tree; or choose another ordering, such as 'markowitz' or 'auto'."
+    "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev "
+    "python3-dev) and then pip install 'sysdyn[umfpack]', or run ./run setup in the source tree; or choose another "
+    "ordering, such as 'markowitz' or 'auto'."
 )
+
 
 def available() -> bool:
     """scikit-umfpack can be imported and finds its library."""

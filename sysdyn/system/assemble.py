@@ -1,6 +1,7 @@
 """BlockSystem: the equations of a problem with named rows and columns, as expressions, as pattern, and as numbers.
 
-One assembly serves all: over Expr it gives the compiler its input and the worst-case pattern; evaluated, it gives D(q) and b.
+One assembly serves all: over Expr it gives the compiler its input and the worst-case pattern; evaluated, it gives
+D(q) and b.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class BlockSystem:
                 column = layout.columns(m.quantity, i)[k]
                 value[column] = known[m.quantity][place[m.quantity][column]]
                 if self.known == "rows":
-                    rows.add(("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]])
+                    rows.add(
+                        ("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]]
+                    )
         custom = self._custom_rows(graph, rows, X, v)
         entries, b = rows.entries, rows.b
         if self.known == "substituted":
@@ -169,7 +172,10 @@ class BlockSystem:
         return Program.from_graph(self.assembly.graph, self.assembly.inputs, [("D", entries), ("b", self.assembly.b)])
 
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,); missing ones are zero."""
+        """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
+
+        Missing ones are zero.
+        """
         full = {name: inputs.get(name, np.zeros(size)) for name, size in self._program.input_groups}
         out = python.run_groups(self._program, full)
         return out["D"], out["b"]
@@ -185,7 +191,10 @@ class BlockSystem:
         return self.matrix(self.values({"q": q, "qd": np.zeros(self.model.nv)})[0][0])
 
     def b(self, q: np.ndarray, qd: np.ndarray, **known: np.ndarray) -> np.ndarray:
-        """b(q, q̇) (equations,); known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given."""
+        """b(q, q̇) (equations,).
+
+        known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given.
+        """
         inputs = {"q": self._one("q", q, self.model.nq), "qd": self._one("qd", qd, self.model.nv)}
         for name, x in known.items():
             if name not in self.problem.known_quantities:
@@ -217,7 +226,8 @@ class BlockSystem:
 
     def __repr__(self) -> str:
         m, n = self.shape
-        return f"BlockSystem({m} equations, {n} unknowns, {self.nnz} entries; layout {self.layout.name!r}, known {self.known!r})"
+        how = f"layout {self.layout.name!r}, known {self.known!r}"
+        return f"BlockSystem({m} equations, {n} unknowns, {self.nnz} entries; {how})"
 
 
 _ONE = np.array([[1.0]], dtype=object)
@@ -245,5 +255,3 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
     rows = [{c: entry(x) for c, x in row.items()} for row in assembly.rows]
     b = [x if is_zero(x) else entry(x) for x in assembly.b]
     return Assembly(graph, (("entries", np.array([*created, None], dtype=object)[:-1]),), rows, b)
-
-

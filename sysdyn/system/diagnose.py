@@ -1,7 +1,8 @@
 """Well-posedness in names: which unknowns cannot be found, and from which equations.
 
-Structure first: a maximum matching of the worst-case pattern and the Dulmage-Mendelsohn blocks it defines (Dulmage and Mendelsohn 1958;
-Pothen and Fan 1990). Where the structure is sound, the rank at sampled states, because equations can depend on each other by value.
+Structure first: a maximum matching of the worst-case pattern and the Dulmage-Mendelsohn blocks it defines (Dulmage
+and Mendelsohn 1958; Pothen and Fan 1990). Where the structure is sound, the rank at sampled states, because equations
+can depend on each other by value.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Structure:
             )
         if self.excess:
             parts.append(
-                f"{_few(self.redundant)} are {self.excess} equation(s) too many for {_few(self.over_unknowns)}. Remove measurements (problem − …)"
+                f"{_few(self.redundant)} are {self.excess} equation(s) too many for {_few(self.over_unknowns)}. "
+                "Remove measurements (problem − …)"
             )
         return "; ".join(parts) + "."
 
@@ -103,8 +105,9 @@ def _reach(start: list[int], adjacency, matched) -> tuple[list[int], list[int]]:
 class Diagnosis:
     """Whether a problem has one solution at almost every state, and what stands in the way if not.
 
-    undetermined: unknowns with a part in a direction that the equations do not see; redundant: equations that are combinations of
-    others; suggestions: what to state or to leave out; rank: at the sampled state where it is least (None: not computed).
+    undetermined: unknowns with a part in a direction that the equations do not see; redundant: equations that are
+    combinations of others; suggestions: what to state or to leave out; rank: at the sampled state where it is least
+    (None: not computed).
     """
 
     equations: int
@@ -120,7 +123,9 @@ class Diagnosis:
         return not self.undetermined and not self.redundant and self.equations == self.unknowns
 
     def __str__(self) -> str:
-        lines = [f"{'well posed' if self.well_posed else 'ill posed'}: {self.equations} equations, {self.unknowns} unknowns"]
+        lines = [
+            f"{'well posed' if self.well_posed else 'ill posed'}: {self.equations} equations, {self.unknowns} unknowns"
+        ]
         if self.rank is not None:
             lines[0] += f", rank {self.rank}"
         kind = "by structure, whatever the state" if self.structural else "by value, at every sampled state"

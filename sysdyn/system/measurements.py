@@ -21,7 +21,8 @@ class Context:
     """What a measurement may use while its rows are assembled; every value is float or Expr.
 
     `X(frame, reference)` (6, 6) motion transform from body `reference` (default: the body that carries the frame) to
-    the frame; `v(frame)` (6,) velocity of the frame in its own coordinates; `body(frame)` the name of the carrying body.
+    the frame; `v(frame)` (6,) velocity of the frame in its own coordinates; `body(frame)` the name of the carrying
+    body.
     """
 
     model: Model
@@ -62,8 +63,8 @@ class Context:
 class Measurement:
     """Base class: `m` equations Σ block · x + bias = y with value y of shape (…, m).
 
-    Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default zero), and
-    `components(model) → m names`; `noise` is None for an exact equation.
+    Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
+    zero), and `components(model) → m names`; `noise` is None for an exact equation.
     """
 
     name: str
@@ -83,7 +84,8 @@ class Measurement:
 class RawMeasurement(Measurement):
     """Known components of one quantity.
 
-    targets     "all", one name, or several (joints for τ and q̈; bodies for a, f, fx; for f the joint's name does as well)
+    targets     "all", one name, or several: joints for τ and q̈, bodies for a, f, fx; for f the joint's name does as
+                well
     components  "all", or for a, f, fx names out of nx ny nz fx fy fz (alpha_x … a_z for a), for τ and q̈ numbers
                 of a joint with several freedoms
     name        how values are handed in as y={name: …}; default the class and its targets

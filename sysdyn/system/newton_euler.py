@@ -47,7 +47,10 @@ class Rows:
 def newton_euler(
     model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[], None] | None = None
 ) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:
-    """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr). `begin()` is called before each body's work."""
+    """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
+
+    `begin()` is called before each body's work.
+    """
     mark = (lambda i: begin()) if begin else None
     X = joint_transforms(model, q, mark)
     v, c = velocities(model, X, qd, mark)

@@ -1,7 +1,8 @@
 """Elimination orders that are the classical algorithms: RNEA, CRBA + LTDL and ABA as permutations of D.
 
-Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where it is
-unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every state.
+Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where
+it is unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every
+state.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def rnea(system: BlockSystem) -> Permutations:
     """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
     p = _Pairs(system, "rnea")
     if p.known["tau"]:
-        raise ProblemError("ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'")
+        raise ProblemError(
+            "ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'"
+        )
     p.known_pivots()
     for i in range(p.nb):
         p.block("a", i)
@@ -105,8 +108,9 @@ def rnea(system: BlockSystem) -> Permutations:
 def aba(system: BlockSystem) -> Permutations:
     """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
 
-    Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D itself
-    they are these pivots, each body's taken together, so that what is left for the parent is I^A and p^A (eq. 13).
+    Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
+    itself they are these pivots, each body's taken together, so that what is left for the parent is I^A and p^A (eq.
+    13).
     """
     p = _Pairs(system, "aba")
     p.known_pivots()

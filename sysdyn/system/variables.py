@@ -1,8 +1,8 @@
 """Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body.
 
-Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint i,
-τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the paper's published code
-has the net force fB_i = I_i a_i + ν_i (6) as one more.
+Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint
+i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
+paper's published code has the net force fB_i = I_i a_i + ν_i (6) as one more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from sysdyn.model import Model
 WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
 ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
 COMPONENTS = {"a": ACCELERATION, "fB": WRENCH, "f": WRENCH, "fx": WRENCH}
-UNITS = {"a": ("rad/s²", "m/s²"), "f": ("N m", "N"), "fx": ("N m", "N"), "tau": ("N m or N",), "qdd": ("rad/s² or m/s²",)}
+UNITS = {
+    "a": ("rad/s²", "m/s²"),
+    "f": ("N m", "N"),
+    "fx": ("N m", "N"),
+    "tau": ("N m or N",),
+    "qdd": ("rad/s² or m/s²",),
+}
 QUANTITIES = ("tau", "qdd", "fx", "a", "f")  # those a user can know or ask for
 LAYOUTS = ("paper", "net_force")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of D: `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments)."""
+    """Columns of D.
+
+    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments).
+    """
 
     model: Model
     name: str = "paper"

@@ -1,0 +1,120 @@
+"""How fast expression graphs are built: operations a second for each kind of sharing.
+
+    python experiments/benchmarks/expr_build.py [--operations 100000] [--repeat 5]
+
+Prints medians with spread, the float run of the same algorithm beside them, and writes
+experiments/results/expr_build.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+import sysdyn
+from sysdyn.expr import Graph, cos, sin
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "experiments" / "results"
+SHARING = ("none", "structural", "algebraic")
+JOINTS = 64
+
+
+def work(q: np.ndarray, limit) -> None:
+    """Rotations and congruences Eᵀ I E, as in the assembly of a robot, until limit() says so."""
+    rng = np.random.default_rng(0)
+    I = np.array(rng.uniform(1.0, 2.0, (3, 3)), dtype=object)
+    k = 0
+    while not limit():
+        s, c = sin(q[k % len(q)]), cos(q[k % len(q)])
+        E = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]], dtype=object)
+        r = rng.uniform(-1.0, 1.0, 3)
+        I = E.T @ I @ E * 0.5 + np.outer(r, r)
+        k += 1
+
+
+def build(sharing: str, operations: int) -> tuple[float, int]:
+    """(seconds, operations in the graph)."""
+    graph = Graph(sharing)
+    q = graph.inputs("q", JOINTS)
+    began = time.perf_counter()
+    work(q, lambda: len(graph) >= operations)
+    seconds = time.perf_counter() - began
+    return seconds, len(graph)
+
+
+def floats(rounds: int) -> float:
+    """Seconds of the same algorithm over floats in object arrays: what the recording costs is the difference."""
+    q = np.array(np.random.default_rng(1).uniform(-3.0, 3.0, JOINTS), dtype=object)
+    left = iter(range(rounds))
+    began = time.perf_counter()
+    work(q, lambda: next(left, None) is None)
+    return time.perf_counter() - began
+
+
+def rounds_of(sharing: str, operations: int) -> int:
+    graph = Graph(sharing)
+    count = 0
+
+    def limit() -> bool:
+        nonlocal count
+        count += 1
+        return len(graph) >= operations
+
+    work(graph.inputs("q", JOINTS), limit)
+    return count - 1
+
+
+def about() -> dict[str, str]:
+    """What a stored figure needs beside it: commit, processor, versions."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+    return {
+        "commit": commit or "unknown", "cpu": cpu, "cores": str(os.cpu_count()), "python": platform.python_version(),
+        "numpy": np.__version__, "sysdyn": sysdyn.__version__,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    print(f"{'sharing':<12}{'nodes':>9}{'seconds':>10}{'min':>9}{'max':>9}{'operations/s':>14}{'× floats':>10}")
+    for sharing in SHARING:
+        runs = [build(sharing, options.operations) for _ in range(options.repeat)]
+        seconds, nodes = [s for s, _ in runs], runs[0][1]
+        rounds = rounds_of(sharing, options.operations)
+        ratio = median(seconds) / median(floats(rounds) for _ in range(options.repeat))
+        rate = nodes / median(seconds)
+        print(
+            f"{sharing:<12}{nodes:>9}{median(seconds):>10.3f}{min(seconds):>9.3f}{max(seconds):>9.3f}{rate:>14,.0f}{ratio:>10.1f}"
+        )
+        rows.append({
+            "sharing": sharing, "nodes": nodes, "seconds_median": f"{median(seconds):.4f}",
+            "seconds_min": f"{min(seconds):.4f}", "seconds_max": f"{max(seconds):.4f}",
+            "operations_per_second": f"{rate:.0f}", "ratio_to_floats": f"{ratio:.2f}", "repeat": options.repeat, **about(),
+        })  # fmt: skip
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / "expr_build.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"written to {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
