@@ -49,6 +49,8 @@ CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
 NODES_PER_OPERATION = 3.0  # nodes built for one operation that stays, with room to spare
 ATTEMPTS = 4  # searches, each with the states at which the last one failed
 WORST_STATES = 6
+SINGULAR = 1e12  # condition number of the equilibrated matrix beyond which a sampled state is not held against an order
+SUSPECT = 1e-8  # a state is looked at that closely where a pivot falls below this fraction of its greatest value
 
 Progress = Callable[[str, float], None]
 
@@ -68,6 +70,7 @@ class Safety:
     growth: float
     least_pivot: float
     least_pivot_name: str
+    singular: int = 0
 
     @property
     def ok(self) -> bool:

@@ -18,8 +18,14 @@ class Inputs:
     """The input groups of a problem: q, q̇, each known quantity at full size, each custom measurement."""
 
     def __init__(self, problem: Problem):
-        self.problem, self.model = problem, problem.model
+        self.problem = problem
+        self.model = model = problem.model
         self.sizes = dict(problem.input_sizes)
+        self.quaternions = tuple(
+            slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
+            for i, joint in enumerate(model.joints)
+            if joint.quaternion is not None
+        )
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
@@ -165,6 +171,16 @@ class Inputs:
         if len(numbers) > 1:
             raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
         return arrays, tuple(numbers)
+
+    def normalised(self, q: np.ndarray) -> np.ndarray:
+        """q with unit quaternions; what is not finite stays, for the kernel to find."""
+        if q.ndim == 1:  # one state: plain floats are several times faster than array operations
+            norms = (sum(x * x for x in q[s].tolist()) for s in self.quaternions)
+            if all(abs(norm - 1.0) < 1e-15 or norm != norm for norm in norms):
+                return q
+        elif not np.isfinite(q).all():
+            return q
+        return self.model.normalise(q)
 
     def reject_not_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidInput naming the first entry that is infinite or not a number."""

@@ -118,7 +118,6 @@ class Solver:
         self.compiled, self.program = compiled, compiled.program
         self.on_singular = on_singular
         self._inputs = Inputs(problem)
-        self._quaternions = any(joint.quaternion is not None for joint in self.model.joints)
         self._local = threading.local()
         if options.backend == "llvm":
             level = LEVELS[options.level]
@@ -150,8 +149,8 @@ class Solver:
         if threads is not None and threads < 1:
             raise InvalidInput(f"threads is {threads}, but at least 1 is needed")
         arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities))
-        if self._quaternions and np.isfinite(arrays["q"]).all():
-            arrays["q"] = self.model.normalise(arrays["q"])
+        if self._inputs.quaternions:
+            arrays["q"] = self._inputs.normalised(arrays["q"])
         n = 1
         for k in lead:
             n *= k

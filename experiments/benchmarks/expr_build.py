@@ -75,7 +75,8 @@ def rounds_of(sharing: str, operations: int) -> int:
 
 def about() -> dict[str, str]:
     """What a stored figure needs beside it: commit, processor, versions."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -105,7 +106,8 @@ def main() -> None:
         rows.append({
             "sharing": sharing, "nodes": nodes, "seconds_median": f"{median(seconds):.4f}",
             "seconds_min": f"{min(seconds):.4f}", "seconds_max": f"{max(seconds):.4f}",
-            "operations_per_second": f"{rate:.0f}", "ratio_to_floats": f"{ratio:.2f}", "repeat": options.repeat, **about(),
+            "operations_per_second": f"{rate:.0f}", "ratio_to_floats": f"{ratio:.2f}",
+            "repeat": options.repeat, **about(),
         })  # fmt: skip
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / "expr_build.csv"

@@ -27,7 +27,7 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 1  # of the emitted code; raise it with every change of the emitter
+VERSION = 2  # of the emitted code; raise it with every change of the emitter
 
 # Status bits of a state
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT = 1, 2, 4
@@ -399,6 +399,7 @@ class _Emitter:
             "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
             f"  %sp = getelementptr double, ptr %work, i64 {self.status_slot * w}",
             f"  store {self.ints} {self.integer(0)}, ptr %sp, align {self.align}",
+            "  %later = icmp sgt i64 %base, 0",
             "  br label %pack",
             "pack:",
             "  %l = phi i64 [ 0, %block ], [ %lnext, %packend ]",
@@ -415,13 +416,18 @@ class _Emitter:
             pointer, stride = words[at]
             lines += [
                 f"in{g}:",
+                # what all states share is in its place since the first block
+                f"  %same{g} = icmp eq i64 {stride}, 0",
+                f"  %skip{g} = and i1 %same{g}, %later",
+                f"  br i1 %skip{g}, label %in{g + 1}, label %ingo{g}",
+                f"ingo{g}:",
                 f"  %ioff{g} = mul i64 %i, {stride}",
                 f"  %irow{g} = getelementptr double, ptr {pointer}, i64 %ioff{g}",
                 f"  %icol{g} = getelementptr double, ptr %cell, i64 {offset * w}",
                 f"  br label %inloop{g}",
                 f"inloop{g}:",
-                f"  %j{g} = phi i64 [ 0, %in{g} ], [ %jn{g}, %inloop{g} ]",
-                f"  %bad{g} = phi i64 [ 0, %in{g} ], [ %badn{g}, %inloop{g} ]",
+                f"  %j{g} = phi i64 [ 0, %ingo{g} ], [ %jn{g}, %inloop{g} ]",
+                f"  %bad{g} = phi i64 [ 0, %ingo{g} ], [ %badn{g}, %inloop{g} ]",
                 f"  %ip{g} = getelementptr double, ptr %irow{g}, i64 %j{g}",
                 f"  %iv{g} = load i64, ptr %ip{g}",
                 f"  %iw{g} = mul i64 %j{g}, {w}",

@@ -1,0 +1,289 @@
+"""Elimination orders: every start of every entry of ORDERINGS, the search for safe pivots, and life without UMFPACK."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import sysdyn as sd
+from sysdyn.compiler import sample_matrix, sample_states
+from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
+from sysdyn.sparse import umfpack
+from sysdyn.sparse.lu import eliminate
+from sysdyn.sparse.ordering import ORDERINGS, Sampled, choose_pivots, markowitz, natural
+
+STATES = 48
+STARTS = [(name, k) for name, starts in ORDERINGS.items() for k in range(len(starts))]
+# Those that take UMFPACK's rows as they are judge no other state than the one they saw; the offline phase checks them.
+UNCHECKED = [("umfpack", k) for k in range(len(ORDERINGS["umfpack"]) - 1)]
+MODELS = {
+    "tree": lambda: sd.auto_tree(4, 2, 1.1, 0.9),
+    "chain": lambda: sd.chain(4),
+    "all joints": lambda: sd.random_tree(5, seed=2),
+}
+PROBLEMS = {
+    "inverse": sd.inverse_dynamics,
+    "forward": sd.forward_dynamics,
+    "hybrid": lambda model: sd.hybrid_dynamics(model, torque=model.joint_names[::2]),
+}
+
+needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
+
+
+def sampled_system(model: str, problem: str) -> tuple[Sampled, np.ndarray]:
+    """The sampled matrix of a problem and its right-hand sides (states, rows)."""
+    made = PROBLEMS[problem](MODELS[model]())
+    system, states = made.system(), sample_states(made, STATES)
+    _, b = system.values(states)
+    return sample_matrix(system, states), np.broadcast_to(b, (STATES, system.shape[0]))
+
+
+def matrix(a: Sampled, k: int) -> np.ndarray:
+    return scipy.sparse.csr_matrix((a.values[k], (a.row, a.col)), shape=(a.n, a.n)).toarray()
+
+
+def solve(a: Sampled, b: np.ndarray, k: int, order) -> np.ndarray:
+    rows: list[dict] = [{} for _ in range(a.n)]
+    for i, j, x in zip(a.row.tolist(), a.col.tolist(), a.values[k].tolist(), strict=True):
+        rows[i][j] = x
+    return np.array(eliminate(rows, b[k].tolist(), *order).solution)
+
+
+def backward_error(a: Sampled, b: np.ndarray, k: int, x: np.ndarray) -> float:
+    A = matrix(a, k)
+    scale = np.abs(A).sum(axis=1).max() * np.abs(x).max() + np.abs(b[k]).max()
+    return float(np.abs(A @ x + b[k]).max() / scale)
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("name", "start"), STARTS)
+def test_orders_are_permutations_whose_pivots_stay_away_from_zero(name, start, model, problem):
+    """At every sampled state, multiples of π/2 among them; at the random ones where the order saw one state only."""
+    if name == "umfpack" and not umfpack.available():
+        pytest.skip("scikit-umfpack is not installed")
+    a, b = sampled_system(model, problem)
+    order = ORDERINGS[name][start](a)
+    for permutation in order:
+        assert sorted(permutation) == list(range(a.n))
+        assert all(type(i) is int for i in permutation)
+    for k in range(0, STATES, 2 if (name, start) in UNCHECKED else 1):
+        assert backward_error(a, b, k, solve(a, b, k, order)) < 1e-12
+
+
+@pytest.mark.parametrize(("name", "start"), STARTS)
+def test_orders_are_the_same_each_time(name, start):
+    if name == "umfpack" and not umfpack.available():
+        pytest.skip("scikit-umfpack is not installed")
+    a, _ = sampled_system("all joints", "forward")
+    assert ORDERINGS[name][start](a) == ORDERINGS[name][start](a)
+
+
+@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz"])
+def test_searches_give_up_beyond_their_budget(name):
+    a, _ = sampled_system("chain", "forward")
+    with pytest.raises(NoSafeOrdering, match="more expensive"):
+        ORDERINGS[name][0](replace(a, budget=10))
+    assert ORDERINGS[name][0](replace(a, budget=1e6)) == ORDERINGS[name][0](a)
+
+
+def test_markowitz_costs_less_than_the_natural_order():
+    a, _ = sampled_system("chain", "forward")
+    fill = {}
+    for order in (natural, markowitz):
+        rows: list[dict] = [{} for _ in range(a.n)]
+        for i, j, x in zip(a.row.tolist(), a.col.tolist(), a.values[0].tolist(), strict=True):
+            rows[i][j] = x
+        fill[order] = eliminate(rows, [1.0] * a.n, *order(a)).fill_in
+    assert fill[markowitz] < fill[natural]
+
+
+# ---- choose_pivots -------------------------------------------------------------------------------------------------
+
+
+def small(*rows: dict[int, object]) -> Sampled:
+    """A sampled matrix from rows of constants and arrays of samples."""
+    entries = [(i, j, x) for i, row in enumerate(rows) for j, x in sorted(row.items())]
+    states = max((np.size(x) for _, _, x in entries), default=1)
+    return Sampled(
+        len(rows),
+        np.array([i for i, _, _ in entries], dtype=np.int32),
+        np.array([j for _, j, _ in entries], dtype=np.int32),
+        np.array([np.broadcast_to(x, states) for _, _, x in entries], dtype=float).T,
+        np.array([np.ndim(x) == 0 for _, _, x in entries]),
+        np.ones(len(rows), dtype=bool),
+    )
+
+
+X = np.linspace(-1.5, 1.5, 13)  # 0, 1 and −1 among them
+ANGLE = np.arange(8) * np.pi / 4
+
+
+def test_a_column_without_a_safe_entry_waits_until_it_has_one():
+    """Both entries of column 0 vanish at some x; once column 1 is eliminated by row 0, 1 − x² − (−x) x = 1 is left."""
+    a = small({0: X, 1: 1.0}, {0: 1.0 - X**2, 1: -X})
+    assert choose_pivots(a, [0, 1]) == ([0, 1], [1, 0])
+    assert markowitz(a) == ([0, 1], [1, 0])
+
+
+def test_columns_keep_their_order_where_they_can():
+    a = small({0: 1.0, 2: X}, {1: 2.0 + X}, {1: X, 2: -1.0})
+    assert choose_pivots(a, [2, 0, 1])[1] == [2, 0, 1]
+    assert choose_pivots(a, [1, 0, 2])[1] == [1, 0, 2]
+
+
+def test_units_come_before_other_pivots():
+    """3 is as safe as −1, but costs divisions."""
+    a = small({0: 3.0, 1: 1.0}, {0: -1.0, 1: X})
+    assert choose_pivots(a, [0, 1])[0][0] == 1
+    # one entry that varies little, one that vanishes, in rows of equal length
+    a = small({0: X, 1: 1.0}, {0: 5.0 + X, 1: 1.0})
+    assert choose_pivots(a, [0, 1])[0][0] == 1
+
+
+def test_an_entry_negligible_in_its_column_is_no_pivot():
+    """1e-3 beside 7 at one of the states, in a column whose largest entries are alike."""
+    weak, strong = np.array([7.0, 1e-3, 7.0, 7.0]), np.array([7.0, 7.0, 7.0, 7.1])
+    a = small({0: weak, 1: 2.0}, {0: strong, 1: 3.0, 2: 2.0}, {1: X[:4] + 4.0, 2: 2.0})
+    assert choose_pivots(a, [0, 1, 2])[0][0] == 1
+
+
+def test_where_nothing_is_safe_the_safest_is_taken():
+    """Varies by a factor of 100, never zero."""
+    weak = np.array([0.01, 1.0, 0.5])
+    weaker = np.array([1e-4, 1.0, 0.5])
+    a = small({0: weaker, 1: weak}, {0: weak, 1: weaker * 2.0})
+    rows, columns = choose_pivots(a, [0, 1])
+    assert (rows[0], columns[0]) in ((1, 0), (0, 1))
+
+
+SIN, COS = np.round(np.sin(ANGLE), 15), np.round(np.cos(ANGLE), 15)
+ROTATION = ({0: COS, 1: -SIN}, {0: SIN, 1: COS})
+SINGULAR = ({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0})
+
+
+@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz"])
+@pytest.mark.parametrize("rows", [ROTATION, SINGULAR], ids=["rotation", "singular"])
+def test_no_safe_ordering(name, rows):
+    """A rotation has no entry that does not vanish at some multiple of π/2; a singular matrix runs out of entries."""
+    with pytest.raises(NoSafeOrdering):
+        ORDERINGS[name][0](small(*rows))
+
+
+@needs_umfpack
+@pytest.mark.parametrize("start", range(len(ORDERINGS["umfpack"])))
+def test_umfpack_is_silent_about_singular_matrices(start):
+    """Its order is there or is refused; the zero pivot is found when somebody eliminates."""
+    a = small(*SINGULAR)
+    try:
+        order = ORDERINGS["umfpack"][start](a)
+    except NoSafeOrdering:
+        return
+    with pytest.raises(SingularState):
+        solve(a, np.ones((1, 2)), 0, order)
+
+
+def test_a_cancelled_entry_is_no_fill_in():
+    """Row 1 loses its entry in column 1 for every x, so that column 1 must take row 2."""
+    a = small({0: 1.0, 1: X}, {0: X, 1: X**2, 2: 1.0}, {1: 2.0 + X / 2.0, 2: X})
+    assert choose_pivots(a, [0, 1, 2]) == ([0, 2, 1], [0, 1, 2])
+
+
+def test_scaling_brings_the_largest_entry_of_rows_and_columns_near_one():
+    """Bodies from 1e-6 to 1e6 kg in one chain."""
+    rng = np.random.default_rng(0)
+    n, states = 8, 5
+    size = 10.0 ** rng.uniform(-6, 6, (n, 1)) * 10.0 ** rng.uniform(-6, 6, (1, n))
+    dense = size * rng.uniform(0.5, 1.0, (states, n, n))
+    a = small(*({j: dense[:, i, j] for j in range(n)} for i in range(n)))
+    rows, columns = a.scaling
+    scaled = np.abs(dense).max(axis=0) * rows[:, None] * columns
+    np.testing.assert_allclose(scaled.max(axis=0), 1.0, rtol=0.1)
+    np.testing.assert_allclose(scaled.max(axis=1), 1.0, rtol=0.1)
+
+
+def test_entries_that_are_zero_at_a_state_stay_in_the_pattern():
+    a = small({0: np.array([0.0, 1.0]), 1: 1.0}, {0: 1.0, 1: np.array([0.0, 2.0])})
+    for made in (a.at_sample(0, 1.0), a.generic(1e-3)):
+        assert made.nnz == 4 and np.all(made.data != 0.0)
+    assert a.with_values(np.ones((3, 4))).values.shape == (5, 4)
+
+
+# ---- UMFPACK -------------------------------------------------------------------------------------------------------
+
+
+@needs_umfpack
+def test_umfpack_triangularises_what_is_triangular():
+    """A permuted triangular matrix: every order is found again without fill-in."""
+    rng = np.random.default_rng(0)
+    n = 20
+    L = np.tril(rng.random((n, n)) < 0.3) * rng.uniform(1.0, 2.0, (n, n)) + 3.0 * np.eye(n)
+    A = L[rng.permutation(n)][:, rng.permutation(n)]
+    P, Q = umfpack.permutations(scipy.sparse.csc_matrix(A))
+    rows = [{int(j): float(A[i, j]) for j in np.flatnonzero(A[i])} for i in range(n)]
+    factors = eliminate(rows, [1.0] * n, P, Q)
+    assert factors.triangular and factors.fill_in == 0
+
+
+@pytest.fixture
+def no_umfpack(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "scikits.umfpack", None)  # importing it raises ImportError
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+
+
+def test_without_umfpack_asking_for_it_names_the_remedy(no_umfpack):
+    assert not umfpack.available()
+    problem = sd.forward_dynamics(sd.auto_tree(2, 1, 1.5, 0.9))
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn\[umfpack\]'") as error:
+        sd.compile(problem, ordering="umfpack", backend="python")
+    assert "libsuitesparse-dev" in str(error.value) and "markowitz" in str(error.value)
+    with pytest.raises(BackendUnavailable):
+        umfpack.permutations(scipy.sparse.eye(2).tocsc())
+    assert isinstance(error.value, ImportError)
+
+
+@pytest.mark.parametrize("ordering", ["auto", "natural", "colamd", "markowitz", "aba"])
+def test_without_umfpack_the_other_orders_work(no_umfpack, ordering):
+    model = sd.auto_tree(3, 1, 1.5, 0.9)
+    solver = sd.compile(sd.forward_dynamics(model), ordering=ordering, backend="python")
+    q, qd, tau = model.random_state(seed=0)
+    np.testing.assert_allclose(solver(q, qd, tau).qdd, sd.aba(model, q, qd, tau), rtol=1e-9)
+    if ordering == "auto":
+        assert "UMFPACK is not available" in solver.report()
+
+
+def test_a_library_that_is_broken_is_unavailable(monkeypatch):
+    """The wrapper is there, SuiteSparse's shared library is not."""
+
+    def context(family: str):
+        raise OSError("libumfpack.so.5: cannot open shared object file")
+
+    module = types.ModuleType("scikits.umfpack")
+    module.UmfpackContext = context
+    monkeypatch.setitem(sys.modules, "scikits.umfpack", module)
+    if "scikits" in sys.modules:
+        monkeypatch.setattr(sys.modules["scikits"], "umfpack", module, raising=False)
+    assert not umfpack.available()
+    with pytest.raises(BackendUnavailable, match="libumfpack.so.5"):
+        umfpack.permutations(scipy.sparse.eye(2).tocsc())
+
+
+def test_the_package_imports_without_umfpack():
+    """In a fresh interpreter."""
+    code = (
+        "import sys; sys.modules['scikits.umfpack'] = None\n"
+        "import sysdyn\n"
+        "print(len(sysdyn.inverse_dynamics(sysdyn.auto_tree(2)).system().columns))"
+    )
+    found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip() == "40"
