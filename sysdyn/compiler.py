@@ -38,7 +38,9 @@ from sysdyn.system.variables import QUANTITIES
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 SHARING = "algebraic"
 ORDER_SAMPLES = 48
+RETRY_SAMPLES = 512  # where the first search found no safe order
 SAFETY_SAMPLES = 2048
+HOPELESS = 1e-6  # backward error that ends the check of an order
 BACKWARD_ERROR = 1e-12  # accepted at once; a larger one only where a pivoted solve does no better
 WORSE_THAN_PIVOTED = 1e3
 AUTO = ("umfpack", "colamd", "markowitz")  # tried by "auto" beside the recursive orders
@@ -61,7 +63,7 @@ class Safety:
 
     backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst states;
     growth: greatest entry of L D U over the greatest of D; least_pivot: least |pivot| over its greatest value at any
-    state.
+    state. Only states at which the system is regular count; singular: how many of those drawn were not.
     """
 
     states: int
@@ -106,6 +108,8 @@ def output_quantities(outputs: str | Sequence[str]) -> tuple[str, ...]:
     """The requested quantities in canonical order. Raises UnknownName."""
     if outputs == "all":
         return QUANTITIES
+    if outputs is None:
+        raise InvalidInput(f"outputs is None: name some of {', '.join(QUANTITIES)}, or 'all'")
     wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in wanted:
         if name not in QUANTITIES:
@@ -148,7 +152,8 @@ def _build(
     say("assembling", 0.0)
     system = problem.system(layout, known)
     structure(system).require_solvable()
-    sampled = sample_matrix(system, sample_states(problem, ORDER_SAMPLES))
+    sampled = _order_samples(system, ORDER_SAMPLES)
+    singular: dict[int, bool] = {}
     considered: list[tuple[str, str]] = []
     for _ in range(ATTEMPTS):
         choices: list[Choice] = []
@@ -177,7 +182,7 @@ def _build(
             say(f"checking {choice.ordering}", 0.7)
             elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
             best = None
-            safety, worst = elimination.assess()
+            safety, worst = elimination.assess(singular=singular)
             if safety.ok:
                 say("writing the program", 0.9)
                 choice = replace(choice, safety=safety, solve=_solve_scope(system, choice, outputs))
@@ -187,7 +192,9 @@ def _build(
             failing.append(worst)
         if not failing or ordering in RECURSIVE:
             break
-        # the states at which these orders failed guide the next search
+        # more states, and those at which these orders failed, guide the next search
+        if len(sampled.values) < RETRY_SAMPLES and sampled.n <= AUTO_LIMIT:
+            sampled = _order_samples(system, RETRY_SAMPLES)
         sampled = sampled.with_values(sample_matrix(system, _stack(failing)).values)
     raise NoSafeOrdering(_failure(problem, considered))
 
@@ -295,6 +302,47 @@ def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled
     return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs)
 
 
+def _order_samples(system: BlockSystem, n: int) -> Sampled:
+    """The matrix at the states that orders are searched at; for general problems those at which it is regular."""
+    states = sample_states(system.problem, n)
+    try:
+        RECURSIVE["aba"](system)
+    except ProblemError:
+        regular = ~is_singular(system, states)
+        if regular.any():
+            states = {name: x[regular] for name, x in states.items()}
+    return sample_matrix(system, states)
+
+
+def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
+    """(N,) bool: the equilibrated matrix has a condition number (estimated, 1-norm) above 1e12 at the state."""
+    sampled = sample_matrix(system, states)
+    found = np.ones(len(sampled.values), dtype=bool)
+    for k, values in enumerate(sampled.values):
+        matrix = _equilibrated(system.matrix(values)).tocsc()
+        try:
+            lu = scipy.sparse.linalg.splu(matrix)
+        except RuntimeError:  # exactly singular
+            continue
+        with np.errstate(all="ignore"):
+            inverse = scipy.sparse.linalg.LinearOperator(
+                matrix.shape, lu.solve, rmatvec=lambda x, lu=lu: lu.solve(x, trans="T"), dtype=float
+            )
+            norm = scipy.sparse.linalg.onenormest(inverse) * np.abs(matrix).sum(axis=0).max()
+        found[k] = not norm <= SINGULAR
+    return found
+
+
+def _equilibrated(A: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """Rows and columns scaled until the greatest entry of each is near 1 (Ruiz 2001)."""
+    for _ in range(6):
+        size = abs(A)
+        rows, columns = (size.max(axis=k).toarray().ravel() for k in (1, 0))
+        scale = [1.0 / np.sqrt(np.where(x > 0.0, x, 1.0)) for x in (rows, columns)]
+        A = scipy.sparse.diags(scale[0]) @ A @ scipy.sparse.diags(scale[1])
+    return A.tocsr()
+
+
 def _stack(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
@@ -349,8 +397,13 @@ class Elimination:
         groups = _outputs(self.system, self.assembly, self.factors, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
-    def assess(self, states: int = SAFETY_SAMPLES) -> tuple[Safety, dict[str, np.ndarray]]:
-        """(backward error, growth and least pivot over sampled states; the inputs at the worst of them)."""
+    def assess(
+        self, states: int = SAFETY_SAMPLES, singular: dict[int, bool] | None = None
+    ) -> tuple[Safety, dict[str, np.ndarray]]:
+        """(backward error, growth and least pivot over sampled states; the inputs at the worst of them).
+
+        States at which the system itself is singular are left out; `singular` remembers which, by number.
+        """
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         entries = {x.id for row in self.factors.upper for x in map(_positive, row.values()) if type(x) is Expr}
         entries |= {_positive(p).id for _, p in pivots}
@@ -358,21 +411,29 @@ class Elimination:
         groups = [("d", self.factors.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
         inputs = sample_states(self.system.problem, states, seed=1)
-        chunk = max(64, min(states, 20_000_000 // max(1, len(program) // 8 + len(watched))))
-        errors, sizes, growth = [], [], 0.0
+        chunk = max(64, min(256, 20_000_000 // max(1, len(program) // 8 + len(watched))))
+        errors, sizes, growths = [], [], []
         for start in range(0, states, chunk):
+            if start >= len(inputs["q"]):
+                break
             part = {name: x[start : start + chunk] for name, x in inputs.items()}
             out = python.run_groups(program, part)
             d = np.zeros((len(out["d"]), self.system.layout.n))
             d[:, self.system.columns] = out["d"]
             with np.errstate(all="ignore"):
                 _, error = self.system.residual(part, d)
+                growth = np.zeros(len(error))
                 if watched:
-                    ratio = np.abs(out["entries"]).max(axis=1) / np.abs(self.system.values(part)[0]).max(axis=1)
-                    growth = max(growth, float(ratio.max())) if np.all(np.isfinite(ratio)) else math.inf
+                    growth = np.abs(out["entries"]).max(axis=1) / np.abs(self.system.values(part)[0]).max(axis=1)
             errors.append(np.where(np.isfinite(error), error, math.inf))
+            if errors[-1].max() > HOPELESS:
+                inputs = {name: x[: start + chunk] for name, x in inputs.items()}
             sizes.append(np.nan_to_num(np.abs(out["pivots"]), nan=0.0))
-        error, size = np.concatenate(errors), np.concatenate(sizes)
+            growths.append(np.where(np.isfinite(growth), growth, math.inf))
+        error, size, growth = np.concatenate(errors), np.concatenate(sizes), np.concatenate(growths)
+        regular = self._regular(inputs, error, size, {} if singular is None else singular)
+        inputs = {name: x[regular] for name, x in inputs.items()}
+        error, size, growth = error[regular], size[regular], growth[regular]
         largest = size.max(axis=0)
         ratio = size / np.where(largest > 0.0, largest, 1.0)
         self.scale = {k: float(x) for (k, _), x in zip(pivots, largest, strict=True)}
@@ -382,14 +443,30 @@ class Elimination:
             least = int(np.argmin(ratio.min(axis=0)))
         failing = {name: x[worst] for name, x in inputs.items()}
         safety = Safety(
-            states,
+            len(error),
             float(error.max()),
             0.0 if error.max() <= BACKWARD_ERROR else self._pivoted(failing),
-            growth,
+            float(growth.max()),
             float(ratio[:, least].min()) if pivots else 1.0,
             self.label(pivots[least][0]) if pivots else "every pivot is constant",
+            states - len(error),
         )
         return safety, failing
+
+    def _regular(
+        self, inputs: dict[str, np.ndarray], error: np.ndarray, size: np.ndarray, singular: dict[int, bool]
+    ) -> np.ndarray:
+        """(N,) bool: states to judge by; of those where something goes wrong, the ones at which a solution exists."""
+        suspect = error > BACKWARD_ERROR
+        if size.shape[1]:
+            typical = np.median(size, axis=0)
+            suspect |= (size <= SUSPECT * typical).any(axis=1) | (size * SUSPECT > typical).any(axis=1)
+        new = np.array([k for k in np.flatnonzero(suspect).tolist() if k not in singular], dtype=int)
+        if len(new):
+            found = is_singular(self.system, {name: x[new] for name, x in inputs.items()})
+            singular.update(zip(new.tolist(), found.tolist(), strict=True))
+        regular = np.array([not (suspect[k] and singular[k]) for k in range(len(error))])
+        return regular if regular.any() else np.ones(len(error), dtype=bool)
 
     def _pivoted(self, inputs: dict[str, np.ndarray]) -> float:
         """Greatest backward error of a sparse LU with partial pivoting at the states."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -152,7 +153,7 @@ class Inputs:
                 continue
             if own != lead:
                 x = np.broadcast_to(x, lead + x.shape[len(own) :])
-            arrays[name] = np.ascontiguousarray(x.reshape(-1, size))
+            arrays[name] = np.ascontiguousarray(x.reshape(math.prod(lead), size))  # size may be 0
         return arrays, lead
 
     def prepared(self, given: dict) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
@@ -165,7 +166,7 @@ class Inputs:
             single = x.shape in ((size,), shape)
             if not single and x.shape[1:] not in ((size,), shape):
                 raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")
-            arrays[name] = x.reshape(size) if single else x.reshape(-1, size)
+            arrays[name] = x.reshape(size) if single else x.reshape(len(x), size)
             if not single:
                 numbers.add(len(x))
         if len(numbers) > 1:

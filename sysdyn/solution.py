@@ -79,9 +79,10 @@ class Solution:
         n = int(np.prod(self._lead, dtype=int))
         d = np.zeros((n, layout.n))
         for quantity in QUANTITIES:
-            d[:, layout.quantity_columns(quantity)] = self._values[quantity].reshape(n, -1)
+            columns = layout.quantity_columns(quantity)
+            d[:, columns] = self._values[quantity].reshape(n, len(columns))
         residual, error = problem.system().residual(self._inputs, d)
-        return residual.reshape(*self._lead, -1), error.reshape(self._lead)
+        return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def std(self, *quantities: str):
         raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")

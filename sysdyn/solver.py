@@ -18,7 +18,17 @@ import numpy as np
 
 from sysdyn import cache, storage
 from sysdyn.backends import llvm, python
-from sysdyn.compiler import LEVELS, Choice, Compiled, Progress, Safety, build, output_quantities, pivoted_solve
+from sysdyn.compiler import (
+    LEVELS,
+    Choice,
+    Compiled,
+    Progress,
+    Safety,
+    build,
+    is_singular,
+    output_quantities,
+    pivoted_solve,
+)
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
@@ -69,6 +79,8 @@ def compile(
     The result is cached on disk. Raises UnknownName for an option, ProblemError (too many equations),
     StructurallySingular, NoSafeOrdering, BackendUnavailable.
     """
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
     wanted = output_quantities(outputs)
     choices = (("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR))
     for name, value, valid in choices:
@@ -116,6 +128,8 @@ class Solver:
     def __init__(self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise"):
         self.problem, self.model, self.options = problem, problem.model, options
         self.compiled, self.program = compiled, compiled.program
+        if on_singular not in ON_SINGULAR:
+            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem)
         self._local = threading.local()
@@ -146,8 +160,10 @@ class Solver:
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if threads is not None and threads < 1:
-            raise InvalidInput(f"threads is {threads}, but at least 1 is needed")
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
+        if on_singular is not None and on_singular not in ON_SINGULAR:
+            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities))
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
@@ -226,8 +242,6 @@ class Solver:
 
     def _resolve(self, arrays: dict, outputs: dict, status: np.ndarray, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
-        if policy not in ON_SINGULAR:
-            raise UnknownName("on_singular", policy, ON_SINGULAR)
         if (status & llvm.BAD_INPUT).any():
             self._inputs.reject_not_finite(arrays)
         bad = np.flatnonzero(status)
@@ -241,7 +255,8 @@ class Solver:
             system = self.problem.system()
             with np.errstate(all="ignore"):
                 d = pivoted_solve(system, part)
-                good = system.residual(part, d)[1] <= REPIVOTED_ERROR
+                # at a singular state pivoting leaves a small residual, too, of an answer without meaning
+                good = (system.residual(part, d)[1] <= REPIVOTED_ERROR) & ~is_singular(system, part)
             for name, x in outputs.items():
                 x[bad[good]] = d[good][:, system.layout.quantity_columns(name)]
             status[bad[good]] = 0

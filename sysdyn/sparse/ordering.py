@@ -68,6 +68,33 @@ class Sampled:
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column factors that bring all entries near 1 in the least-squares sense (Curtis and Reid 1972).
+
+        Bodies differ by many orders of magnitude, and with them what a small entry is.
+        """
+        size = np.abs(self.values).max(axis=0)
+        e = np.flatnonzero(size > 0.0)
+        entry = np.arange(len(e))
+        ones = np.ones(len(e))
+        places = np.concatenate([self.row[e], self.n + self.col[e]])
+        incidence = scipy.sparse.csr_matrix(
+            (np.concatenate([ones, ones]), (np.concatenate([entry, entry]), places)), shape=(len(e), 2 * self.n)
+        )
+        logs = scipy.sparse.linalg.lsqr(incidence, -np.log(size[e]), atol=1e-6, btol=1e-6, iter_lim=4 * self.n)[0]
+        logs = np.clip(logs, -300.0, 300.0)
+        return np.exp(logs[: self.n]), np.exp(logs[self.n :])
+
+    def with_values(self, values: np.ndarray) -> Sampled:
+        """The same pattern with more states, (K, entries)."""
+        return replace(self, values=np.concatenate([self.values, values]))
+
+    def _matrix(self, values: np.ndarray) -> scipy.sparse.csc_matrix:
+        # an entry that happens to be zero at this state still belongs to the pattern
+        values = np.where(values == 0.0, 1e-30, values)
+        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(self.n, self.n))
+
+    @cached_property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column factors that bring the largest entry of each near 1 (Ruiz 2001).
 
         Bodies differ by many orders.
@@ -151,6 +178,7 @@ class _Elimination:
         self.unit: list[set[int]] = [set() for _ in range(a.n)]  # columns of row i where the entry is ±1
         self.rhs = a.rhs.copy()
         self.budget = a.budget
+        self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
         row_scale, col_scale = a.scaling
         columns = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
         is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
@@ -223,6 +251,8 @@ class _Elimination:
         for c in row:
             self.columns[c].discard(i)
         self.columns[j].discard(i)
+        if self.columns[j]:
+            self.waiting.difference_update(row)
         units_row = {c for c in row if c in self.unit[i]}
         for k in self.columns[j]:
             target, unit = self.rows[k], self.unit[k]
@@ -274,9 +304,12 @@ def choose_pivots(a: Sampled, columns: Sequence[int] | None) -> Permutations:
 def _first(state: _Elimination, left: list[int]) -> tuple[int, int] | None:
     """The cheapest safe pivot, ±1 before others, of the first column that has one."""
     for j in left:
+        if j in state.waiting:
+            continue
         for i in sorted(state.columns[j], key=lambda i: (j not in state.unit[i], *state.cost(i, j), i)):
             if state.safe(i, j):
                 return i, j
+        state.waiting.add(j)
     return None
 
 

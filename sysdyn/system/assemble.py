@@ -199,13 +199,20 @@ class BlockSystem:
         for name, x in known.items():
             if name not in self.problem.known_quantities:
                 raise UnknownName("known quantity", name, self.problem.known_quantities)
-            inputs[name] = np.asarray(x, dtype=float).reshape(-1)
+            size = len(self.layout.quantity_columns(name))
+            inputs[name] = self._one(name, np.reshape(x, -1) if np.size(x) == size else x, size)
         return self.values(inputs)[1][0]
 
     def _one(self, name: str, x: np.ndarray, n: int) -> np.ndarray:
-        x = np.asarray(x, dtype=float)
+        try:
+            x = np.asarray(x, dtype=float)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"{name} must be an array of {n} numbers") from None
         if x.shape != (n,):
             raise InvalidInput(f"{name} has shape {x.shape}, but ({n},) is needed: D and b are of one state")
+        if not np.isfinite(x).all():
+            k = int(np.argmin(np.isfinite(x)))
+            raise InvalidInput(f"{name} is {x[k]} at entry {k}: every input must be finite")
         return self.model.normalise(x) if name == "q" else x
 
     def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

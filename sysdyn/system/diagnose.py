@@ -17,6 +17,7 @@ from sysdyn.errors import ProblemError, StructurallySingular
 RANK_STATES = 3
 RANK_LIMIT = 2000  # scalar unknowns up to which the rank is computed (dense singular values)
 RELATIVE_RANK = 1e-10
+JOINT_AND_CONTACT = ("tau(", "qdd(", "fx(")  # unknowns that a user would state; shown first
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,14 @@ class Structure:
         parts = [f"{self.equations} equations for {self.unknowns} unknowns"]
         if self.free:
             parts.append(
-                f"{_few(self.undetermined)} cannot be found: {self.free} equation(s) missing"
+                f"{_few(_first(self.undetermined, JOINT_AND_CONTACT))} cannot be found: {self.free} equation(s) missing"
                 + (f"; only {_few(self.from_equations)} speak of them" if self.from_equations else "")
                 + ". State some of them, for example as JointTorque, JointAcceleration or ExternalWrench"
             )
         if self.excess:
             parts.append(
-                f"{_few(self.redundant)} are {self.excess} equation(s) too many for {_few(self.over_unknowns)}. "
+                f"{_few(_first(self.redundant, ('y:',)))} are {self.excess} equation(s) too many for "
+                f"{_few(_first(self.over_unknowns, JOINT_AND_CONTACT))}. "
                 "Remove measurements (problem − …)"
             )
         return "; ".join(parts) + "."
@@ -144,7 +146,7 @@ def diagnose(problem) -> Diagnosis:
     if not found.sound:
         suggestions = []
         if found.free:
-            loose = [x for x in found.undetermined if x.startswith(("tau(", "qdd(", "fx("))] or list(found.undetermined)
+            loose = [x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT)] or list(found.undetermined)
             suggestions.append(f"state {found.free} of: {_few(tuple(loose), 8)}")
         if found.excess:
             measured = [x for x in found.redundant if x.startswith("y:")]
@@ -156,7 +158,7 @@ def diagnose(problem) -> Diagnosis:
     rank, undetermined, redundant = _numeric(system) if found.unknowns <= RANK_LIMIT else (None, (), ())
     suggestions = ()
     if undetermined:
-        loose = tuple(x for x in undetermined if x.startswith(("tau(", "qdd(", "fx("))) or undetermined
+        loose = tuple(x for x in undetermined if x.startswith(JOINT_AND_CONTACT)) or undetermined
         suggestions = (f"state one of {_few(loose, 8)} for each direction that is missing ({found.unknowns - rank})",)
     return Diagnosis(found.equations, found.unknowns, rank, undetermined, redundant, suggestions, False)
 
@@ -182,6 +184,11 @@ def _involved(basis: np.ndarray, names: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     size = np.abs(basis).max(axis=1)
     return tuple(name for name, x in zip(names, size, strict=True) if x > 1e-6 * size.max())
+
+
+def _first(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that begin with one of `kinds` before the others."""
+    return tuple(sorted(names, key=lambda name: not name.startswith(kinds)))
 
 
 def _few(names: tuple[str, ...], most: int = 6) -> str:

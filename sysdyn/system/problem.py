@@ -26,6 +26,8 @@ class Problem:
         if not isinstance(model, Model):
             raise InvalidInput(f"a Problem needs a Model first, got {type(model).__name__}; see sysdyn.load")
         self.model = model
+        if isinstance(measurements, Measurement):
+            raise InvalidInput(f"the measurements of a Problem are a list: [{type(measurements).__name__}(…), …]")
         self.measurements = tuple(measurements)
         for m in self.measurements:
             if not isinstance(m, Measurement):
@@ -138,12 +140,17 @@ class Problem:
 
     @staticmethod
     def from_dict(data: dict) -> Problem:
-        """Inverse of `to_dict`."""
-        measurements = []
-        for m in data["measurements"]:
-            base = RAW[m["quantity"]](name=m["name"])
-            measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
-        return Problem(Model.from_dict(data["model"]), measurements)
+        """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
+        try:
+            measurements = []
+            for m in data["measurements"]:
+                base = RAW[m["quantity"]](name=m["name"])
+                measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
+            problem = Problem(Model.from_dict(data["model"]), measurements)
+            _ = problem.y_names  # looks each pair up
+        except (KeyError, IndexError, TypeError) as error:
+            raise ProblemError(f"this does not describe a problem: {type(error).__name__} {error}") from error
+        return problem
 
     @cached_property
     def digest(self) -> str | None:

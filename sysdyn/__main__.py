@@ -1,0 +1,5 @@
+"""python -m sysdyn: the command line."""
+
+from sysdyn.cli import main
+
+main()

@@ -1,0 +1,419 @@
+"""The command line: sysdyn info | solve | diagnose | flops | plot | report | demo."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+import sysdyn
+from sysdyn.compiler import output_quantities
+from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.flops import count_flops
+from sysdyn.model import Model
+from sysdyn.problems import ICUB, KINDS, Task, load_robot, load_task, make_problem
+from sysdyn.reference import aba, rnea
+from sysdyn.solution import Solution
+from sysdyn.solver import ON_SINGULAR, Solver
+from sysdyn.sparse.ordering import ORDERINGS
+from sysdyn.states import States, check_suffix, random_states, read_states, write_states
+from sysdyn.system.orders import RECURSIVE
+from sysdyn.terminal import Bar, count_cells, errors, output
+
+NOT_SOLVED, WRONG = 1, 2  # exit codes
+ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
+UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N"}
+
+
+class Commands(TyperGroup):
+    """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
+
+    def invoke(self, ctx):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except SysdynError as error:
+                errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+                raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+_ROBOT = "A URDF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
+Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
+Subject = Annotated[
+    str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
+]
+Base = Annotated[str | None, typer.Option(help="fixed (default) or floating.", show_default=False)]
+Kind = Annotated[
+    str | None, typer.Option("--problem", help="inverse, forward (default) or hybrid.", show_default=False)
+]
+Torque = Annotated[
+    str | None, typer.Option(help="hybrid: joints whose torque is known, separated by commas.", show_default=False)
+]
+Ordering = Annotated[
+    str | None, typer.Option(help=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.", show_default=False)
+]
+Outputs = Annotated[
+    str | None,
+    typer.Option(
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f. Default: what the problem is solved for.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
+
+    Each command shows an example with --help. Exit codes: 0 done, 1 some state could not be solved, 2 wrong input.
+    """
+    if version:
+        output().print(f"sysdyn {sysdyn.__version__}")
+        raise typer.Exit()
+
+
+# ---- what the arguments say ---------------------------------------------------------------------------------------
+
+
+def _task(
+    subject: str,
+    base: str | None = None,
+    kind: str | None = None,
+    torque: str | None = None,
+    ordering: str | None = None,
+    outputs: str | None = None,
+    on_singular: str | None = None,
+) -> Task:
+    """The problem of a .toml file, or of a robot and options; options for what a file states are an error."""
+    if subject.lower().endswith(".toml"):
+        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
+            if value is not None:
+                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
+        task = load_task(subject)
+    else:
+        kind = kind or ("hybrid" if torque else "forward")
+        if kind not in KINDS:
+            raise UnknownName("problem", kind, KINDS)
+        names = [name.strip() for name in torque.split(",")] if torque else []
+        task = Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
+    if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
+        raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
+    if on_singular is not None and on_singular not in ON_SINGULAR:
+        raise UnknownName("--on-singular", on_singular, ON_SINGULAR)
+    changes = {"ordering": ordering, "on_singular": on_singular}
+    if outputs is not None:
+        names = [name.strip() for name in outputs.split(",") if name.strip()]
+        changes["outputs"] = output_quantities("all" if names == ["all"] else names)
+    return replace(task, **{name: x for name, x in changes.items() if x is not None})
+
+
+def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
+    with Bar("compiling") as bar:
+        return sysdyn.compile(
+            task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
+        )
+
+
+def _table(*columns: str, left: int = 1) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="left" if k < left else "right", overflow="fold")
+    return table
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def info(robot: Robot, base: Base = None) -> None:
+    """Show a robot: its bodies, joints and sensors.
+
+    Freedoms, mass and frames too; warns of inertias that no rigid body can have.
+
+    Example: sysdyn info icub --base floating
+    """
+    model = load_robot(robot, base or "fixed")
+    console = output()
+    console.print(str(model))
+    table = _table("", "body", "joint", "type", "parent", "mass [kg]", "limits", left=5)
+    for i, name in enumerate(model.body_names):
+        p, part = model.parent[i], model.v_slice(i)
+        limits = ""
+        if model.joints[i].nv == 1 and np.isfinite([*model.lower[part], *model.upper[part]]).all():
+            limits = f"{model.lower[part][0]:.3g} … {model.upper[part][0]:.3g}"
+        table.add_row(
+            str(i), escape(name), escape(model.joint_names[i]), model.joints[i].kind,
+            escape(model.body_names[p]) if p >= 0 else "(base)", f"{model.inertias[i, 5, 5]:.4g}", limits,
+        )  # fmt: skip
+    console.print()
+    console.print(table)
+    _print_attached(model)
+
+
+def _print_attached(model: Model) -> None:
+    """Frames beside those of the bodies themselves, and sensors, by the body or link that carries them."""
+    carried: dict[str, list[str]] = {}
+    for frame in model.frames.values():
+        if frame.name not in model.body_names:
+            carried.setdefault(model.body_names[frame.body] if frame.body >= 0 else "(base)", []).append(frame.name)
+    console = output()
+    for title, groups in (("frames", carried), ("sensors", _sensors(model))):
+        if groups:
+            table = _table("on" if title == "frames" else "type", title, left=2)
+            for owner, names in groups.items():
+                table.add_row(escape(owner), escape(", ".join(names)))
+            console.print()
+            console.print(table)
+
+
+def _sensors(model: Model) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for sensor in model.sensors:
+        groups.setdefault(sensor.type, []).append(sensor.name)
+    return groups
+
+
+@app.command()
+def solve(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            help="States: .npz with arrays q, qd and tau, qdd, fx …; or .csv with columns such as q:l_knee, qd:l_knee, "
+            "tau:l_knee, fx:l_foot.nz."
+        ),
+    ] = None,
+    random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random states.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write states and results to this .npz or .csv file.")] = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+    on_singular: Annotated[
+        str | None,
+        typer.Option(help="Where the order fails: raise (default), nan, or repivot.", show_default=False),
+    ] = None,
+) -> None:
+    """Solve a problem at given or random states.
+
+    A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
+    q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
+    columns, so that they can be the states of another problem.
+
+    Example: sysdyn solve icub --problem forward --random 5 --out result.csv
+
+    Example: sysdyn solve icub --problem inverse --states result.csv
+    """
+    if (states is None) == (random is None):
+        raise InvalidInput("give either --states FILE or --random N" + (", not both" if states else ""))
+    if out is not None:
+        check_suffix(out, "output file")
+    if states is not None:
+        check_suffix(states, "states file")
+    task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
+    given = read_states(states, task.problem) if states else random_states(task.problem, random, seed)
+    if given.unused:
+        errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
+    solver = _compile(task)
+    arrays = dict(given.arrays)
+    solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
+    if task.title:
+        output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    _print_solution(solver, solution)
+    if out is not None:
+        _write(out, given, solver, solution)
+    if not np.all(solution.ok):
+        failed = np.flatnonzero(~np.atleast_1d(solution.ok))
+        numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
+        errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _print_solution(solver: Solver, solution: Solution) -> None:
+    console, model = output(), solver.model
+    console.print(repr(solver), soft_wrap=True)
+    n = int(solution.ok.size)
+    if n == 1:
+        for quantity in solver.outputs:
+            values = np.reshape(solution[quantity], (-1,))
+            if quantity in ("tau", "qdd"):
+                table = _table("joint", f"{quantity} [{UNITS[quantity]}]")
+                for name, x in zip(model.dof_names, values, strict=True):
+                    table.add_row(escape(name), f"{x:.9g}")
+            else:
+                table = _table(f"{quantity} [{UNITS[quantity]}]", *"nx ny nz fx fy fz".split())
+                if quantity == "a":
+                    table = _table(f"a [{UNITS['a']}]", *"αx αy αz ax ay az".split())
+                for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
+                    table.add_row(escape(name), *(f"{x:.5g}" for x in row))
+            console.print(table)
+        return
+    table = _table("quantity", "shape", "least", "greatest", "unit", left=2)
+    for quantity in solver.outputs:
+        x = solution[quantity]
+        finite = x[np.isfinite(x)]
+        least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
+        table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
+    console.print(table)
+    if set(solver.outputs) == set(output_quantities("all")):
+        error = solution.backward_error()
+        if np.isfinite(error).any():
+            console.print(f"largest backward error {np.nanmax(error):.1e}")
+
+
+def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
+    arrays = {name: x for name, x in given.arrays.items() if name != "y"}
+    arrays |= {name: solution[name] for name in solver.outputs}
+    size = {"q": solver.model.nq, "qd": solver.model.nv, "tau": solver.model.nv, "qdd": solver.model.nv}
+    n = int(solution.ok.size)
+    shaped = {}
+    for name, x in arrays.items():
+        tail = (size[name],) if name in size else (solver.model.nb, 6)
+        x = np.reshape(x, (-1, *tail))
+        shaped[name] = np.broadcast_to(x, (n, *tail))
+    ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
+    write_states(path, solver.model, shaped, ok)
+    output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
+
+
+@app.command()
+def diagnose(subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None) -> None:
+    """Say whether a problem is well posed.
+
+    Names the unknowns that cannot be found and the equations that are too many; exit code 1 where there are any.
+
+    Example: sysdyn diagnose problems/load_cells.toml
+    """
+    task = _task(subject, base, kind, torque)
+    found = task.problem.diagnose()
+    output().print(escape(f"{task.problem!r}\n{found}"), soft_wrap=True)
+    if not found.well_posed:
+        raise typer.Exit(NOT_SOLVED)
+
+
+@app.command()
+def flops(
+    subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None, outputs: Outputs = None
+) -> None:
+    """Count the operations of every order exactly.
+
+    And of the recursive algorithms, RNEA and ABA, beside them.
+
+    solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
+
+    Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
+    """
+    task = _task(subject, base, kind, torque, None, outputs)
+    table = _table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
+    refused = []
+    rows: dict[str, list[tuple]] = {"solve": [], "end to end": []}
+    for name in ALL_ORDERINGS:
+        try:
+            solver = _compile(replace(task, ordering=name), backend="python")
+        except SysdynError as error:
+            refused.append((name, str(error).splitlines()[0]))
+            continue
+        mark = "triangular" if solver.triangular else ""
+        for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
+            rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+    references = {"inverse": [rnea], "forward": [aba]}.get(task.kind, [])
+    for algorithm in references:
+        counted = count_flops(algorithm, task.problem.model, fx=True)
+        rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))
+    for scope, lines in rows.items():
+        table.add_row(f"[bold]{scope}[/bold]")
+        for line in lines:
+            table.add_row("  " + line[0], *line[1:])
+    console = output()
+    console.print(f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(task.wanted)}")
+    console.print(table)
+    for name, why in refused:
+        console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
+
+
+@app.command()
+def plot(
+    subject: Subject,
+    out: Annotated[Path, typer.Option(help="The picture: .png, .pdf or .svg.")],
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+) -> None:
+    """Draw the matrix before and after permutation.
+
+    Entries are coloured by the kind of their block; fill-in has a colour of its own.
+
+    Example: sysdyn plot icub --problem forward --ordering umfpack --out matrix.png
+    """
+    from sysdyn.plot import SUFFIXES, plot_matrix, save_figure  # matplotlib takes half a second to import
+
+    if out.suffix.lower() not in SUFFIXES:
+        raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), backend="python")
+    path = save_figure(plot_matrix(solver), out)
+    output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+) -> None:
+    """Show what was decided offline, and why.
+
+    Counts, fill-in, safety of the pivots, and the orders considered.
+
+    Example: sysdyn report icub --problem inverse
+    """
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
+    output().print(escape(solver.report()), soft_wrap=True)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
+) -> None:
+    """Run the main job on the iCub humanoid.
+
+    Solves inverse and forward dynamics, counts, checks and times them, and draws the matrices.
+
+    Example: sysdyn demo --out pictures
+    """
+    from sysdyn.demo import run
+
+    model = load_robot("icub")
+    import icub_models  # load_robot has found it
+
+    run(output(), model, str(icub_models.get_model_file(ICUB)), out)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="sysdyn")
