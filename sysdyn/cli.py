@@ -126,6 +126,12 @@ def _task(
     return replace(task, **{name: x for name, x in changes.items() if x is not None})
 
 
+def _check_folder(path: Path) -> None:
+    """Raise before the work is done, not after."""
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
+
+
 def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
     with Bar("compiling") as bar:
         return sysdyn.compile(
@@ -154,7 +160,7 @@ def info(robot: Robot, base: Base = None) -> None:
     model = load_robot(robot, base or "fixed")
     console = output()
     console.print(str(model))
-    table = _table("", "body", "joint", "type", "parent", "mass [kg]", "limits", left=5)
+    table = _table("", "body", "joint", "type", "parent", "mass (kg)", "limits", left=5)
     for i, name in enumerate(model.body_names):
         p, part = model.parent[i], model.v_slice(i)
         limits = ""
@@ -229,6 +235,7 @@ def solve(
         raise InvalidInput("give either --states FILE or --random N" + (", not both" if states else ""))
     if out is not None:
         check_suffix(out, "output file")
+        _check_folder(out)
     if states is not None:
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
@@ -258,13 +265,13 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
         for quantity in solver.outputs:
             values = np.reshape(solution[quantity], (-1,))
             if quantity in ("tau", "qdd"):
-                table = _table("joint", f"{quantity} [{UNITS[quantity]}]")
+                table = _table("joint", f"{quantity} ({UNITS[quantity]})")
                 for name, x in zip(model.dof_names, values, strict=True):
                     table.add_row(escape(name), f"{x:.9g}")
             else:
-                table = _table(f"{quantity} [{UNITS[quantity]}]", *"nx ny nz fx fy fz".split())
+                table = _table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
                 if quantity == "a":
-                    table = _table(f"a [{UNITS['a']}]", *"αx αy αz ax ay az".split())
+                    table = _table(f"a ({UNITS['a']})", *"αx αy αz ax ay az".split())
                 for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
                     table.add_row(escape(name), *(f"{x:.5g}" for x in row))
             console.print(table)
@@ -372,6 +379,7 @@ def plot(
 
     if out.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
+    _check_folder(out)
     solver = _compile(_task(subject, base, kind, torque, ordering, outputs), backend="python")
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)

@@ -62,8 +62,8 @@ class Safety:
     """How a fixed order behaved over sampled states.
 
     backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst states;
-    growth: greatest entry of L D U over the greatest of D; least_pivot: least |pivot| over its greatest value at any
-    state. Only states at which the system is regular count; singular: how many of those drawn were not.
+    growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
+    greatest value at any state. Only states at which the system is regular count; singular: how many of those drawn were not.
     """
 
     states: int
@@ -182,7 +182,7 @@ def _build(
             say(f"checking {choice.ordering}", 0.7)
             elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
             best = None
-            safety, worst = elimination.assess(singular=singular)
+            safety, worst = elimination.assess(sampled.scaling, singular=singular)
             if safety.ok:
                 say("writing the program", 0.9)
                 choice = replace(choice, safety=safety, solve=_solve_scope(system, choice, outputs))
@@ -398,16 +398,19 @@ class Elimination:
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
     def assess(
-        self, states: int = SAFETY_SAMPLES, singular: dict[int, bool] | None = None
+        self,
+        scaling: tuple[np.ndarray, np.ndarray],
+        states: int = SAFETY_SAMPLES,
+        singular: dict[int, bool] | None = None,
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(backward error, growth and least pivot over sampled states; the inputs at the worst of them).
 
-        States at which the system itself is singular are left out; `singular` remembers which, by number.
+        scaling: row and column factors that equilibrate D, in which growth is measured. States at which the system
+        itself is singular are left out; `singular` remembers which, by number.
         """
+        row, col = self.system.coordinates
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
-        entries = {x.id for row in self.factors.upper for x in map(_positive, row.values()) if type(x) is Expr}
-        entries |= {_positive(p).id for _, p in pivots}
-        watched = [Expr(self.graph, i) for i in sorted(entries)]
+        watched, weights = self._scaled_entries(scaling)
         groups = [("d", self.factors.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
         inputs = sample_states(self.system.problem, states, seed=1)
@@ -424,7 +427,8 @@ class Elimination:
                 _, error = self.system.residual(part, d)
                 growth = np.zeros(len(error))
                 if watched:
-                    growth = np.abs(out["entries"]).max(axis=1) / np.abs(self.system.values(part)[0]).max(axis=1)
+                    entries = np.abs(self.system.values(part)[0]) * scaling[0][row] * scaling[1][col]
+                    growth = (np.abs(out["entries"]) * weights).max(axis=1) / entries.max(axis=1)
             errors.append(np.where(np.isfinite(error), error, math.inf))
             if errors[-1].max() > HOPELESS:
                 inputs = {name: x[: start + chunk] for name, x in inputs.items()}
@@ -467,6 +471,24 @@ class Elimination:
             singular.update(zip(new.tolist(), found.tolist(), strict=True))
         regular = np.array([not (suspect[k] and singular[k]) for k in range(len(error))])
         return regular if regular.any() else np.ones(len(error), dtype=bool)
+
+    def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
+        """(entries of D U that are computed, the factor that puts each into equilibrated terms)."""
+        rows, columns = scaling
+        f = self.factors
+        weight: dict[int, float] = {}
+
+        def watch(x, factor: float) -> None:
+            if type(x) is Expr:
+                x = _positive(x)
+                weight[x.id] = max(factor, weight.get(x.id, 0.0))
+
+        for k, (r, c) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
+            watch(f.pivots[k], rows[r] * columns[c])
+            for j, u in f.upper[k].items():
+                watch(u, columns[j] / columns[c] if f.scaled[k] else rows[r] * columns[j])
+        chosen = sorted(weight)
+        return [Expr(self.graph, i) for i in chosen], np.array([weight[i] for i in chosen])
 
     def _pivoted(self, inputs: dict[str, np.ndarray]) -> float:
         """Greatest backward error of a sparse LU with partial pivoting at the states."""

@@ -935,7 +935,7 @@ def careless() -> Solver:
     system = problem.system()
     sampled = compiler.sample_matrix(system, compiler.sample_states(problem, 1))
     elimination = compiler.Elimination(system, *umfpack.permutations(sampled.at_sample(0, 1.0)))
-    safety, _ = elimination.assess(64)
+    safety, _ = elimination.assess(sampled.scaling, 64)
     assert not safety.ok
     elimination.scale = dict.fromkeys(elimination.scale, 1.0)  # at its worst states the pivots are as large as they like
     good = sd.compile(problem, "aba")

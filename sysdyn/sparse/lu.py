@@ -117,6 +117,11 @@ def eliminate(
         out.upper.append(row)
         out.lower.append(column)
         rhs.append((r[pr], _same if scale_row else divide))
+    # an entry may have cancelled, and even been filled in again, before its row or column was eliminated
+    held = {(pr, j) for pr, row in zip(row_perm, out.upper, strict=True) for j in row}
+    held.update((i, pc) for pc, column in zip(col_perm, out.lower, strict=True) for i in column)
+    held.update(zip(row_perm, col_perm, strict=True))
+    out.fill = [place for place in dict.fromkeys(out.fill) if place in held]
     x: list = [0.0] * len(A)
     for k in range(len(A) - 1, -1, -1):
         if begin:

@@ -33,7 +33,7 @@ class Sampled:
     """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up.
+    gives up. equilibrate: judge pivots of rows and columns brought to one scale.
     """
 
     n: int
@@ -43,6 +43,7 @@ class Sampled:
     fixed: np.ndarray
     rhs: np.ndarray
     budget: float = math.inf
+    equilibrate: bool = True
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
         """Constants as they are and generic values, times `steer`, for all else; rows and columns equilibrated."""
@@ -72,43 +73,16 @@ class Sampled:
 
         Bodies differ by many orders of magnitude, and with them what a small entry is.
         """
+        if not self.equilibrate:
+            return np.ones(self.n), np.ones(self.n)
         size = np.abs(self.values).max(axis=0)
         e = np.flatnonzero(size > 0.0)
-        entry = np.arange(len(e))
-        ones = np.ones(len(e))
-        places = np.concatenate([self.row[e], self.n + self.col[e]])
-        incidence = scipy.sparse.csr_matrix(
-            (np.concatenate([ones, ones]), (np.concatenate([entry, entry]), places)), shape=(len(e), 2 * self.n)
-        )
-        logs = scipy.sparse.linalg.lsqr(incidence, -np.log(size[e]), atol=1e-6, btol=1e-6, iter_lim=4 * self.n)[0]
-        logs = np.clip(logs, -300.0, 300.0)
+        entry, ones = np.arange(len(e)), np.ones(2 * len(e))
+        places = (np.concatenate([entry, entry]), np.concatenate([self.row[e], self.n + self.col[e]]))
+        incidence = scipy.sparse.csr_matrix((ones, places), shape=(len(e), 2 * self.n))
+        found = scipy.sparse.linalg.lsqr(incidence, -np.log(size[e]), atol=1e-6, btol=1e-6, iter_lim=4 * self.n)
+        logs = np.clip(found[0], -300.0, 300.0)
         return np.exp(logs[: self.n]), np.exp(logs[self.n :])
-
-    def with_values(self, values: np.ndarray) -> Sampled:
-        """The same pattern with more states, (K, entries)."""
-        return replace(self, values=np.concatenate([self.values, values]))
-
-    def _matrix(self, values: np.ndarray) -> scipy.sparse.csc_matrix:
-        # an entry that happens to be zero at this state still belongs to the pattern
-        values = np.where(values == 0.0, 1e-30, values)
-        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(self.n, self.n))
-
-    @cached_property
-    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column factors that bring the largest entry of each near 1 (Ruiz 2001).
-
-        Bodies differ by many orders.
-        """
-        size = np.abs(self.values).max(axis=0)
-        size[size == 0.0] = 1.0
-        rows, columns = np.ones(self.n), np.ones(self.n)
-        for _ in range(8):
-            scaled = size * rows[self.row] * columns[self.col]
-            for factor, index in ((rows, self.row), (columns, self.col)):
-                largest = np.zeros(self.n)
-                np.maximum.at(largest, index, scaled)
-                factor /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-        return rows, columns
 
 
 def natural(a: Sampled) -> Permutations:
@@ -123,6 +97,11 @@ def colamd(a: Sampled) -> Permutations:
     except RuntimeError as error:  # exactly singular, whatever the state
         raise NoSafeOrdering(f"SuperLU: {error}") from error
     return choose_pivots(a, np.argsort(lu.perm_c).tolist())
+
+
+def unscaled(order: Callable[[Sampled], Permutations]) -> Callable[[Sampled], Permutations]:
+    """The order that judges pivots by the values as they are: sometimes the luckier start of a greedy search."""
+    return lambda a: order(replace(a, equilibrate=False))
 
 
 def markowitz(a: Sampled) -> Permutations:
@@ -159,7 +138,7 @@ def _umfpack_columns(a: Sampled) -> Permutations:
 ORDERINGS: dict[str, tuple[Callable[[Sampled], Permutations], ...]] = {
     "natural": (natural,),
     "colamd": (colamd,),
-    "markowitz": (markowitz,),
+    "markowitz": (markowitz, unscaled(markowitz)),
     "umfpack": (
         *(_umfpack_generic(steer, tolerance) for steer in STEER for tolerance in (0.1, 1.0)),
         *(_umfpack_true(steer) for steer in (STEER[1], 1.0)),

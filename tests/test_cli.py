@@ -1,0 +1,434 @@
+"""The command line: every command, and one clear line for everything that can be wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import sysdyn as sd
+from sysdyn.cli import ALL_ORDERINGS, NOT_SOLVED, WRONG, app
+from sysdyn.errors import FileError, InvalidInput, UnknownName
+from sysdyn.problems import load_robot, load_task
+from sysdyn.states import column_names, random_states, read_states, write_states
+from sysdyn.system.measurements import RAW
+
+PROBLEMS = sorted((Path(__file__).parents[1] / "problems").glob("*.toml"))
+COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
+ROBOT = "chain:3"
+UNPLAUSIBLE = """<robot name="odd"><link name="root"/>
+<link name="arm"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="5" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="hinge" type="revolute"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
+MASSLESS = """<robot name="point"><link name="root"/>
+<link name="arm"><inertial><mass value="1"/><inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="hinge" type="revolute"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>"""
+
+
+def run(*arguments: object, code: int = 0):
+    """The result of a command line; its exit code is `code`."""
+    result = CliRunner().invoke(app, [str(x) for x in arguments])
+    unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)
+    assert not unexpected, repr(result.exception)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def error(*arguments: object, code: int = WRONG) -> str:
+    """The one line that a wrong command line gives on standard error."""
+    result = run(*arguments, code=code)
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and "Traceback" not in result.output
+    return lines[0]
+
+
+def states_file(path: Path, problem: sd.Problem, n: int = 4) -> Path:
+    return write_states(path, problem.model, random_states(problem, n).arrays)
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command):
+    text = run(command, "--help").stdout
+    assert f"Example: sysdyn {command}" in text
+
+
+def test_no_command_shows_help_and_the_version_is_the_package_s():
+    assert "Usage" in run(code=2).output
+    assert run("--version").stdout.strip() == f"sysdyn {sd.__version__}"
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "sysdyn", "info", ROBOT], capture_output=True, text=True, check=True)
+    assert "body2" in done.stdout and done.stderr == ""
+
+
+def test_info_lists_bodies_joints_frames_and_sensors():
+    text = run("info", "icub", "--base", "floating").stdout
+    for word in ("33 on a floating base", "nv = 38", "root_joint", "l_knee", "l_lower_leg", "r_sole", "l_foot_ft"):
+        assert word in text
+    assert re.search(r"27\.97|33\.\d+", text)  # the mass
+
+
+def test_info_warns_of_implausible_inertias(tmp_path):
+    path = tmp_path / "odd.urdf"
+    path.write_text(UNPLAUSIBLE)
+    result = run("info", path)
+    assert result.stderr.startswith("warning: ") and "arm" in result.stderr
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv"])
+@pytest.mark.parametrize("kind", ["inverse", "forward"])
+def test_solve_reads_and_writes_states(tmp_path, kind, suffix):
+    model = sd.chain(3)
+    problem = {"inverse": sd.inverse_dynamics, "forward": sd.forward_dynamics}[kind](model)
+    given, result = states_file(tmp_path / f"in{suffix}", problem), tmp_path / f"out{suffix}"
+    run("solve", ROBOT, "--problem", kind, "--states", given, "--out", result, "--outputs", "all")
+    other = {"inverse": sd.forward_dynamics, "forward": sd.inverse_dynamics}[kind](model)
+    x, found = random_states(problem, 4).arrays, read_states(result, other).arrays
+    expected = (sd.rnea if kind == "inverse" else sd.aba)(model, *list(x.values())[:3], fx=x["fx"])
+    np.testing.assert_allclose(found["tau" if kind == "inverse" else "qdd"], expected, rtol=1e-9, atol=1e-9)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([given.name, result.name])
+
+
+def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    run("solve", ROBOT, "--random", 3, "--seed", 5, "--out", first)
+    result = run("solve", ROBOT, "--problem", "inverse", "--states", first, "--out", second)
+    assert "left aside: tau" in result.stderr
+    problem = sd.forward_dynamics(sd.chain(3))
+    tau = [read_states(path, problem).arrays["tau"] for path in (first, second)]
+    np.testing.assert_allclose(tau[0], tau[1], rtol=1e-9, atol=1e-9)
+
+
+def test_hybrid_needs_only_the_columns_of_what_is_known(tmp_path):
+    model = sd.chain(3)
+    names = [f"{x}:joint{i}" for x in ("q", "qd") for i in range(3)] + ["tau:joint1", "qdd:joint0", "qdd:joint2"]
+    given = tmp_path / "states.csv"
+    given.write_text(",".join(names) + "\n" + ",".join("0.1" for _ in names) + "\n\n")
+    text = run("solve", ROBOT, "--torque", "joint1", "--states", given).stdout
+    q = np.full(3, 0.1)
+    known = sd.compile(sd.hybrid_dynamics(model, ["joint1"]))(q, q, q, q)
+    assert f"{known['tau', 'joint0']:.9g}" in text and f"{known['qdd', 'joint1']:.9g}" in text
+
+
+def test_one_state_without_the_axis_of_states(tmp_path):
+    path = tmp_path / "one.npz"
+    np.savez(path, q=np.zeros(3), qd=np.zeros(3), tau=np.ones(3))
+    out = tmp_path / "out.csv"
+    run("solve", ROBOT, "--states", path, "--out", out)
+    assert len(out.read_text().splitlines()) == 2
+
+
+def test_joints_with_several_variables_have_numbered_columns(tmp_path):
+    problem = sd.forward_dynamics(sd.random_tree(4, seed=1, joints=("free", "spherical", "planar")))
+    path = states_file(tmp_path / "states.csv", problem)
+    assert f"q:{problem.model.joint_names[0]}[0]" in path.read_text()
+    for name, x in read_states(path, problem).arrays.items():
+        np.testing.assert_array_equal(x, random_states(problem, 4).arrays[name])
+
+
+def test_packed_values_of_measurements(tmp_path):
+    problem = sd.forward_dynamics(sd.chain(3))
+    q, qd, _ = problem.model.random_state(batch=2)
+    path = tmp_path / "packed.npz"
+    np.savez(path, q=q, qd=qd, y=np.ones((2, problem.ny)))
+    out = tmp_path / "out.npz"
+    run("solve", ROBOT, "--states", path, "--out", out)
+    fx = np.ones((2, 3, 6))
+    with np.load(out) as found:
+        np.testing.assert_allclose(found["qdd"], sd.aba(problem.model, q, qd, np.ones((2, 3)), fx), rtol=1e-9)
+
+
+@pytest.mark.parametrize("policy, code", [("nan", NOT_SOLVED), ("raise", NOT_SOLVED), ("repivot", NOT_SOLVED)])
+def test_singular_states_have_their_own_exit_code(tmp_path, policy, code):
+    path, out = tmp_path / "problem.toml", tmp_path / "out.npz"
+    path.write_text(
+        'robot = "auto_tree:2,1,0,1"\non_singular = "nan"\n[[measurement]]\ntype = "ExternalWrench"\n'
+        '[[measurement]]\ntype = "JointAcceleration"\ntargets = "joint0"\n'
+        '[[measurement]]\ntype = "JointWrench"\ntargets = "body0"\ncomponents = ["fx"]\n'
+    )
+    states = tmp_path / "states.npz"
+    # f_x of the first link depends on q̈ of the second through sin q_2
+    np.savez(states, q=np.zeros((2, 2)), qd=np.zeros((2, 2)), qdd=np.zeros((2, 2)), f=np.zeros((2, 2, 6)))
+    line = error("solve", path, "--states", states, "--on-singular", policy, "--out", out, code=code)
+    if policy != "raise":
+        assert "2 of 2 states were not solved: 0, 1" in line
+        with np.load(out) as found:
+            assert not found["ok"].any() and np.isnan(found["qdd"]).any()
+    else:
+        assert not out.exists()
+
+
+def test_diagnose_says_what_is_missing(tmp_path):
+    assert "well posed" in run("diagnose", ROBOT).stdout
+    path = tmp_path / "ill.toml"
+    path.write_text(f'robot = "{ROBOT}"\n[[measurement]]\ntype = "ExternalWrench"\n')
+    text = run("diagnose", path, code=NOT_SOLVED).stdout
+    assert "ill posed" in text and "qdd(joint0)" in text
+    assert "too few equations" in error("solve", path, "--random", 1)
+
+
+def test_flops_lists_every_order_in_both_scopes():
+    result = run("flops", ROBOT, "--problem", "inverse")
+    solver = sd.compile(sd.inverse_dynamics(sd.chain(3)), "rnea", ["tau"])
+    rows = [line.split() for line in result.stdout.splitlines()]
+    found = [row for row in rows if row and row[0] == "rnea"]
+    totals = [int(row[4].replace(",", "")) for row in found]
+    assert totals == [solver.flops.solve.total, solver.flops.end_to_end.total]
+    assert {row[0] for row in rows if row} >= set(ALL_ORDERINGS)
+    assert "RNEA, reference" in result.stdout and "triangular" in result.stdout
+    assert "rnea: not applicable: ordering 'rnea' is for inverse dynamics" in run("flops", ROBOT).stdout
+
+
+def test_plot_writes_a_picture(tmp_path):
+    out = tmp_path / "matrix.png"
+    text = run("plot", ROBOT, "--problem", "inverse", "--ordering", "rnea", "--out", out).stdout
+    assert out.read_bytes().startswith(b"\x89PNG") and str(out) in text
+
+
+def test_report_shows_the_decision():
+    text = run("report", ROBOT, "--ordering", "aba").stdout
+    for word in ("ordering 'aba'", "end to end", "safety", "orders considered"):
+        assert word in text
+
+
+def test_the_demo_runs_and_leaves_two_pictures(tmp_path):
+    text = run("demo", "--out", tmp_path / "pictures").stdout
+    for word in ("iCub", "RNEA", "ABA", "pin", "1,000 random states", "Pictures", "cold"):
+        assert word in text
+    assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == ["icub_forward.png", "icub_inverse.png"]
+
+
+def test_the_demo_does_without_pin(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pinocchio", None)
+    text = run("demo", "--out", tmp_path).stdout
+    assert "pip install pin" in text and "our own RNEA and ABA" in text
+
+
+# ---- problem files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+def test_problem_files_are_well_posed_and_in_the_table(path):
+    task = load_task(path)
+    if task.problem.model.nb < 50:
+        assert task.problem.diagnose().well_posed
+    assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["icub_inverse", "load_cells"])
+def test_problem_files_are_solved(name):
+    path = next(path for path in PROBLEMS if path.stem == name)
+    assert load_task(path).title in run("solve", path, "--random", 5).stdout
+
+
+def test_every_raw_measurement_can_be_written(tmp_path):
+    path = tmp_path / "all.toml"
+    for cls in RAW.values():
+        path.write_text(f'robot = "{ROBOT}"\n[[measurement]]\ntype = "{cls.__name__}"\nname = "m"\n')
+        (m,) = load_task(path).problem.measurements
+        assert type(m) is cls and m.name == "m"
+
+
+def test_a_problem_can_have_further_measurements_and_a_robot_beside_it(tmp_path):
+    (tmp_path / "odd.urdf").write_text(MASSLESS)
+    path = tmp_path / "task.toml"
+    path.write_text(
+        'robot = "odd.urdf"\nproblem = "forward"\n[[measurement]]\ntype = "JointAcceleration"\n'
+        'targets = ["hinge"]\nname = "more"\n'
+    )
+    task = load_task(path)
+    assert [m.name for m in task.problem.measurements] == ["tau", "fx", "more"] and task.kind == "measurements"
+
+
+WRONG_FILES = {
+    "not TOML": ("robot = \n", FileError, "not valid TOML"),
+    "no robot": ('problem = "forward"\n', FileError, "names no robot"),
+    "no problem": ('robot = "chain:2"\n', FileError, "states no problem"),
+    "unknown key": ('robot = "chain:2"\nproblme = "forward"\n', UnknownName, "'problem'"),
+    "wrong type": ('robot = "chain:2"\nproblem = 3\n', FileError, "a string is needed"),
+    "unknown problem": ('robot = "chain:2"\nproblem = "froward"\n', UnknownName, "'forward'"),
+    "torque without hybrid": ('robot = "chain:2"\nproblem = "forward"\ntorque = ["joint0"]\n', FileError, "hybrid"),
+    "hybrid without torque": ('robot = "chain:2"\nproblem = "hybrid"\n', InvalidInput, "torque"),
+    "unknown joint": ('robot = "chain:2"\nproblem = "hybrid"\ntorque = ["jiont0"]\n', UnknownName, "'joint0'"),
+    "measurement no table": ('robot = "chain:2"\nmeasurement = ["x"]\n', FileError, "measurement 1"),
+    "measurement without type": ('robot = "chain:2"\n[[measurement]]\nname = "x"\n', FileError, "has no type"),
+    "measurement of unknown type": (
+        'robot = "chain:2"\n[[measurement]]\ntype = "JointTork"\n', UnknownName, "'JointTorque'"
+    ),
+    "measurement with unknown key": (
+        'robot = "chain:2"\n[[measurement]]\ntype = "JointTorque"\ntarget = "all"\n', UnknownName, "'targets'"
+    ),
+    "unknown target": (
+        'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\ntargets = "bodyo"\n', UnknownName, "body"
+    ),
+    "unknown component": (
+        'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\ncomponents = ["n"]\n', UnknownName, "nx"
+    ),
+    "stated twice": (
+        'robot = "chain:2"\nproblem = "forward"\n[[measurement]]\ntype = "JointTorque"\n', sd.ProblemError, "joint0"
+    ),
+    "unknown output": ('robot = "chain:2"\nproblem = "forward"\noutputs = ["taw"]\n', UnknownName, "'tau'"),
+    "unknown ordering": ('robot = "chain:2"\nproblem = "forward"\nordering = "umpfack"\n', UnknownName, "'umfpack'"),
+    "unknown policy": ('robot = "chain:2"\nproblem = "forward"\non_singular = "nam"\n', UnknownName, "'nan'"),
+    "missing robot file": ('robot = "gone.urdf"\nproblem = "forward"\n', sd.ModelError, "gone.urdf"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_wrong_problem_files(tmp_path, case):
+    text, kind, needle = WRONG_FILES[case]
+    path = tmp_path / "problem.toml"
+    path.write_text(text)
+    assert needle in error("solve", path, "--random", 1)
+    if case not in ("unknown ordering", "unknown policy"):  # sysdyn.compile finds these
+        with pytest.raises(kind):
+            load_task(path)
+
+
+def test_unreadable_problem_files(tmp_path):
+    assert "cannot be read" in error("solve", tmp_path / "gone.toml", "--random", 1)
+    (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"\n')
+    assert "UTF-8" in error("solve", tmp_path / "latin.toml", "--random", 1)
+    path = tmp_path / "good.toml"
+    path.write_text('robot = "chain:2"\nproblem = "forward"\n')
+    assert "--problem cannot be given" in error("solve", path, "--random", 1, "--problem", "inverse")
+
+
+# ---- robots and options -------------------------------------------------------------------------------------------
+
+
+def test_robots_by_name():
+    assert load_robot("auto_tree:5,2,0.5,0.9").name == sd.auto_tree(5, 2, 0.5, 0.9).name
+    assert load_robot("chain:4,7").name == sd.chain(4, seed=7).name
+
+
+@pytest.mark.parametrize(
+    "arguments, needle",
+    [
+        (["info", "gone.urdf"], "gone.urdf"),
+        (["info", "icbu"], "Did you mean 'icub'"),
+        (["info", "auto_tree:six"], "auto_tree:N"),
+        (["info", "auto_tree:2,1,1,1,1"], "too many numbers"),
+        (["info", "auto_tree:0"], "≥ 1"),
+        (["info", "chain:2", "--base", "floating"], "fixed base"),
+        (["info", "chain:2", "--base", "flaoting"], "'floating'"),
+        (["info", "robot.xml"], "MJCF"),
+        (["solve", ROBOT], "--states FILE or --random N"),
+        (["solve", ROBOT, "--random", "1", "--states", "x.csv"], "not both"),
+        (["solve", ROBOT, "--random", "1", "--problem", "froward"], "'forward'"),
+        (["solve", ROBOT, "--random", "1", "--problem", "hybrid"], "--torque"),
+        (["solve", ROBOT, "--random", "1", "--problem", "forward", "--torque", "joint0"], "hybrid"),
+        (["solve", ROBOT, "--random", "1", "--torque", "joint7"], "'joint7'"),
+        (["solve", ROBOT, "--random", "1", "--ordering", "umpfack"], "'umfpack'"),
+        (["solve", ROBOT, "--random", "1", "--ordering", "rnea"], "'rnea' is for inverse dynamics"),
+        (["solve", ROBOT, "--random", "1", "--outputs", "tua"], "'tau'"),
+        (["solve", ROBOT, "--random", "1", "--outputs", ","], "outputs is empty"),
+        (["solve", ROBOT, "--random", "1", "--on-singular", "pivot"], "'repivot'"),
+        (["solve", ROBOT, "--random", "1", "--out", "result.txt"], ".npz or .csv"),
+        (["solve", ROBOT, "--random", "1", "--out", "gone/result.csv"], "folder gone does not exist"),
+        (["solve", ROBOT, "--states", "gone.csv"], "cannot be read"),
+        (["solve", ROBOT, "--states", "states.xls"], ".npz or .csv"),
+        (["plot", ROBOT, "--out", "picture.bmp"], ".png"),
+        (["plot", ROBOT, "--out", "gone/picture.png"], "does not exist"),
+    ],
+)
+def test_wrong_options(tmp_path, monkeypatch, arguments, needle):
+    monkeypatch.chdir(tmp_path)
+    assert needle in error(*arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_says_where_it_cannot_write(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in error("demo", "--out", tmp_path / "file")
+
+
+def test_icub_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "icub_models", None)
+    assert "pip install icub-models" in error("info", "icub")
+
+
+def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "taken.csv").mkdir()
+    assert "cannot be written" in error("solve", ROBOT, "--random", 1, "--out", tmp_path / "taken.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["taken.csv"]
+
+
+# ---- states files -------------------------------------------------------------------------------------------------
+
+HEADER = "q:joint0,q:joint1,qd:joint0,qd:joint1,tau:joint0,tau:joint1"
+WRONG_CSV = {
+    "empty": ("", "is empty"),
+    "header only": (HEADER + "\n", "no states"),
+    "missing column": (HEADER.replace("qd:joint1,", "") + "\n1,2,3,4,5\n", "this problem needs: qd:joint1"),
+    "unknown column": (HEADER.replace("tau", "tua") + "\n1,2,3,4,5,6\n", "'tua:joint0'. Did you mean 'tau:joint0'"),
+    "twice": (HEADER + ",q:joint0\n1,2,3,4,5,6,7\n", "'q:joint0' occurs twice"),
+    "not a number": (HEADER + "\n1,2,3,4,5,6\n\n1,2,x,4,5,6\n", "line 4, column 'qd:joint0': 'x' is not a number"),
+    "not finite": (HEADER + "\n1,2,3,4,nan,6\n", "line 2, column 'tau:joint0': nan is not finite"),
+    "short row": (HEADER + "\n1,2,3\n", "line 2 has 3 values for 6 columns"),
+    "long row": (HEADER + "\n1,2,3,4,5,6,7\n", "line 2 has 7 values for 6 columns"),
+    "endless field": (HEADER + "\n" + "1" * 200_000 + "\n", "line 2: field larger than"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CSV)
+def test_malformed_csv(tmp_path, case):
+    text, needle = WRONG_CSV[case]
+    path = tmp_path / "states.csv"
+    path.write_text(text, newline="")
+    line = error("solve", "chain:2", "--states", path)
+    assert needle in line and "states.csv" in line
+
+
+def test_csv_of_another_encoding(tmp_path):
+    path = tmp_path / "states.csv"
+    path.write_bytes(b"q:joint\xe9\n1\n")
+    assert "UTF-8" in error("solve", "chain:2", "--states", path)
+    path.write_bytes(b"\xef\xbb\xbf" + (HEADER + "\r\n1, 2,3,4,5,6\r\n").encode())  # what spreadsheets write
+    run("solve", "chain:2", "--states", path)
+
+
+WRONG_NPZ = {
+    "missing": ({"q": np.zeros((1, 2)), "qd": np.zeros((1, 2))}, "has no array tau"),
+    "unknown": ({"q": np.zeros((1, 2)), "qv": np.zeros((1, 2))}, "'qv'. Did you mean"),
+    "shape": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has shape (1, 3)"),
+    "states": ({"q": np.zeros((4, 2)), "qd": np.zeros((3, 2)), "tau": np.zeros((4, 2))}, "do not fit"),
+    "text": ({"q": np.array([["a", "b"]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has type"),
+    "scalar": ({"q": np.zeros(()), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "single number"),
+    "cube": ({"q": np.zeros((1, 1, 2)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "(states, 2)"),
+    "nan": ({"q": np.array([[0.0, np.nan]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q[0, 1] is nan"),
+    "objects": ({"q": np.array([[None, 1]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "not a readable"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_NPZ)
+def test_malformed_npz(tmp_path, case):
+    arrays, needle = WRONG_NPZ[case]
+    path = tmp_path / "states.npz"
+    np.savez(path, **arrays)
+    assert needle in error("solve", "chain:2", "--states", path)
+
+
+def test_npz_that_is_something_else(tmp_path):
+    path = tmp_path / "states.npz"
+    path.write_bytes(b"PK\x03\x04 damaged")
+    assert "not a readable .npz" in error("solve", "chain:2", "--states", path)
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert "not a readable .npz" in error("solve", "chain:2", "--states", path)
+
+
+def test_column_names_are_unique():
+    model = sd.random_tree(8, seed=0)
+    names = [name for quantity in ("q", "qd", "tau", "qdd", "fx", "a", "f") for name in column_names(model, quantity)]
+    assert len(names) == len(set(names)) == model.nq + 3 * model.nv + 18 * model.nb
