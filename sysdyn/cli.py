@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -30,6 +30,7 @@ from sysdyn.terminal import Bar, count_cells, errors, output
 
 NOT_SOLVED, WRONG = 1, 2  # exit codes
 ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
+REFERENCES = {"inverse": rnea, "forward": aba}
 UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N"}
 
 
@@ -119,7 +120,7 @@ def _task(
         raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
     if on_singular is not None and on_singular not in ON_SINGULAR:
         raise UnknownName("--on-singular", on_singular, ON_SINGULAR)
-    changes = {"ordering": ordering, "on_singular": on_singular}
+    changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
     if outputs is not None:
         names = [name.strip() for name in outputs.split(",") if name.strip()]
         changes["outputs"] = output_quantities("all" if names == ["all"] else names)
@@ -239,11 +240,11 @@ def solve(
     if states is not None:
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-    given = read_states(states, task.problem) if states else random_states(task.problem, random, seed)
+    given = read_states(states, task.problem) if states else random_states(task.problem, random or 1, seed)
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = _compile(task)
-    arrays = dict(given.arrays)
+    arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
     if task.title:
         output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
@@ -344,8 +345,8 @@ def flops(
         mark = "triangular" if solver.triangular else ""
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
             rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
-    references = {"inverse": [rnea], "forward": [aba]}.get(task.kind, [])
-    for algorithm in references:
+    if task.kind in REFERENCES:
+        algorithm = REFERENCES[task.kind]
         counted = count_flops(algorithm, task.problem.model, fx=True)
         rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))
     for scope, lines in rows.items():

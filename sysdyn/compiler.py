@@ -26,6 +26,7 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.expr import Expr, Flops, Graph, is_constant, is_zero
+from sysdyn.reference import newton_euler
 from sysdyn.sparse.lu import Factors, eliminate
 from sysdyn.sparse.ordering import ORDERINGS, Permutations, Sampled
 from sysdyn.sparse.program import Program
@@ -40,9 +41,11 @@ SHARING = "algebraic"
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
 SAFETY_SAMPLES = 2048
+DIFFERENCE = 1e-10  # likewise, of the difference to a pivoted solve
+JUDGED_UNKNOWNS = 10_000  # unknowns for which a pivoted solve is made
 HOPELESS = 1e-6  # backward error that ends the check of an order
-BACKWARD_ERROR = 1e-12  # accepted at once; a larger one only where a pivoted solve does no better
-WORSE_THAN_PIVOTED = 1e3
+BACKWARD_ERROR = 1e-11  # accepted at once; a larger one only where a pivoted solve does no better
+WORSE_THAN_PIVOTED = 1e2
 AUTO = ("umfpack", "colamd", "markowitz")  # tried by "auto" beside the recursive orders
 AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
@@ -61,14 +64,19 @@ Progress = Callable[[str, float], None]
 class Safety:
     """How a fixed order behaved over sampled states.
 
-    backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst states;
+    backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst of
+    them; difference: greatest relative difference of a quantity (∞-norms) to a pivoted solve with iterative refinement
+    there; pivoted_difference: the same of the pivoted solve without it, large where the system is ill-conditioned;
     growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
-    greatest value at any state. Only states at which the system is regular count; singular: how many of those drawn were not.
+    greatest value at any state. Only states at which the system is regular count; singular: how many of those drawn
+    were not.
     """
 
     states: int
     backward_error: float
     pivoted: float
+    difference: float
+    pivoted_difference: float
     growth: float
     least_pivot: float
     least_pivot_name: str
@@ -76,8 +84,9 @@ class Safety:
 
     @property
     def ok(self) -> bool:
-        limit = max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
-        return math.isfinite(self.growth) and self.backward_error <= limit and self.least_pivot > 0.0
+        close = self.difference <= max(DIFFERENCE, WORSE_THAN_PIVOTED * self.pivoted_difference)
+        sound = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
+        return math.isfinite(self.growth) and sound and close and self.least_pivot > 0.0
 
 
 @dataclass(frozen=True)
@@ -201,8 +210,8 @@ def _build(
 
 def _describe(safety: Safety) -> str:
     return (
-        f"backward error {safety.backward_error:.1e}, growth {safety.growth:.1e}, least pivot {safety.least_pivot:.1e} "
-        f"({safety.least_pivot_name})"
+        f"backward error {safety.backward_error:.1e}, difference to a pivoted solve {safety.difference:.1e}, "
+        f"growth {safety.growth:.1e}, least pivot {safety.least_pivot:.1e} ({safety.least_pivot_name})"
     )
 
 
@@ -276,20 +285,28 @@ def _outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs:
 def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
 
-    Known quantities get values of the size of the gravity they meet, custom measurements random ones.
+    Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
+    inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
+    multiplied by random factors, so that the motion is violent.
     """
     model, rng = problem.model, np.random.default_rng(seed)
-    q, qd, _ = model.random_state(seed=seed, batch=n)
+    q, qd, qdd = model.random_state(seed=seed, batch=n)
     right = np.arange(n) % 2 == 1
     quarters = rng.integers(0, 4, size=(n, model.nv)) * (math.pi / 2)
     same = np.arange(n) % 16 == 1  # among them every joint at the same multiple
     quarters[same] = (np.arange(n)[same] // 16 % 4 * (math.pi / 2))[:, None]
     snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
     q = np.where(right[:, None], snapped, q)
+    pushed = np.arange(n) % 3 == 0
+    fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
+    motion = newton_euler(model, q, qd, qdd, fx)
+    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
-    for name, size in problem.input_sizes:
-        if name not in inputs:
-            inputs[name] = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
+    for name, size in problem.input_sizes[2:]:
+        factor = rng.standard_normal((n, size))
+        moving = values[name].reshape(n, size) if name in values else np.ones((n, size))
+        inputs[name] = np.where(loose[:, None], 3.0 * factor, 1.0) * moving
     return inputs
 
 
@@ -408,6 +425,7 @@ class Elimination:
         scaling: row and column factors that equilibrate D, in which growth is measured. States at which the system
         itself is singular are left out; `singular` remembers which, by number.
         """
+        singular = {} if singular is None else singular
         row, col = self.system.coordinates
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
@@ -415,7 +433,7 @@ class Elimination:
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
         inputs = sample_states(self.system.problem, states, seed=1)
         chunk = max(64, min(256, 20_000_000 // max(1, len(program) // 8 + len(watched))))
-        errors, sizes, growths = [], [], []
+        errors, components, sizes, growths = [], [], [], []
         for start in range(0, states, chunk):
             if start >= len(inputs["q"]):
                 break
@@ -424,37 +442,49 @@ class Elimination:
             d = np.zeros((len(out["d"]), self.system.layout.n))
             d[:, self.system.columns] = out["d"]
             with np.errstate(all="ignore"):
-                _, error = self.system.residual(part, d)
+                _, error, component = self.system.residual(part, d)
                 growth = np.zeros(len(error))
                 if watched:
                     entries = np.abs(self.system.values(part)[0]) * scaling[0][row] * scaling[1][col]
                     growth = (np.abs(out["entries"]) * weights).max(axis=1) / entries.max(axis=1)
             errors.append(np.where(np.isfinite(error), error, math.inf))
-            if errors[-1].max() > HOPELESS:
+            components.append(np.where(np.isfinite(component), component, math.inf))
+            hopeless = start + np.flatnonzero(errors[-1] > HOPELESS)
+            if not all(self._singular_states(inputs, hopeless, singular)):
                 inputs = {name: x[: start + chunk] for name, x in inputs.items()}
             sizes.append(np.nan_to_num(np.abs(out["pivots"]), nan=0.0))
             growths.append(np.where(np.isfinite(growth), growth, math.inf))
         error, size, growth = np.concatenate(errors), np.concatenate(sizes), np.concatenate(growths)
-        regular = self._regular(inputs, error, size, {} if singular is None else singular)
+        regular = self._regular(inputs, error, size, singular)
         inputs = {name: x[regular] for name, x in inputs.items()}
         error, size, growth = error[regular], size[regular], growth[regular]
+        component = np.concatenate(components)[regular]
         largest = size.max(axis=0)
         ratio = size / np.where(largest > 0.0, largest, 1.0)
         self.scale = {k: float(x) for (k, _), x in zip(pivots, largest, strict=True)}
-        worst = np.argsort(error)[-WORST_STATES:]
+        worst = np.union1d(np.argsort(error)[-WORST_STATES:], np.argsort(component)[-WORST_STATES:])
         if pivots:
             worst = np.union1d(worst, np.argsort(ratio.min(axis=1))[:WORST_STATES])
             least = int(np.argmin(ratio.min(axis=0)))
         failing = {name: x[worst] for name, x in inputs.items()}
-        safety = Safety(
-            len(error),
-            float(error.max()),
-            0.0 if error.max() <= BACKWARD_ERROR else self._pivoted(failing),
-            float(growth.max()),
-            float(ratio[:, least].min()) if pivots else 1.0,
-            self.label(pivots[least][0]) if pivots else "every pivot is constant",
-            states - len(error),
-        )
+        few = max(1, JUDGED_UNKNOWNS // max(1, self.system.layout.n))
+        judged = np.union1d(np.argsort(error)[-few:], np.argsort(component)[-few:])
+        judged = {name: x[judged] for name, x in inputs.items()}
+        d = np.zeros((len(judged["q"]), self.system.layout.n))
+        d[:, self.system.columns] = python.run_groups(program, judged)["d"]
+        with np.errstate(all="ignore"):
+            plain, refined = (pivoted_solve(self.system, judged, refine=k) for k in (0, 2))
+            safety = Safety(
+                len(error),
+                float(error.max()),
+                float(np.max(self.system.residual(judged, plain).backward_error)),
+                self._difference(d, refined),
+                self._difference(plain, refined),
+                float(growth.max()),
+                float(ratio[:, least].min()) if pivots else 1.0,
+                self.label(pivots[least][0]) if pivots else "every pivot is constant",
+                states - len(error),
+            )
         return safety, failing
 
     def _regular(
@@ -465,12 +495,20 @@ class Elimination:
         if size.shape[1]:
             typical = np.median(size, axis=0)
             suspect |= (size <= SUSPECT * typical).any(axis=1) | (size * SUSPECT > typical).any(axis=1)
-        new = np.array([k for k in np.flatnonzero(suspect).tolist() if k not in singular], dtype=int)
+        suspects = np.flatnonzero(suspect)
+        regular = np.ones(len(error), dtype=bool)
+        regular[suspects] = ~np.array(self._singular_states(inputs, suspects, singular), dtype=bool)
+        return regular if regular.any() else np.ones(len(error), dtype=bool)
+
+    def _singular_states(
+        self, inputs: dict[str, np.ndarray], numbers: np.ndarray, singular: dict[int, bool]
+    ) -> list[bool]:
+        """Whether the system itself is singular at the states of these numbers; `singular` remembers what is known."""
+        new = np.array([k for k in numbers.tolist() if k not in singular], dtype=int)
         if len(new):
             found = is_singular(self.system, {name: x[new] for name, x in inputs.items()})
             singular.update(zip(new.tolist(), found.tolist(), strict=True))
-        regular = np.array([not (suspect[k] and singular[k]) for k in range(len(error))])
-        return regular if regular.any() else np.ones(len(error), dtype=bool)
+        return [singular[k] for k in numbers.tolist()]
 
     def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
         """(entries of D U that are computed, the factor that puts each into equilibrated terms)."""
@@ -490,21 +528,35 @@ class Elimination:
         chosen = sorted(weight)
         return [Expr(self.graph, i) for i in chosen], np.array([weight[i] for i in chosen])
 
-    def _pivoted(self, inputs: dict[str, np.ndarray]) -> float:
-        """Greatest backward error of a sparse LU with partial pivoting at the states."""
-        return float(np.max(self.system.residual(inputs, pivoted_solve(self.system, inputs))[1]))
+    def _difference(self, d: np.ndarray, reference: np.ndarray) -> float:
+        """Greatest relative difference of an unknown quantity (∞-norms) at any of the states."""
+        worst = 0.0
+        for quantity in QUANTITIES:
+            columns = self.system.layout.quantity_columns(quantity)
+            if len(columns) > len(self.system.problem.knows(quantity)):
+                size = np.abs(reference[:, columns]).max(axis=1)
+                difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
+                worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
+        return worst if math.isfinite(worst) else math.inf
 
 
-def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular."""
+def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
+    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular.
+
+    refine: steps of iterative refinement.
+    """
     entries, b = system.values(inputs)
     n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
     entries, b = np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
     d = np.zeros((n, system.layout.n))
     for k in range(n):
         try:
-            lu = scipy.sparse.linalg.splu(system.matrix(entries[k]).tocsc())
-            d[k, system.columns] = lu.solve(-b[k])
+            matrix = system.matrix(entries[k]).tocsc()
+            lu = scipy.sparse.linalg.splu(matrix)
+            x = lu.solve(-b[k])
+            for _ in range(refine):
+                x -= lu.solve(matrix @ x + b[k])
+            d[k, system.columns] = x
         except RuntimeError:  # exactly singular
             d[k] = math.nan
     return d

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from sysdyn.flops import count_flops
 from sysdyn.model import Model
 from sysdyn.problems import WANTED, make_problem
 from sysdyn.reference import aba, rnea
-from sysdyn.solver import Solver, compile
+from sysdyn.solver import Solver, Step, compile
 from sysdyn.terminal import Bar, count_cells
 
 CHECKED = 1000  # states compared with the other library
@@ -67,7 +69,7 @@ def _table(*columns: str) -> Table:
 
 
 def _offline(console: Console, model: Model) -> dict[str, Solver]:
-    _heading(console, "2  Offline, once for each problem: choose an order, write the program, compile it")
+    _heading(console, "2  Offline, once for each problem: order, program, machine code")
     solvers, facts = {}, []
     for kind, noun in NOUNS.items():
         started = time.perf_counter()
@@ -86,10 +88,10 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
     console.print(table)
     tried = _families([name for name, _ in solvers["forward"].compiled.considered])
     console.print(
-        f"Orders of elimination tried for forward dynamics: {', '.join(tried)}. The one with the fewest operations is "
-        f"kept, if with its fixed pivots it solves {solvers['forward'].safety.states:,} sampled states accurately; rnea, "
-        "crba and aba are the orders that amount to these recursive algorithms, the others are found from the matrix. "
-        "Fill-in: entries of the factors L and U that are zero in D. Triangular: no elimination is left, only "
+        f"Orders of elimination tried for forward dynamics: {', '.join(tried)}. Kept is the one with the fewest "
+        f"operations that solves {solvers['forward'].safety.states:,} sampled states accurately with its pivots fixed. "
+        "rnea, crba and aba are the orders that amount to these recursive algorithms; the others are found from the "
+        "matrix. Fill-in: entries of the factors L and U that are zero in D. Triangular: no elimination is left, only "
         "substitution."
     )
     return solvers
@@ -108,7 +110,7 @@ def _counts(console: Console, model: Model, solvers: dict[str, Solver]) -> None:
     table = _table("", "mul", "add", "div", "total", "sin/cos pairs")
     for kind, reference in REFERENCES.items():
         counts = solvers[kind].flops
-        table.add_row(f"{NOUNS[kind]}, {FOUND[kind]} from q, q̇ and {KNOWN[kind]}", *count_cells(counts.end_to_end))
+        table.add_row(f"{NOUNS[kind]}, {FOUND[kind]} of q, q̇, {KNOWN[kind]}", *count_cells(counts.end_to_end))
         table.add_row("    of these, the linear solve alone", *count_cells(counts.solve))
         recursive = count_flops(reference, model, fx=True)
         table.add_row(f"    for comparison: {reference.__name__.upper()}, by the book", *count_cells(recursive))
@@ -177,11 +179,14 @@ def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Pe
     rows: dict[str, list[float]] = {"batch": [], "bind": [], "peer": []}
     for kind, solver in solvers.items():
         step = solver.bind(q[0].copy(), qd[0].copy(), x[0].copy(), fx=np.zeros((model.nb, 6)))
-        jobs = {"batch": (lambda s=solver: s(q, qd, x, threads=1), BATCH), "bind": (lambda s=step: _repeat(s), LOOP)}
+        jobs: dict[str, tuple[Callable[[], object], int]] = {
+            "batch": (partial(solver, q, qd, x, threads=1), BATCH),
+            "bind": (partial(_repeat, step), LOOP),
+        }
         if peer:
             states = list(zip(*peer.states(q[:LOOP], qd[:LOOP], x[:LOOP]), strict=True))
             call = peer.pin.rnea if kind == "inverse" else peer.pin.aba
-            jobs["peer"] = (lambda c=call, s=states: _loop(c, peer, s), LOOP)
+            jobs["peer"] = (partial(_loop, call, peer, states), LOOP)
         for name, seconds in _medians(jobs).items():
             rows[name].append(seconds)
     table.add_row(f"sysdyn, batch of {BATCH:,} states", *(f"{t * 1e9:,.0f} ns a state" for t in rows["batch"]))
@@ -196,7 +201,7 @@ def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Pe
         console.print("Both are called from Python; pin's figures include the call (rnea, aba), as do ours.")
 
 
-def _medians(jobs: dict) -> dict[str, float]:
+def _medians(jobs: Mapping[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
     """Median seconds for one unit of each job (function, units); they take turns, so that all meet the same noise."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for number in range(ROUNDS + 1):
@@ -208,12 +213,12 @@ def _medians(jobs: dict) -> dict[str, float]:
     return {name: float(np.median(t)) for name, t in times.items()}
 
 
-def _repeat(step) -> None:
+def _repeat(step: Step) -> None:
     for _ in range(LOOP):
         step()
 
 
-def _loop(call, peer: _Peer, states: list) -> None:
+def _loop(call: Callable, peer: _Peer, states: list) -> None:
     model, data = peer.model, peer.data
     for q, qd, x in states:
         call(model, data, q, qd, x)

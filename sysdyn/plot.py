@@ -269,5 +269,5 @@ def _bracket(
     ax.plot(x, y, color="#444444", linewidth=0.7, clip_on=False, solid_capstyle="butt")
     middle, beyond = (a + b) / 2, out - 0.8 * depth
     at = (middle, beyond) if side == "top" else (beyond, middle)
-    align = {"ha": "center", "va": "bottom"} if side == "top" else {"ha": "right", "va": "center"}
-    ax.text(*at, text, fontsize=size, rotation=90 if turned else 0, clip_on=False, **align)
+    ha, va = ("center", "bottom") if side == "top" else ("right", "center")
+    ax.text(*at, text, fontsize=size, rotation=90 if turned else 0, clip_on=False, ha=ha, va=va)

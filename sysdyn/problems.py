@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sysdyn.compiler import output_quantities
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, UnknownName
@@ -83,7 +84,7 @@ def _generated(name: str, text: str) -> Model:
     parts = text.split(",")
     whole = (0,) if name == "auto_tree" else (0, 1)
     try:
-        numbers = [int(x) if k in whole else float(x) for k, x in enumerate(parts)]
+        numbers: list[Any] = [int(x) if k in whole else float(x) for k, x in enumerate(parts)]
     except ValueError:
         raise InvalidInput(f"robot '{name}:{text}' is not of the form {shape}, as in auto_tree:7,1,1.5,0.9") from None
     if len(numbers) > (4 if name == "auto_tree" else 2):

@@ -81,7 +81,7 @@ class Solution:
         for quantity in QUANTITIES:
             columns = layout.quantity_columns(quantity)
             d[:, columns] = self._values[quantity].reshape(n, len(columns))
-        residual, error = problem.system().residual(self._inputs, d)
+        residual, error, _ = problem.system().residual(self._inputs, d)
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def std(self, *quantities: str):

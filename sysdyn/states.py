@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -161,7 +162,7 @@ def _from_csv(path: str, payload: bytes, problem: Problem) -> States:
         for j, k in enumerate(used):
             values[i, j] = _number(row[k], f"{path}, line {line}, column {header[k]!r}")
     sizes = dict(problem.input_sizes)
-    arrays = {name: np.zeros((len(values), sizes[name])) for name in sizes}
+    arrays: dict[str, np.ndarray] = {name: np.zeros((len(values), sizes[name])) for name in sizes}
     for j, k in enumerate(used):
         quantity, position = place[header[k]]
         arrays[quantity][:, position] = values[:, j]
@@ -206,7 +207,8 @@ def write_states(
     suffix = check_suffix(path, "output file")
     if suffix == ".npz":
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays, **({} if ok is None else {OK: ok}))
+        everything: dict[str, Any] = {**arrays, **({} if ok is None else {OK: ok})}
+        np.savez(buffer, **everything)
         return write_file(path, buffer.getvalue())
     header: list[str] = []
     columns = []

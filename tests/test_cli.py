@@ -16,6 +16,7 @@ from sysdyn.cli import ALL_ORDERINGS, NOT_SOLVED, WRONG, app
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.problems import load_robot, load_task
 from sysdyn.states import column_names, random_states, read_states, write_states
+from sysdyn.system.diagnose import structure
 from sysdyn.system.measurements import RAW
 
 PROBLEMS = sorted((Path(__file__).parents[1] / "problems").glob("*.toml"))
@@ -201,7 +202,8 @@ def test_report_shows_the_decision():
         assert word in text
 
 
-def test_the_demo_runs_and_leaves_two_pictures(tmp_path):
+def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path / "pictures").stdout
     for word in ("iCub", "RNEA", "ABA", "pin", "1,000 random states", "Pictures", "cold"):
         assert word in text
@@ -210,6 +212,7 @@ def test_the_demo_runs_and_leaves_two_pictures(tmp_path):
 
 def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
+    monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 
@@ -220,8 +223,9 @@ def test_the_demo_does_without_pin(tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
 def test_problem_files_are_well_posed_and_in_the_table(path):
     task = load_task(path)
-    if task.problem.model.nb < 50:
+    if task.problem.model.nb < 20:
         assert task.problem.diagnose().well_posed
+    structure(task.problem.system()).require_solvable()
     assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
 
 

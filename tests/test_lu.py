@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysdyn.errors import SingularState
-from sysdyn.expr import Expr, Graph, derivative, evaluate
+from sysdyn.expr import Expr, Flops, Graph, derivative, evaluate
 from sysdyn.sparse.lu import Factors, eliminate
 
 CONSTANTS = (1.0, -1.0, 2.5, -0.4)  # beside generic entries; each folds in its own way
@@ -189,6 +189,22 @@ def test_fill_that_cancels_is_no_entry():
     # the same where the fill-in would be new is a zero pivot
     with pytest.raises(SingularState, match="pivot 1"):
         eliminate(rows, [1.0, 1.0, 1.0], [0, 1, 2], [0, 1, 2])
+
+
+def test_the_shorter_of_row_and_column_is_divided():
+    """One entry in the row and three below the pivot, or the other way round."""
+    names = "abcd"
+    for row, column in ((1, 3), (3, 1)):
+        graph = Graph("none")
+        p = graph.input("p")
+        rows = [{0: p, **{j: graph.input(names[j]) for j in range(1, row + 1)}}]
+        rows += [{i: 1.0, **({0: graph.input(f"l{i}")} if i <= column else {})} for i in range(1, 4)]
+        factors = eliminate(rows, [graph.input("b"), 0.0, 0.0, 0.0], range(4), range(4))
+        assert factors.scaled[0] == (row < column)
+        values = factors.upper[0] if row < column else factors.lower[0]
+        assert len(values) == 1 and all(graph.count([x]) == Flops(mul=1, div=1) for x in values.values())
+        others = factors.lower[0] if row < column else factors.upper[0]
+        assert len(others) == 3 and graph.count(others.values()) == Flops()
 
 
 def test_begin_is_called_before_each_pivot_and_each_substitution():

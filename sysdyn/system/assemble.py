@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -33,6 +34,21 @@ class Assembly:
     inputs: tuple[tuple[str, np.ndarray], ...]
     rows: list[dict[int, object]]
     b: list
+
+
+class Residual(NamedTuple):
+    """D d + b at N states and how far it is from zero.
+
+    rows (N, equations): D d + b itself
+    backward_error (N,): normwise, |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), the least relative change of D and b that makes d
+        exact (Rigal and Gaches 1967)
+    componentwise (N,): the greatest |D d + b|_i / (|D| |d| + |b|)_i, the same for changes of each entry (Oettli and
+        Prager 1964); it sees errors in small quantities that the norm hides
+    """
+
+    rows: np.ndarray
+    backward_error: np.ndarray
+    componentwise: np.ndarray
 
 
 class BlockSystem:
@@ -215,21 +231,22 @@ class BlockSystem:
             raise InvalidInput(f"{name} is {x[k]} at entry {k}: every input must be finite")
         return self.model.normalise(x) if name == "q" else x
 
-    def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(D d + b, backward error): (N, equations) and (N,) for inputs by group and unknowns d (N, full layout).
-
-        The backward error is normwise, |D d + b|∞ / (|D|∞ |d|∞ + |b|∞): the least relative change of D and b that makes
-        d exact (Rigal and Gaches 1967).
-        """
+    def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
+        """What is left of D d + b for inputs by group and unknowns d (N, full layout)."""
         entries, b = self.values(inputs)
         entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
         r, c = self.coordinates
         sum_rows = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(self.shape[0], len(r)))
         chosen = d[:, self.columns]
         residual = (sum_rows @ (entries * chosen[:, c]).T).T + b
-        norm = np.abs(sum_rows @ np.abs(entries).T).max(axis=0)
-        scale = norm * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
-        return residual, np.abs(residual).max(axis=1) / np.where(scale > 0.0, scale, 1.0)
+        size = np.abs(entries)
+        normwise = (sum_rows @ size.T).max(axis=0) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
+        terms = (sum_rows @ (size * np.abs(chosen[:, c])).T).T + np.abs(b)
+        return Residual(
+            residual,
+            np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0),
+            (np.abs(residual) / np.where(terms > 0.0, terms, 1.0)).max(axis=1),
+        )
 
     def __repr__(self) -> str:
         m, n = self.shape

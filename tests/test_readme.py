@@ -1,0 +1,66 @@
+"""The documents: their code blocks run as they stand, in order, and their tables say what is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import sysdyn as sd
+from sysdyn.cli import app
+from sysdyn.problems import load_robot
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "__main__"}
+    for number, code in enumerate(blocks(path, "python"), start=1):
+        exec(compile(code, f"{path.name}, block {number}", "exec"), names)
+
+
+def test_the_first_example_is_short():
+    lines = blocks(ROOT / "README.md", "python")[0].splitlines()
+    assert len(lines) <= 15
+
+
+def test_command_lines_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "problems", "problems")
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [line.split()[1:] for line in lines if line.startswith("sysdyn ")]
+    assert {command[0] for command in commands} >= {"info", "solve", "diagnose", "flops", "plot", "report"}
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, f"{command}: {result.output}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_table_of_counts_is_what_is_counted():
+    model, text = load_robot("icub"), (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = []
+    for kind, name, symbol in (("inverse", "rnea", "τ"), ("forward", "aba", "q̈")):
+        problem = {"inverse": sd.inverse_dynamics, "forward": sd.forward_dynamics}[kind](model)
+        solver = sd.compile(problem, name, ["tau" if kind == "inverse" else "qdd"], backend="python")
+        fill = f"{solver.fill_in:,}" + (", triangular" if solver.triangular else "")
+        book = sd.count_flops(getattr(sd, name), model, fx=True)
+        rows.append((kind, symbol, f"`{name}`", solver.flops.end_to_end, fill))
+        rows.append((kind, symbol, f"{name.upper()} by the book", book, ""))
+    for kind, symbol, order, n, fill in rows:
+        cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()
+        assert f"{cells} |\n" in text
