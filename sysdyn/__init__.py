@@ -1,13 +1,13 @@
 """sysdyn compiles dynamics problems of articulated robots into short straight-line programs of known, exact cost.
 
-    model = sysdyn.load("robot.urdf")
-    solver = sysdyn.compile(sysdyn.forward_dynamics(model))
-    solution = solver(q, qd, tau)
+model = sysdyn.load("robot.urdf")
+solver = sysdyn.compile(sysdyn.forward_dynamics(model))
+solution = solver(q, qd, tau)
 """
 
 __version__ = "0.1.0"
 
-from sysdyn.compiler import Choice, Safety
+from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import (
     BackendUnavailable,
     CacheWarning,

@@ -98,7 +98,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
         raise UnknownName("problem", kind, KINDS)
     if kind == "hybrid":
         if not torque:
-            raise InvalidInput("hybrid dynamics needs the joints whose torque is known (torque = [\"…\"], --torque …)")
+            raise InvalidInput('hybrid dynamics needs the joints whose torque is known (torque = ["…"], --torque …)')
         return hybrid_dynamics(model, torque)
     if torque:
         raise InvalidInput(f"torque names joints of a hybrid problem; this one is {kind!r}, where they are not needed")
@@ -155,9 +155,7 @@ def _measurement(data: object, where: str) -> Measurement:
         raise FileError(f'{where} has no type: add type = "JointTorque" (or {", ".join(list(MEASUREMENTS)[1:])})')
     if data["type"] not in MEASUREMENTS:
         raise UnknownName(f"measurement type in {where}:", data["type"], MEASUREMENTS)
-    return MEASUREMENTS[data["type"]](
-        data.get("targets", "all"), data.get("components", "all"), name=data.get("name")
-    )
+    return MEASUREMENTS[data["type"]](data.get("targets", "all"), data.get("components", "all"), name=data.get("name"))
 
 
 def _check(data: Mapping, valid: Mapping, where: str) -> None:

@@ -18,20 +18,12 @@ import numpy as np
 
 from sysdyn import cache, storage
 from sysdyn.backends import llvm, python
-from sysdyn.compiler import (
-    LEVELS,
-    Choice,
-    Compiled,
-    Progress,
-    Safety,
-    build,
-    is_singular,
-    output_quantities,
-    pivoted_solve,
-)
+from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
+from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
+from sysdyn.sampling import is_singular, pivoted_solve
 from sysdyn.solution import Solution
 from sysdyn.sparse.program import FORMAT
 from sysdyn.storage import Options
@@ -115,7 +107,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 3  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 4  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.compiler import Choice, Compiled, Safety
+from sysdyn.compiler import Compiled
+from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.expr import Flops
 from sysdyn.sparse.program import FORMAT, Program

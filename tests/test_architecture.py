@@ -13,13 +13,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "sysdyn"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 500
+MOST_LINES = 550
 
 # What each part may import beside itself. `model` and `sparse` never meet; `system` runs programs to get numbers.
-LEAVES = {"errors", "expr", "spatial"}
+LEAVES = {"errors", "expr", "evaluate", "spatial"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "expr": {"errors"},
+    "evaluate": {"errors", "expr"},
     "spatial": {"errors", "expr"},
     "cache": {"errors"},
     "model": LEAVES,
@@ -29,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "system": LEAVES | {"model", "sparse", "backends"},
 }
 # The offline and the online phase join them. What people look at is on top of that, may import all, and is not listed.
-JOIN = {"compiler", "inputs", "solution", "storage", "solver", "estimate"}
+JOIN = {"sampling", "elimination", "compiler", "inputs", "solution", "storage", "solver", "estimate"}
 ALLOWED |= {part: set(ALLOWED) | JOIN for part in JOIN}
 
 

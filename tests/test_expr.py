@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from sysdyn import expr
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.expr import (
-    Expr,
-    Flops,
-    Graph,
-    derivative,
-    evaluate,
-    gradient,
-    is_constant,
-    is_zero,
-)
+from sysdyn.evaluate import derivative, evaluate, gradient
+from sysdyn.expr import Expr, Flops, Graph, is_constant, is_zero
 
 SHARING = ("none", "structural", "algebraic")
 FREE = Flops()

@@ -5,7 +5,8 @@ import pytest
 from scipy.linalg import expm
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.expr import COS, SIN, Expr, Graph, evaluate
+from sysdyn.evaluate import evaluate
+from sysdyn.expr import COS, SIN, Expr, Graph
 from sysdyn.model import JOINTS, Cylindrical, Fixed, Free, Helical, Planar, Prismatic, Revolute, Spherical
 from sysdyn.spatial import X_motion, crm
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysdyn.errors import SingularState
-from sysdyn.expr import Expr, Flops, Graph, derivative, evaluate
+from sysdyn.evaluate import derivative, evaluate
+from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.sparse.lu import Factors, eliminate
 
 CONSTANTS = (1.0, -1.0, 2.5, -0.4)  # beside generic entries; each folds in its own way
@@ -261,6 +262,7 @@ def test_counts_are_those_of_an_instrumented_run(system):
 
 def test_counts_of_every_kind_of_operation():
     """Entries that are sines, cosines, roots and quotients of the inputs, as in a robot's matrix."""
+
     def build(q: np.ndarray):
         s, c, root = np.sin(q), np.cos(q), np.sqrt(q * q + 1.0)
         n = len(q)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
-from sysdyn.expr import Expr, Graph, evaluate
+from sysdyn.evaluate import evaluate
+from sysdyn.expr import Expr, Graph
 from sysdyn.model import (
     JOINTS,
     Fixed,

@@ -12,8 +12,9 @@ import pytest
 import scipy.sparse
 
 import sysdyn as sd
-from sysdyn.compiler import Elimination, sample_matrix, sample_states
+from sysdyn.elimination import Elimination
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
+from sysdyn.sampling import sample_matrix, sample_states
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
 from sysdyn.sparse.ordering import ORDERINGS, Sampled, choose_pivots, markowitz, natural

@@ -18,7 +18,8 @@ from programs import random_inputs, random_program
 import sysdyn as sd
 from sysdyn.backends import python
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph, evaluate
+from sysdyn.evaluate import evaluate
+from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph
 from sysdyn.sparse.program import FORMAT, Guard, Program
 
 seeds = st.integers(0, 10**6)

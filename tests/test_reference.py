@@ -16,7 +16,8 @@ from robots import ROBOTS, load_robot
 
 from sysdyn import spatial
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.expr import Flops, Graph, evaluate
+from sysdyn.evaluate import evaluate
+from sysdyn.expr import Flops, Graph
 from sysdyn.flops import count_flops
 from sysdyn.model import (
     JOINTS,

@@ -106,8 +106,18 @@ def run(base: str, problem: str, output: str, known: str, states: int) -> list[d
     bound = timed(step, number=2000)
     call = timed(lambda: solver(q1, v1, x1), number=1000)
     add(f"pin.{algorithm.__name__} in a Python loop, a state", peer.median, (peer.least, peer.greatest))
-    add(f"batch of {states}, one thread, a state", batch.median, (batch.least, batch.greatest), peer.median / batch.median)
-    add(f"batch of {states}, {os.cpu_count()} threads, a state", both.median, (both.least, both.greatest), peer.median / both.median)
+    add(
+        f"batch of {states}, one thread, a state",
+        batch.median,
+        (batch.least, batch.greatest),
+        peer.median / batch.median,
+    )
+    add(
+        f"batch of {states}, {os.cpu_count()} threads, a state",
+        both.median,
+        (both.least, both.greatest),
+        peer.median / both.median,
+    )
     add("scalar kernel alone", kernel)
     add("single call through bind", bound.median, (bound.least, bound.greatest), peer.median / bound.median)
     add("  over the kernel's own time", bound.least - kernel)

@@ -1,4 +1,4 @@
-"""Forward dynamics from 30 to 1,000 bodies: time to compile, time a body in batches, backward error, agreement with our ABA.
+"""Forward dynamics from 30 to 1,000 bodies: time to compile, time a body in batches, agreement with our ABA.
 
     python experiments/benchmarks/scale.py [--level fast|best] [--sizes 30 100 300 1000]
 

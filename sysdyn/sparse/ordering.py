@@ -118,11 +118,13 @@ def _umfpack_true(steer: float) -> Callable[[Sampled], Permutations]:
     return lambda a: umfpack.permutations(a.at_sample(0, steer))
 
 
-def _umfpack_shuffled(steer: float) -> Callable[[Sampled], Permutations]:
+def _umfpack_shuffled(seed: int) -> Callable[[Sampled], Permutations]:
+    """Rows and columns handed over in random order: UMFPACK breaks ties by number."""
+
     def order(a: Sampled) -> Permutations:
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(seed)
         r, c = rng.permutation(a.n), rng.permutation(a.n)
-        P, Q = umfpack.permutations(a.generic(steer)[r][:, c])
+        P, Q = umfpack.permutations(a.generic(STEER[1])[r][:, c], tolerance=1.0)
         return [int(r[i]) for i in P], [int(c[j]) for j in Q]
 
     return order
@@ -136,13 +138,14 @@ def _umfpack_columns(a: Sampled) -> Permutations:
 # name → starts, of which the cheapest safe one is used. Those of UMFPACK: Nori, Remark 4, with values that steer its
 # pivots.
 ORDERINGS: dict[str, tuple[Callable[[Sampled], Permutations], ...]] = {
-    "natural": (natural,),
-    "colamd": (colamd,),
+    "natural": (natural, unscaled(natural)),
+    "colamd": (colamd, unscaled(colamd)),
     "markowitz": (markowitz, unscaled(markowitz)),
     "umfpack": (
         *(_umfpack_generic(steer, tolerance) for steer in STEER for tolerance in (0.1, 1.0)),
         *(_umfpack_true(steer) for steer in (STEER[1], 1.0)),
-        *(_umfpack_shuffled(steer) for steer in STEER),
+        *(unscaled(_umfpack_generic(steer, 1.0)) for steer in STEER),
+        *(unscaled(_umfpack_shuffled(seed)) for seed in range(4)),
         _umfpack_columns,
     ),
 }

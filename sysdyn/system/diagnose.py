@@ -47,7 +47,7 @@ class Structure:
             )
         if self.excess:
             parts.append(
-                f"{_few(_first(self.redundant, ('y:',)))} are {self.excess} equation(s) too many for "
+                f"{_few(_stated(self.redundant) or self.redundant)} are {self.excess} equation(s) too many for "
                 f"{_few(_first(self.over_unknowns, JOINT_AND_CONTACT))}. "
                 "Remove measurements (problem − …)"
             )
@@ -149,8 +149,7 @@ def diagnose(problem) -> Diagnosis:
             loose = [x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT)] or list(found.undetermined)
             suggestions.append(f"state {found.free} of: {_few(tuple(loose), 8)}")
         if found.excess:
-            measured = [x for x in found.redundant if x.startswith("y:")]
-            suggestions.append(f"leave out {found.excess} of: {_few(tuple(measured), 8)}")
+            suggestions.append(f"leave out {found.excess} of: {_few(_stated(found.redundant), 8)}")
         return Diagnosis(
             found.equations, found.unknowns, None, found.undetermined if found.free else (),
             found.redundant if found.excess else (), tuple(suggestions), True,
@@ -189,6 +188,11 @@ def _involved(basis: np.ndarray, names: tuple[str, ...]) -> tuple[str, ...]:
 def _first(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, ...]:
     """Names that begin with one of `kinds` before the others."""
     return tuple(sorted(names, key=lambda name: not name.startswith(kinds)))
+
+
+def _stated(rows: tuple[str, ...]) -> tuple[str, ...]:
+    """The measurements among the rows, the one stated last first: it is the likeliest to be one too many."""
+    return tuple(row for row in reversed(rows) if row.startswith("y:"))
 
 
 def _few(names: tuple[str, ...], most: int = 6) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.model import Model
 from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
 from sysdyn.system.variables import QUANTITIES, Layout
@@ -148,7 +148,9 @@ class Problem:
                 measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
             problem = Problem(Model.from_dict(data["model"]), measurements)
             _ = problem.y_names  # looks each pair up
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, SysdynError):
+                raise
             raise ProblemError(f"this does not describe a problem: {type(error).__name__} {error}") from error
         return problem
 

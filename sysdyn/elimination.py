@@ -1,0 +1,299 @@
+"""A system eliminated with a fixed order: what it costs, how safe it is over sampled states, and its program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.backends import python
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.expr import Expr, Flops, Graph, is_constant
+from sysdyn.sampling import is_singular, pivoted_solve, sample_states
+from sysdyn.sparse.lu import Factors, eliminate
+from sysdyn.sparse.program import Program
+from sysdyn.system.assemble import Assembly, BlockSystem, generic
+from sysdyn.system.variables import QUANTITIES
+
+SHARING = "algebraic"
+SAFETY_SAMPLES = 2048
+BACKWARD_ERROR = 1e-11  # accepted; a larger one only where a pivoted solve does no better
+DIFFERENCE = 3e-10  # likewise, of the difference to a pivoted solve
+WORSE_THAN_PIVOTED = 1e2
+LEAST_PIVOT = 1e-4  # below this fraction of its size at some state, a pivot may vanish at another
+VANISHING = 1e-6  # size of a quantity, relative to the other unknowns and states, below which it counts as zero
+JUDGED_UNKNOWNS = 10_000  # unknowns for which a pivoted solve is made
+HOPELESS = 1e-6  # backward error that ends the check of an order
+WORST_STATES = 6
+SUSPECT = 1e-8  # a state is looked at that closely where a pivot falls below this fraction of its greatest value
+GUARD = 1e-11  # fraction of its sampled size below which a pivot counts as zero online
+NODES_PER_OPERATION = 3.0  # nodes built for one operation that stays, with room to spare
+
+
+@dataclass(frozen=True)
+class Safety:
+    """How a fixed order behaved over sampled states.
+
+    backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst of
+    them; difference: greatest relative difference of a quantity (∞-norms) to a pivoted solve with iterative refinement
+    there; pivoted_difference: the same of the pivoted solve without it, large where the system is ill-conditioned;
+    growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
+    greatest value at any state. Only states at which the system is regular count; singular: how many of those drawn
+    were not.
+    """
+
+    states: int
+    backward_error: float
+    pivoted: float
+    difference: float
+    pivoted_difference: float
+    growth: float
+    least_pivot: float
+    least_pivot_name: str
+    singular: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """As accurate as a pivoted solve can be expected to be."""
+        return self.stable and self.difference <= max(DIFFERENCE, WORSE_THAN_PIVOTED * self.pivoted_difference)
+
+    @property
+    def stable(self) -> bool:
+        """Backward stable: the exact solution of a system that is nearly the given one."""
+        small = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
+        return math.isfinite(self.growth) and small and self.least_pivot > 0.0
+
+    @property
+    def firm(self) -> bool:
+        """Safe, and no pivot came near zero."""
+        return self.ok and self.least_pivot >= LEAST_PIVOT
+
+    def __str__(self) -> str:
+        return (
+            f"backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
+            f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on."""
+
+    ordering: str
+    row_perm: tuple[int, ...]
+    col_perm: tuple[int, ...]
+    end_to_end: Flops
+    solve: Flops | None
+    fill_in: int
+    triangular: bool
+    safety: Safety | None = None
+
+
+class Elimination:
+    """The system eliminated over Expr with given permutations, ready to be checked and turned into programs.
+
+    Raises NoSafeOrdering where it grows beyond `cap` operations, SingularState where a pivot is identically zero.
+    """
+
+    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf):
+        self.system = system
+        self.graph = Graph(SHARING)
+        self.assembly = system.assemble(self.graph, mark=True)
+        body = [system.col_blocks[c][1] for c in col_perm]
+        previous = [-1]
+        limit = len(self.graph) + NODES_PER_OPERATION * cap
+
+        def begin(k: int) -> None:
+            if len(self.graph) > limit:
+                raise NoSafeOrdering("given up: more expensive than what is known")
+            # a new piece of program where the order goes on to another body
+            if body[k] != previous[0]:
+                self.graph.mark()
+            previous[0] = body[k]
+
+        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
+        self.graph.mark()
+        self.scale: dict[int, float] = {}
+
+    def choice(self, ordering: str, outputs: Sequence[str]) -> Choice:
+        """The order with what it costs for these outputs."""
+        groups = quantity_outputs(self.system, self.assembly, self.factors, outputs)
+        count = self.graph.count(x for _, values in groups for x in values)
+        f = self.factors
+        return Choice(ordering, tuple(f.row_perm), tuple(f.col_perm), count, None, f.fill_in, f.triangular)
+
+    def label(self, k: int) -> str:
+        """Equation and unknown of pivot k."""
+        row, col = self.factors.row_perm[k], self.factors.col_perm[k]
+        return f"{self.system.row_names[row]} → {self.system.col_names[col]}"
+
+    def program(self, outputs: Sequence[str]) -> Program:
+        """The program of the requested quantities, guarded where a pivot falls far below its sampled size."""
+        guards = []
+        for k, pivot in enumerate(self.factors.pivots):
+            if not is_constant(pivot):
+                guards.append((_positive(pivot), GUARD * self.scale.get(k, 0.0), self.label(k)))
+        groups = quantity_outputs(self.system, self.assembly, self.factors, outputs)
+        return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
+
+    def assess(
+        self,
+        scaling: tuple[np.ndarray, np.ndarray],
+        states: int = SAFETY_SAMPLES,
+        singular: dict[int, bool] | None = None,
+    ) -> tuple[Safety, dict[str, np.ndarray]]:
+        """(backward error, growth and least pivot over sampled states; the inputs at the worst of them).
+
+        scaling: row and column factors that equilibrate D, in which growth is measured. States at which the system
+        itself is singular are left out; `singular` remembers which, by number.
+        """
+        singular = {} if singular is None else singular
+        row, col = self.system.coordinates
+        pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
+        watched, weights = self._scaled_entries(scaling)
+        groups = [("d", self.factors.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        program = Program.from_graph(self.graph, self.assembly.inputs, groups)
+        inputs = sample_states(self.system.problem, states, seed=1)
+        chunk = max(64, min(256, 20_000_000 // max(1, len(program) // 8 + len(watched))))
+        errors, components, sizes, growths = [], [], [], []
+        for start in range(0, states, chunk):
+            if start >= len(inputs["q"]):
+                break
+            part = {name: x[start : start + chunk] for name, x in inputs.items()}
+            out = python.run_groups(program, part)
+            d = np.zeros((len(out["d"]), self.system.layout.n))
+            d[:, self.system.columns] = out["d"]
+            with np.errstate(all="ignore"):
+                _, error, component = self.system.residual(part, d)
+                growth = np.zeros(len(error))
+                if watched:
+                    entries = np.abs(self.system.values(part)[0]) * scaling[0][row] * scaling[1][col]
+                    growth = (np.abs(out["entries"]) * weights).max(axis=1) / entries.max(axis=1)
+            errors.append(np.where(np.isfinite(error), error, math.inf))
+            components.append(np.where(np.isfinite(component), component, math.inf))
+            hopeless = start + np.flatnonzero(errors[-1] > HOPELESS)
+            if not all(self._singular_states(inputs, hopeless, singular)):
+                inputs = {name: x[: start + chunk] for name, x in inputs.items()}
+            sizes.append(np.nan_to_num(np.abs(out["pivots"]), nan=0.0))
+            growths.append(np.where(np.isfinite(growth), growth, math.inf))
+        error, size, growth = np.concatenate(errors), np.concatenate(sizes), np.concatenate(growths)
+        regular = self._regular(inputs, error, size, singular)
+        inputs = {name: x[regular] for name, x in inputs.items()}
+        error, size, growth = error[regular], size[regular], growth[regular]
+        component = np.concatenate(components)[regular]
+        largest = size.max(axis=0)
+        ratio = size / np.where(largest > 0.0, largest, 1.0)
+        self.scale = {k: float(x) for (k, _), x in zip(pivots, largest, strict=True)}
+        worst = np.union1d(np.argsort(error)[-WORST_STATES:], np.argsort(component)[-WORST_STATES:])
+        if pivots:
+            worst = np.union1d(worst, np.argsort(ratio.min(axis=1))[:WORST_STATES])
+            least = int(np.argmin(ratio.min(axis=0)))
+        failing = {name: x[worst] for name, x in inputs.items()}
+        few = max(1, JUDGED_UNKNOWNS // max(1, self.system.layout.n))
+        judged = np.union1d(np.argsort(error)[-few:], np.argsort(component)[-few:])
+        judged = {name: x[judged] for name, x in inputs.items()}
+        d = np.zeros((len(judged["q"]), self.system.layout.n))
+        d[:, self.system.columns] = python.run_groups(program, judged)["d"]
+        with np.errstate(all="ignore"):
+            plain, refined = (pivoted_solve(self.system, judged, refine=k) for k in (0, 2))
+            safety = Safety(
+                len(error),
+                float(error.max()),
+                float(np.max(self.system.residual(judged, plain).backward_error)),
+                self._difference(d, refined),
+                self._difference(plain, refined),
+                float(growth.max()),
+                float(ratio[:, least].min()) if pivots else 1.0,
+                self.label(pivots[least][0]) if pivots else "every pivot is constant",
+                states - len(error),
+            )
+        return safety, failing
+
+    def _regular(
+        self, inputs: dict[str, np.ndarray], error: np.ndarray, size: np.ndarray, singular: dict[int, bool]
+    ) -> np.ndarray:
+        """(N,) bool: states to judge by; of those where something goes wrong, the ones at which a solution exists."""
+        suspect = error > BACKWARD_ERROR
+        if size.shape[1]:
+            typical = np.median(size, axis=0)
+            suspect |= (size <= SUSPECT * typical).any(axis=1) | (size * SUSPECT > typical).any(axis=1)
+        suspects = np.flatnonzero(suspect)
+        regular = np.ones(len(error), dtype=bool)
+        regular[suspects] = ~np.array(self._singular_states(inputs, suspects, singular), dtype=bool)
+        return regular if regular.any() else np.ones(len(error), dtype=bool)
+
+    def _singular_states(
+        self, inputs: dict[str, np.ndarray], numbers: np.ndarray, singular: dict[int, bool]
+    ) -> list[bool]:
+        """Whether the system itself is singular at the states of these numbers; `singular` remembers what is known."""
+        new = np.array([k for k in numbers.tolist() if k not in singular], dtype=int)
+        if len(new):
+            found = is_singular(self.system, {name: x[new] for name, x in inputs.items()})
+            singular.update(zip(new.tolist(), found.tolist(), strict=True))
+        return [singular[k] for k in numbers.tolist()]
+
+    def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
+        """(entries of D U that are computed, the factor that puts each into equilibrated terms)."""
+        rows, columns = scaling
+        f = self.factors
+        weight: dict[int, float] = {}
+
+        def watch(x, factor: float) -> None:
+            if type(x) is Expr:
+                x = _positive(x)
+                weight[x.id] = max(factor, weight.get(x.id, 0.0))
+
+        for k, (r, c) in enumerate(zip(f.row_perm, f.col_perm, strict=True)):
+            watch(f.pivots[k], rows[r] * columns[c])
+            for j, u in f.upper[k].items():
+                watch(u, columns[j] / columns[c] if f.scaled[k] else rows[r] * columns[j])
+        chosen = sorted(weight)
+        return [Expr(self.graph, i) for i in chosen], np.array([weight[i] for i in chosen])
+
+    def _difference(self, d: np.ndarray, reference: np.ndarray) -> float:
+        """Greatest relative difference of an unknown quantity (∞-norms) at any of the states."""
+        worst = 0.0
+        for quantity in QUANTITIES:
+            columns = self.system.layout.quantity_columns(quantity)
+            if len(columns) > len(self.system.problem.knows(quantity)):
+                size = np.abs(reference[:, columns]).max(axis=1)
+                difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
+                # where a quantity vanishes, its rounding errors are no error of the order
+                size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
+                worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
+        return worst if math.isfinite(worst) else math.inf
+
+
+def quantity_outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs: Sequence[str]):
+    """Expressions of the requested quantities, full size.
+
+    From the solution, or the known input where it has no column.
+    """
+    number = {c: k for k, c in enumerate(system.columns)}
+    inputs = dict(assembly.inputs)
+    groups = []
+    for quantity in outputs:
+        values = []
+        for k, c in enumerate(system.layout.quantity_columns(quantity)):
+            if c in number:
+                values.append(factors.solution[number[c]])
+            elif quantity in inputs:
+                values.append(inputs[quantity][k])
+        groups.append((quantity, values))
+    return groups
+
+
+def solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> Flops:
+    """Operations of the same elimination with X, v, c, ν given."""
+    assembly = generic(system.assemble(Graph(SHARING)), Graph(SHARING))
+    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
+    return assembly.graph.count(x for _, values in quantity_outputs(system, assembly, factors, outputs) for x in values)
+
+
+def _positive(x):
+    """x or −x, whichever is not a sign change of another node: what is computed."""
+    if type(x) is Expr and x.graph._is_neg(x):
+        return -x
+    return x

@@ -1,0 +1,124 @@
+"""States at which elimination orders are searched and judged, and what a pivoted solve says there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from sysdyn.errors import ProblemError
+from sysdyn.expr import is_zero
+from sysdyn.reference import newton_euler
+from sysdyn.sparse.ordering import Sampled
+from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.orders import RECURSIVE
+from sysdyn.system.problem import Problem
+
+SINGULAR = 1e12  # condition number of the equilibrated matrix beyond which a sampled state is not held against an order
+
+
+def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
+
+    Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
+    inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
+    multiplied by random factors, so that the motion is violent.
+    """
+    model, rng = problem.model, np.random.default_rng(seed)
+    q, qd, qdd = model.random_state(seed=seed, batch=n)
+    right = np.arange(n) % 2 == 1
+    quarters = rng.integers(0, 4, size=(n, model.nv)) * (math.pi / 2)
+    same = np.arange(n) % 16 == 1  # among them every joint at the same multiple
+    quarters[same] = (np.arange(n)[same] // 16 % 4 * (math.pi / 2))[:, None]
+    snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
+    q = np.where(right[:, None], snapped, q)
+    pushed = np.arange(n) % 3 == 0
+    fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
+    motion = newton_euler(model, q, qd, qdd, fx)
+    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    loose = np.arange(n) % 4 >= 2
+    inputs = {"q": q, "qd": qd}
+    for name, size in problem.input_sizes[2:]:
+        factor = rng.standard_normal((n, size))
+        moving = values[name].reshape(n, size) if name in values else np.ones((n, size))
+        inputs[name] = np.where(loose[:, None], 3.0 * factor, 1.0) * moving
+    return inputs
+
+
+def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled:
+    """The worst-case pattern with its values at the states (inputs by group)."""
+    entries, _ = system.values(states)
+    row, col = system.coordinates
+    rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
+    entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs)
+
+
+def order_samples(system: BlockSystem, n: int) -> Sampled:
+    """The matrix at the states that orders are searched at; for general problems those at which it is regular."""
+    states = sample_states(system.problem, n)
+    try:
+        RECURSIVE["aba"](system)
+    except ProblemError:
+        regular = ~is_singular(system, states)
+        if regular.any():
+            states = {name: x[regular] for name, x in states.items()}
+    return sample_matrix(system, states)
+
+
+def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
+    """(N,) bool: the equilibrated matrix has a condition number (estimated, 1-norm) above 1e12 at the state."""
+    sampled = sample_matrix(system, states)
+    found = np.ones(len(sampled.values), dtype=bool)
+    for k, values in enumerate(sampled.values):
+        matrix = _equilibrated(system.matrix(values)).tocsc()
+        try:
+            lu = scipy.sparse.linalg.splu(matrix)
+        except RuntimeError:  # exactly singular
+            continue
+        with np.errstate(all="ignore"):
+            inverse = scipy.sparse.linalg.LinearOperator(
+                matrix.shape, lu.solve, rmatvec=lambda x, lu=lu: lu.solve(x, trans="T"), dtype=float
+            )
+            norm = scipy.sparse.linalg.onenormest(inverse) * np.abs(matrix).sum(axis=0).max()
+        found[k] = not norm <= SINGULAR
+    return found
+
+
+def _equilibrated(A: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """Rows and columns scaled until the greatest entry of each is near 1 (Ruiz 2001)."""
+    for _ in range(6):
+        size = abs(A)
+        rows, columns = (size.max(axis=k).toarray().ravel() for k in (1, 0))
+        scale = [1.0 / np.sqrt(np.where(x > 0.0, x, 1.0)) for x in (rows, columns)]
+        A = scipy.sparse.diags(scale[0]) @ A @ scipy.sparse.diags(scale[1])
+    return A.tocsr()
+
+
+def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
+    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular.
+
+    refine: steps of iterative refinement.
+    """
+    entries, b = system.values(inputs)
+    n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
+    entries, b = np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
+    d = np.zeros((n, system.layout.n))
+    for k in range(n):
+        try:
+            matrix = system.matrix(entries[k]).tocsc()
+            lu = scipy.sparse.linalg.splu(matrix)
+            x = lu.solve(-b[k])
+            for _ in range(refine):
+                x -= lu.solve(matrix @ x + b[k])
+            d[k, system.columns] = x
+        except RuntimeError:  # exactly singular
+            d[k] = math.nan
+    return d
