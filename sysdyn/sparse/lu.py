@@ -1,4 +1,4 @@
-"""Sparse LU with fixed row and column permutations, over any scalar (float, Expr, NumPy array of sampled states).
+"""Sparse LU with fixed row and column permutations, over any scalar (float, Expr, a float that counts).
 
 Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-hand side is carried along as one more
 column, so that forward substitution and elimination are one pass, and back substitution follows.

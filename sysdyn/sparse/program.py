@@ -110,7 +110,7 @@ class Program:
         """The operations of `graph` that are live from `outputs`, in the order in which they were built.
 
         inputs (name, Exprs) and outputs (name, Exprs or floats) are the named groups; a guard (value, threshold,
-        label) is kept where its value is live anyway.
+        label) is kept where its value is the result of an operation that is live anyway.
         """
         flat_outputs = [x for _, group in outputs for x in group]
         live = graph.live(flat_outputs)
@@ -146,7 +146,7 @@ class Program:
         kept = tuple(
             Guard(int(number[x.id]), float(limit), label)
             for x, limit, label in guards
-            if type(x) is Expr and is_live[x.id]
+            if type(x) is Expr and is_live[x.id] and number[x.id] >= first
         )
         return Program(
             tuple((name, len(group)) for name, group in inputs),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -20,8 +20,10 @@ from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
 from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Context
 from sysdyn.system.newton_euler import Rows, newton_euler
-from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES, Layout
+
+if TYPE_CHECKING:
+    from sysdyn.system.problem import Problem
 
 KNOWN = ("rows", "substituted")
 

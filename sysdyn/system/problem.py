@@ -9,6 +9,8 @@ from functools import cached_property
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.model import Model
+from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.diagnose import Diagnosis, diagnose
 from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
 from sysdyn.system.variables import QUANTITIES, Layout
 
@@ -120,16 +122,12 @@ class Problem:
     def ny(self) -> int:
         return len(self.y_names)
 
-    def system(self, layout: str = "paper", known: str = "rows"):
+    def system(self, layout: str = "paper", known: str = "rows") -> BlockSystem:
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b."""
-        from sysdyn.system.assemble import BlockSystem
-
         return BlockSystem(self, layout, known)
 
-    def diagnose(self):
+    def diagnose(self) -> Diagnosis:
         """Well-posedness in names: a Diagnosis that prints."""
-        from sysdyn.system.diagnose import diagnose
-
         return diagnose(self)
 
     def to_dict(self) -> dict:
