@@ -118,7 +118,8 @@ def test_leading_axes_that_do_not_fit(name):
 @pytest.mark.parametrize(
     ("wrong", "type_name"),
     [(lambda x: x.astype(complex), "complex128"), (lambda x: x.astype(str), "<U"),
-     (lambda x: x.astype(object), "object"), (lambda x: x > 0, "bool"), (lambda x: "zero", "<U4"), (lambda x: {"a": 1}, "object"),
+     (lambda x: x.astype(object), "object"),
+     (lambda x: x > 0, "bool"), (lambda x: "zero", "<U4"), (lambda x: {"a": 1}, "object"),
      (lambda x: x.astype("datetime64[s]"), "datetime64")],
 )  # fmt: skip
 def test_wrong_types(name, wrong, type_name):

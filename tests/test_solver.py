@@ -444,7 +444,8 @@ def instrumented(solver: Solver, q, qd, **given) -> Flops:
 
     functions = {
         ADD: counted(ADD, lambda x, y: x + y), SUB: counted(SUB, lambda x, y: x - y),
-        MUL: counted(MUL, lambda x, y: x * y), DIV: counted(DIV, lambda x, y: x / y), NEG: counted(NEG, lambda x: -x), SQRT: counted(SQRT, np.sqrt),
+        MUL: counted(MUL, lambda x, y: x * y),
+        DIV: counted(DIV, lambda x, y: x / y), NEG: counted(NEG, lambda x: -x), SQRT: counted(SQRT, np.sqrt),
         SIN: trigonometric(np.sin), COS: trigonometric(np.cos),
     }  # fmt: skip
     inputs = {"q": q, "qd": qd, **given}
@@ -482,7 +483,7 @@ def test_counts_of_icub_equal_an_instrumented_execution():
 
 
 class Counted:
-    """A number that depends on the state and counts the operations on it; floats are constants. The rules of design.md."""
+    """A number that depends on the state and counts the operations on it; floats are constants. Rules: design.md."""
 
     done: dict[str, int] = {}  # noqa: RUF012
     __array_priority__ = 1000
@@ -863,7 +864,7 @@ def test_joints_at_multiples_of_a_right_angle(ordering):
 
 
 def aligning(angle: float = -0.7) -> Model:
-    """Slider, hinge, slider; only the last body has mass. The sliders align, and nothing holds the cart, where q[1] = angle."""
+    """Slider, hinge, slider; only the last body has mass. The sliders align where q[1] = angle."""
     X = np.stack([np.eye(6), X_motion(rotx(-angle), np.zeros(3)), np.eye(6)])
     I = np.zeros((3, 6, 6))
     I[2] = inertia(1.5, np.array([0.0, 0.2, 0.1]), np.diag([0.02, 0.03, 0.01]))

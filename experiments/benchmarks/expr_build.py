@@ -9,21 +9,14 @@ experiments/results/expr_build.csv.
 from __future__ import annotations
 
 import argparse
-import csv
-import os
-import platform
-import subprocess
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
+from common import write_csv
 
-import sysdyn
 from sysdyn.expr import Graph, cos, sin
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "experiments" / "results"
 SHARING = ("none", "structural", "algebraic")
 JOINTS = 64
 
@@ -73,20 +66,6 @@ def rounds_of(sharing: str, operations: int) -> int:
     return count - 1
 
 
-def about() -> dict[str, str]:
-    """What a stored figure needs beside it: commit, processor, versions."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
-    return {
-        "commit": commit or "unknown", "cpu": cpu, "cores": str(os.cpu_count()), "python": platform.python_version(),
-        "numpy": np.__version__, "sysdyn": sysdyn.__version__,
-    }  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=100_000)
@@ -107,15 +86,9 @@ def main() -> None:
             "sharing": sharing, "nodes": nodes, "seconds_median": f"{median(seconds):.4f}",
             "seconds_min": f"{min(seconds):.4f}", "seconds_max": f"{max(seconds):.4f}",
             "operations_per_second": f"{rate:.0f}", "ratio_to_floats": f"{ratio:.2f}",
-            "repeat": options.repeat, **about(),
+            "repeat": options.repeat,
         })  # fmt: skip
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / "expr_build.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"written to {path.relative_to(ROOT)}")
+    write_csv("expr_build", rows)
 
 
 if __name__ == "__main__":
