@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from sysdyn.errors import ProblemError
+from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.expr import is_zero
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.ordering import Sampled
@@ -58,14 +58,20 @@ def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled
 
 
 def order_samples(system: BlockSystem, n: int) -> Sampled:
-    """The matrix at the states that orders are searched at; for general problems those at which it is regular."""
+    """The matrix at the states that orders are searched at; for general problems those at which it is regular.
+
+    Raises StructurallySingular where there are none.
+    """
     states = sample_states(system.problem, n)
     try:
         RECURSIVE["aba"](system)
     except ProblemError:
         regular = ~is_singular(system, states)
-        if regular.any():
-            states = {name: x[regular] for name, x in states.items()}
+        if not regular.any():
+            diagnosis = system.problem.diagnose()
+            message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
+            raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant) from None
+        states = {name: x[regular] for name, x in states.items()}
     return sample_matrix(system, states)
 
 

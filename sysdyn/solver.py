@@ -18,6 +18,7 @@ import numpy as np
 
 from sysdyn import cache, storage
 from sysdyn.backends import llvm, python
+from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
@@ -238,7 +239,7 @@ class Solver:
             self._inputs.reject_not_finite(arrays)
         bad = np.flatnonzero(status)
         part = {name: np.broadcast_to(x, (len(status), x.shape[-1]))[bad] for name, x in arrays.items()}
-        self._inputs.reject_large_angles(part["q"], llvm.LARGEST_ANGLE)
+        self._inputs.reject_large_angles(part["q"], LARGEST_ANGLE)
         if policy == "raise":
             raise self._singular(part, bad, len(status))
         for x in outputs.values():

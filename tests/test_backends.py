@@ -14,6 +14,7 @@ from programs import BLOCK, assert_within, random_inputs, random_program, run_bo
 import sysdyn as sd
 from sysdyn import cache
 from sysdyn.backends import llvm, python
+from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.expr import Graph
 from sysdyn.sparse.program import Program
@@ -320,7 +321,7 @@ def test_sines_and_cosines_are_as_good_as_those_of_numpy(width, level):
 @each_width
 def test_angles_too_large_are_no_numbers(width):
     """Their last bit is more than 1e-7 rad; rather NaN and a flag than a number without meaning."""
-    largest = llvm.LARGEST_ANGLE
+    largest = LARGEST_ANGLE
     x = np.array([largest, -largest, np.nextafter(largest, np.inf), -2.0 * largest, 1e300, 0.5])
     outputs, status = run_kernel(llvm.compile(sincos_program(), width, 2), sincos_program(), {"x": x[:, None]}, 6)
     assert status.tolist() == [0, 0, *[llvm.BAD_OUTPUT] * 3, 0]

@@ -2,7 +2,7 @@
 
 One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel is
 
-    run(args, work):  for each block of `width` states: gather inputs, call the segments, scatter outputs, write status
+    run(args, work):  for a few blocks of `width` states at a time: gather inputs, call the segments, scatter outputs
 
 with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each
 output group] and `work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import struct
 import threading
 from dataclasses import dataclass
@@ -23,11 +22,15 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from sysdyn import cache
+from sysdyn.backends.ir import Types, double, sincos_function
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 2  # of the emitted code; raise it with every change of the emitter
+VERSION = 4  # of the emitted code; raise it with every change of the emitter
+
+# Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
+ROUNDS, ROUNDS_OPS = 4, 4000
 
 # Status bits of a state
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT = 1, 2, 4
@@ -64,6 +67,7 @@ class Kernel:
 
     run: object
     width: int
+    rounds: int
     n_slots: int
     keep: object  # the engine that owns the code
     cached: bool
@@ -71,7 +75,7 @@ class Kernel:
     @property
     def work_doubles(self) -> int:
         """Doubles of workspace that `run` needs, alignment included."""
-        return (self.n_slots + 1) * self.width + _ALIGN // 8
+        return self.rounds * (self.n_slots + 1) * self.width + _ALIGN // 8
 
 
 def aligned(n: int) -> tuple[np.ndarray, int]:
@@ -93,21 +97,18 @@ def compile(program: Program, width: int = 1, level: int = 2) -> Kernel:
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
-            text, n_slots = _Emitter(program, schedule(program), width).module()
+            emitter = _Emitter(program, schedule(program), width)
+            text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = machine.emit_object(llvm.parse_assembly(text))
-            cache.store(key, struct.pack("<q", n_slots) + code)
+            cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
         else:
-            (n_slots,), code = struct.unpack("<q", stored[:8]), stored[8:]
+            (rounds, n_slots), code = struct.unpack("<qq", stored[:16]), stored[16:]
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(f'target triple = "{machine.triple}"'), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, width, n_slots, engine, stored is not None)
-
-
-def _double(x: float) -> str:
-    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
+    return Kernel(run, width, rounds, n_slots, engine, stored is not None)
 
 
 def _table(name: str, kind: str, entries: list[str]) -> str:
@@ -116,35 +117,17 @@ def _table(name: str, kind: str, entries: list[str]) -> str:
     return f"@{name} = internal constant [{len(entries)} x {kind}] [{values}]"
 
 
-# Cody-Waite reduction by three parts of π/2, then the minimax polynomials of fdlibm's kernel_sin and kernel_cos
-# (k_sin.c, k_cos.c, Sun Microsystems 1993; coefficients only). Below 1 ulp on [−π/4, π/4].
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
-_SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
-        2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
-_COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
-        -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
-_MAGIC = 6755399441055744.0  # 1.5·2^52: adding it rounds to the nearest integer, kept in the low bits
-LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good: not a number
-
-
-class _Emitter:
+class _Emitter(Types):
     def __init__(self, program: Program, plan: Schedule, width: int):
-        self.program, self.plan, self.width = program, plan, width
-        self.vec = "double" if width == 1 else f"<{width} x double>"
-        self.ints = "i64" if width == 1 else f"<{width} x i64>"
-        self.bits = "i1" if width == 1 else f"<{width} x i1>"
-        self.align = 8 * width
-        self.suffix = "f64" if width == 1 else f"v{width}f64"
+        super().__init__(width)
+        self.program, self.plan = program, plan
         self.status_slot = plan.n_slots
+        self.block = (plan.n_slots + 1) * width  # doubles of workspace of one block of states
+        alone = sum(len(segment.shape.kind) for segment in plan.segments if not segment.shared)
+        self.rounds = ROUNDS if width > 1 and alone > ROUNDS_OPS else 1
 
-    def constant(self, x: float) -> str:
-        return _double(x) if self.width == 1 else f"splat (double {_double(x)})"
-
-    def integer(self, k: int) -> str:
-        return str(k) if self.width == 1 else f"splat (i64 {k})"
-
-    def module(self) -> tuple[str, int]:
-        """(IR text, number of workspace slots)."""
+    def module(self) -> str:
+        """The IR text."""
         functions: list[str] = []
         calls: list[str] = []
         constants: list[float] = []
@@ -157,31 +140,54 @@ class _Emitter:
                     name = names[segment.shape] = f"shape_{len(names)}"
                     functions.append(self.shared_function(name, segment.shape))
                 calls.append(
-                    f"  call void @{name}(ptr %work, ptr getelementptr (double, ptr @constants, i64 {len(constants)}), "
+                    f"  call void @{name}(ptr %work, i64 %rounds, "
+                    f"ptr getelementptr (double, ptr @constants, i64 {len(constants)}), "
                     f"ptr getelementptr (i64, ptr @places, i64 {len(places)}))"
                 )
                 constants.extend(segment.constants)
                 places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
-                calls.append(f"  call void @segment_{k}(ptr %work)")
+                calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
         if self.plan.copies:
             functions.append(self.copies_function())
-            calls.append("  call void @copies(ptr %work)")
+            calls.append("  call void @copies(ptr %work, i64 %rounds)")
         parts = [
-            _table("constants", "double", [_double(c) for c in constants]),
+            _table("constants", "double", [double(c) for c in constants]),
             _table("places", "i64", [str(p * self.width) for p in places]),
             f"declare {self.vec} @llvm.fma.{self.suffix}({self.vec}, {self.vec}, {self.vec})",
             f"declare {self.vec} @llvm.sqrt.{self.suffix}({self.vec})",
             f"declare {self.vec} @llvm.fabs.{self.suffix}({self.vec})",
         ]
         if np.isin(self.program.kind, (SIN, COS)).any():
-            parts.append(self.sincos_function())
+            parts.append(sincos_function(self))
         parts += functions
         parts.append(self.driver(calls))
         bits = self.width * 64
         parts.append(f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}')
-        return "\n".join(parts), self.plan.n_slots
+        return "\n".join(parts)
+
+    def function(self, name: str, tables: str, body: list[str]) -> str:
+        """A segment: `body` with %work at each block of the pass in turn; without a loop where there is one block."""
+        head = f"define internal void @{name}(ptr %{{}}, i64 %rounds{tables}) noinline #0 {{{{"
+        if self.rounds == 1:
+            return "\n".join([head.format("work"), *body, "  ret void", "}"])
+        return "\n".join([
+            head.format("blocks"),
+            "entry:",
+            "  br label %loop",
+            "loop:",
+            "  %round = phi i64 [ 0, %entry ], [ %nextround, %loop ]",
+            f"  %offset = mul i64 %round, {self.block}",
+            "  %work = getelementptr double, ptr %blocks, i64 %offset",
+            *body,
+            "  %nextround = add i64 %round, 1",
+            "  %moreround = icmp slt i64 %nextround, %rounds",
+            "  br i1 %moreround, label %loop, label %end",
+            "end:",
+            "  ret void",
+            "}",
+        ])  # fmt: skip
 
     # ---- segments ----------------------------------------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class _Emitter:
             return [], self.constant(segment.constants[k])
 
         body = self.body(segment.shape, read, write, constant)
-        return "\n".join([f"define internal void @{name}(ptr %work) noinline #0 {{", *body, "  ret void", "}"])
+        return self.function(name, "", body)
 
     def shared_function(self, name: str, shape: Shape) -> str:
         """The shape with its constants and places read from the caller's tables."""
@@ -235,8 +241,7 @@ class _Emitter:
             return lines, f"%c{k}"
 
         body = self.body(shape, read, write, constant)
-        head = f"define internal void @{name}(ptr %work, ptr noalias readonly %constants, ptr noalias readonly %places)"
-        return "\n".join([head + " noinline #0 {", *body, "  ret void", "}"])
+        return self.function(name, ", ptr noalias readonly %constants, ptr noalias readonly %places", body)
 
     def body(self, shape: Shape, read, write, constant) -> list[str]:
         lines: list[str] = []
@@ -297,7 +302,7 @@ class _Emitter:
 
     def copies_function(self) -> str:
         """Outputs that no operation writes: inputs, constants, repeated outputs."""
-        program, lines = self.program, ["define internal void @copies(ptr %work) noinline #0 {"]
+        program, lines = self.program, []
         for k, (place, value) in enumerate(self.plan.copies):
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
@@ -309,72 +314,22 @@ class _Emitter:
                 what = f"%x{k}"
             lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
             lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
-        return "\n".join([*lines, "  ret void", "}"])
-
-    # ---- sin and cos -------------------------------------------------------------------------------------------
-
-    def sincos_function(self) -> str:
-        """{sin x, cos x}: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
-        vec, ints, c, i = self.vec, self.ints, self.constant, self.integer
-        lines: list[str] = []
-        count = 0
-
-        def new(text: str) -> str:
-            nonlocal count
-            count += 1
-            lines.append(f"  %s{count} = {text}")
-            return f"%s{count}"
-
-        def fma(x: str, y: str, z: str) -> str:
-            return new(f"call {vec} @llvm.fma.{self.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
-
-        def polynomial(x: str, coefficients: tuple[float, ...]) -> str:
-            value = c(coefficients[-1])
-            for a in reversed(coefficients[:-1]):
-                value = fma(value, x, c(a))
-            return value
-
-        size = new(f"call {vec} @llvm.fabs.{self.suffix}({vec} %x)")
-        fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
-        x = new(f"select {self.bits} {fits}, {vec} %x, {vec} {c(math.nan)}")
-        shifted = fma(x, c(2.0 / math.pi), c(_MAGIC))
-        quadrant = new(f"bitcast {vec} {shifted} to {ints}")
-        k = new(f"fsub {vec} {shifted}, {c(_MAGIC)}")
-        minus_k = new(f"fneg {vec} {k}")
-        r = x
-        for part in _HALF_PI:
-            r = fma(minus_k, c(part), r)
-        z = new(f"fmul {vec} {r}, {r}")
-        rz = new(f"fmul {vec} {r}, {z}")
-        s = fma(rz, polynomial(z, _SIN), r)
-        zz = new(f"fmul {vec} {z}, {z}")
-        half = fma(z, c(-0.5), c(1.0))
-        # 1 − z/2 rounds; what it lost goes back in before the small terms
-        lost = new(f"fsub {vec} {c(1.0)}, {half}")
-        lost = fma(z, c(-0.5), lost)
-        co = new(f"fadd {vec} {half}, {fma(zz, polynomial(z, _COS), lost)}")
-        odd = new(f"and {ints} {quadrant}, {i(1)}")
-        swap = new(f"icmp ne {ints} {odd}, {i(0)}")
-        sine = new(f"select {self.bits} {swap}, {vec} {co}, {vec} {s}")
-        cosine = new(f"select {self.bits} {swap}, {vec} {s}, {vec} {co}")
-        sign = new(f"shl {ints} {new(f'and {ints} {quadrant}, {i(2)}')}, {i(62)}")
-        next_quadrant = new(f"add {ints} {quadrant}, {i(1)}")
-        cosign = new(f"shl {ints} {new(f'and {ints} {next_quadrant}, {i(2)}')}, {i(62)}")
-        results = []
-        for value, flip in ((sine, sign), (cosine, cosign)):
-            flipped = new(f"xor {ints} {new(f'bitcast {vec} {value} to {ints}')}, {flip}")
-            results.append(new(f"bitcast {ints} {flipped} to {vec}"))
-        pair = f"{{ {vec}, {vec} }}"
-        lines.append(f"  %first = insertvalue {pair} poison, {vec} {results[0]}, 0")
-        lines.append(f"  %both = insertvalue {pair} %first, {vec} {results[1]}, 1")
-        return "\n".join(
-            [f"define internal {pair} @sincos({vec} %x) noinline #0 {{", *lines, f"  ret {pair} %both", "}"]
-        )
+        return self.function("copies", "", lines)
 
     # ---- driver ------------------------------------------------------------------------------------------------
 
+    def cell(self, name: str, lane: str) -> list[str]:
+        """%name: where the first slot of a lane is; lanes are counted over all blocks of a pass."""
+        return [
+            f"  %{name}_block = udiv i64 {lane}, {self.width}",
+            f"  %{name}_lane = urem i64 {lane}, {self.width}",
+            f"  %{name}_start = mul i64 %{name}_block, {self.block}",
+            f"  %{name}_at = add i64 %{name}_start, %{name}_lane",
+            f"  %{name} = getelementptr double, ptr %work, i64 %{name}_at",
+        ]
+
     def driver(self, calls: list[str]) -> str:
-        """The loop over blocks of states; the last block repeats its last state in the lanes left over."""
+        """The loop over passes of `rounds` blocks of states; the lanes left over at the end repeat the last state."""
         w = self.width
         inputs = [(size, 2 + 2 * k) for k, (_, size) in enumerate(self.program.input_groups)]
         outputs = [(size, 2 + 2 * (len(inputs) + k)) for k, (_, size) in enumerate(self.program.output_groups)]
@@ -397,8 +352,12 @@ class _Emitter:
             "  br i1 %some, label %block, label %done",
             "block:",
             "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
-            f"  %sp = getelementptr double, ptr %work, i64 {self.status_slot * w}",
-            f"  store {self.ints} {self.integer(0)}, ptr %sp, align {self.align}",
+            "  %left = sub i64 %n, %base",
+            f"  %leftup = add i64 %left, {w - 1}",
+            f"  %wanted = udiv i64 %leftup, {w}",
+            f"  %few = icmp slt i64 %wanted, {self.rounds}",
+            f"  %rounds = select i1 %few, i64 %wanted, i64 {self.rounds}",
+            f"  %lanes = mul i64 %rounds, {w}",
             "  %later = icmp sgt i64 %base, 0",
             "  br label %pack",
             "pack:",
@@ -406,8 +365,9 @@ class _Emitter:
             "  %want = add i64 %base, %l",
             "  %inside = icmp slt i64 %want, %nlast",
             "  %i = select i1 %inside, i64 %want, i64 %nlast",
-            "  %cell = getelementptr double, ptr %work, i64 %l",
+            *self.cell("cell", "%l"),
             f"  %lsp = getelementptr i64, ptr %cell, i64 {self.status_slot * w}",
+            "  store i64 0, ptr %lsp",
             "  br label %in0",
         ]
         offset = 0
@@ -453,7 +413,7 @@ class _Emitter:
             "  br label %packend",
             "packend:",
             "  %lnext = add i64 %l, 1",
-            f"  %lmore = icmp slt i64 %lnext, {w}",
+            "  %lmore = icmp slt i64 %lnext, %lanes",
             "  br i1 %lmore, label %pack, label %compute",
             "compute:",
             *calls,
@@ -461,7 +421,7 @@ class _Emitter:
             "unpack:",
             "  %m = phi i64 [ 0, %compute ], [ %mnext, %unpackend ]",
             "  %o = add i64 %base, %m",
-            "  %ocell = getelementptr double, ptr %work, i64 %m",
+            *self.cell("ocell", "%m"),
             f"  %osp = getelementptr i64, ptr %ocell, i64 {self.status_slot * w}",
             "  br label %out0",
         ]
@@ -509,13 +469,13 @@ class _Emitter:
             "  br label %unpackend",
             "unpackend:",
             "  %mnext = add i64 %m, 1",
-            f"  %mfull = icmp slt i64 %mnext, {w}",
+            "  %mfull = icmp slt i64 %mnext, %lanes",
             "  %onext = add i64 %o, 1",
             "  %mleft = icmp slt i64 %onext, %n",
             "  %mmore = and i1 %mfull, %mleft",
             "  br i1 %mmore, label %unpack, label %blockend",
             "blockend:",
-            f"  %nextbase = add i64 %base, {w}",
+            "  %nextbase = add i64 %base, %lanes",
             "  %more = icmp slt i64 %nextbase, %n",
             "  br i1 %more, label %block, label %done",
             "done:",

@@ -17,7 +17,7 @@ from sysdyn.errors import ProblemError, StructurallySingular
 RANK_STATES = 3
 RANK_LIMIT = 2000  # scalar unknowns up to which the rank is computed (dense singular values)
 RELATIVE_RANK = 1e-10
-JOINT_AND_CONTACT = ("tau(", "qdd(", "fx(")  # unknowns that a user would state; shown first
+JOINT_AND_CONTACT = ("fx(", "qdd(", "tau(")  # unknowns that a user would state; shown first
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class Diagnosis:
             lines[0] += f", rank {self.rank}"
         kind = "by structure, whatever the state" if self.structural else "by value, at every sampled state"
         if self.undetermined:
-            lines.append(f"undetermined ({kind}): {_few(self.undetermined, 12)}")
+            lines.append(f"undetermined ({kind}): {_few(_first(self.undetermined, JOINT_AND_CONTACT), 12)}")
         if self.redundant:
-            lines.append(f"redundant or contradictory ({kind}): {_few(self.redundant, 12)}")
+            lines.append(f"redundant or contradictory ({kind}): {_few(_stated(self.redundant) or self.redundant, 12)}")
         lines.extend(f"suggestion: {s}" for s in self.suggestions)
         return "\n".join(lines)
 
@@ -146,8 +146,10 @@ def diagnose(problem) -> Diagnosis:
     if not found.sound:
         suggestions = []
         if found.free:
-            loose = [x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT)] or list(found.undetermined)
-            suggestions.append(f"state {found.free} of: {_few(tuple(loose), 8)}")
+            loose = tuple(x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT))
+            suggestions.append(
+                f"state {found.free} of: {_few(_first(loose, JOINT_AND_CONTACT) or found.undetermined, 8)}"
+            )
         if found.excess:
             suggestions.append(f"leave out {found.excess} of: {_few(_stated(found.redundant), 8)}")
         return Diagnosis(
@@ -157,7 +159,8 @@ def diagnose(problem) -> Diagnosis:
     rank, undetermined, redundant = _numeric(system) if found.unknowns <= RANK_LIMIT else (None, (), ())
     suggestions = ()
     if undetermined:
-        loose = tuple(x for x in undetermined if x.startswith(JOINT_AND_CONTACT)) or undetermined
+        loose = tuple(x for x in undetermined if x.startswith(JOINT_AND_CONTACT))
+        loose = _first(loose, JOINT_AND_CONTACT) or undetermined
         suggestions = (f"state one of {_few(loose, 8)} for each direction that is missing ({found.unknowns - rank})",)
     return Diagnosis(found.equations, found.unknowns, rank, undetermined, redundant, suggestions, False)
 
@@ -186,8 +189,8 @@ def _involved(basis: np.ndarray, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _first(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Names that begin with one of `kinds` before the others."""
-    return tuple(sorted(names, key=lambda name: not name.startswith(kinds)))
+    """Names that begin with one of `kinds`, in their order, before the others."""
+    return tuple(sorted(names, key=lambda name: [not name.startswith(kind) for kind in kinds]))
 
 
 def _stated(rows: tuple[str, ...]) -> tuple[str, ...]:
