@@ -12,6 +12,7 @@ import scipy.sparse.linalg
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.expr import is_zero
 from sysdyn.reference import newton_euler
+from sysdyn.sparse.condition import condition
 from sysdyn.sparse.ordering import Sampled
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.orders import RECURSIVE
@@ -77,31 +78,7 @@ def order_samples(system: BlockSystem, n: int) -> Sampled:
 
 def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
     """(N,) bool: the equilibrated matrix has a condition number (estimated, 1-norm) above 1e12 at the state."""
-    sampled = sample_matrix(system, states)
-    found = np.ones(len(sampled.values), dtype=bool)
-    for k, values in enumerate(sampled.values):
-        matrix = _equilibrated(system.matrix(values)).tocsc()
-        try:
-            lu = scipy.sparse.linalg.splu(matrix)
-        except RuntimeError:  # exactly singular
-            continue
-        with np.errstate(all="ignore"):
-            inverse = scipy.sparse.linalg.LinearOperator(
-                matrix.shape, lu.solve, rmatvec=lambda x, lu=lu: lu.solve(x, trans="T"), dtype=float
-            )
-            norm = scipy.sparse.linalg.onenormest(inverse) * np.abs(matrix).sum(axis=0).max()
-        found[k] = not norm <= SINGULAR
-    return found
-
-
-def _equilibrated(A: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Rows and columns scaled until the greatest entry of each is near 1 (Ruiz 2001)."""
-    for _ in range(6):
-        size = abs(A)
-        rows, columns = (size.max(axis=k).toarray().ravel() for k in (1, 0))
-        scale = [1.0 / np.sqrt(np.where(x > 0.0, x, 1.0)) for x in (rows, columns)]
-        A = scipy.sparse.diags(scale[0]) @ A @ scipy.sparse.diags(scale[1])
-    return A.tocsr()
+    return np.array([condition(system.scaled(x)) > SINGULAR for x in sample_matrix(system, states).values], dtype=bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

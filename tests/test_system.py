@@ -662,8 +662,9 @@ def test_load_cells_without_skew_are_singular():
 
 @pytest.mark.parametrize("problem", ["inverse", "forward", "hybrid"])
 def test_the_classical_problems_are_well_posed(problem):
-    for name in ("icub fixed", "icub floating", "puma560", "tree 2"):
-        diagnosis = PROBLEMS[problem](model_with(name)).diagnose()
+    tapered = auto_tree(100, 1.5, 1.5, 0.9)  # inertias over 23 orders of magnitude
+    for model in (*map(model_with, ("icub fixed", "icub floating", "puma560", "tree 2")), tapered):
+        diagnosis = PROBLEMS[problem](model).diagnose()
         assert diagnosis.well_posed
         assert diagnosis.undetermined == diagnosis.redundant == diagnosis.suggestions == ()
         assert str(diagnosis).startswith("well posed: ")

@@ -17,6 +17,7 @@ import scipy.sparse.linalg
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.condition import equilibration
 
 Permutations = tuple[list[int], list[int]]
 
@@ -69,20 +70,10 @@ class Sampled:
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column factors that bring all entries near 1 in the least-squares sense (Curtis and Reid 1972).
-
-        Bodies differ by many orders of magnitude, and with them what a small entry is.
-        """
+        """Row and column factors that bring all entries near 1: what a small entry is differs from body to body."""
         if not self.equilibrate:
             return np.ones(self.n), np.ones(self.n)
-        size = np.abs(self.values).max(axis=0)
-        e = np.flatnonzero(size > 0.0)
-        entry, ones = np.arange(len(e)), np.ones(2 * len(e))
-        places = (np.concatenate([entry, entry]), np.concatenate([self.row[e], self.n + self.col[e]]))
-        incidence = scipy.sparse.csr_matrix((ones, places), shape=(len(e), 2 * self.n))
-        found = scipy.sparse.linalg.lsqr(incidence, -np.log(size[e]), atol=1e-6, btol=1e-6, iter_lim=4 * self.n)
-        logs = np.clip(found[0], -300.0, 300.0)
-        return np.exp(logs[: self.n]), np.exp(logs[self.n :])
+        return equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (self.n, self.n))
 
 
 def natural(a: Sampled) -> Permutations:

@@ -17,6 +17,7 @@ import scipy.sparse
 from sysdyn.backends import python
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
+from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Context
 from sysdyn.system.newton_euler import Rows, newton_euler
@@ -202,6 +203,18 @@ class BlockSystem:
         """The CSR matrix of one row of `values`."""
         r, c = self.coordinates
         return scipy.sparse.csr_matrix((entries, (r, c)), shape=self.shape)
+
+    @cached_property
+    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Factors of rows and columns, from the greatest size of each entry at a few random states."""
+        q, qd, _ = self.model.random_state(seed=7, batch=4)
+        return equilibration(*self.coordinates, np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0), self.shape)
+
+    def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
+        """`matrix` with rows and columns scaled to be comparable: what its condition number is asked of."""
+        rows, columns = self._scaling
+        r, c = self.coordinates
+        return self.matrix(entries * rows[r] * columns[c])
 
     def D(self, q: np.ndarray) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.sparse.condition import condition
 
 RANK_STATES = 3
 RANK_LIMIT = 2000  # scalar unknowns up to which the rank is computed (dense singular values)
@@ -169,9 +170,12 @@ def _numeric(system) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     """Greatest rank over a few random states, with the names in the null spaces there."""
     q, qd, _ = system.model.random_state(seed=3, batch=RANK_STATES)
     entries, _ = system.values({"q": q, "qd": qd})
+    matrices = [system.scaled(x) for x in entries[:RANK_STATES]]
+    if any(condition(A) < 1.0 / RELATIVE_RANK for A in matrices):  # cheaper than singular values
+        return len(system.columns), (), ()
     best = None
-    for k in range(RANK_STATES):
-        U, s, Vt = np.linalg.svd(system.matrix(entries[min(k, len(entries) - 1)]).toarray())
+    for A in matrices:
+        U, s, Vt = np.linalg.svd(A.toarray())
         rank = int(np.sum(s > RELATIVE_RANK * s[0]))
         if best is None or rank > best[0]:
             best = rank, U[:, rank:], Vt[rank:]
