@@ -78,8 +78,16 @@ def build(
     progress: Progress | None = None,
 ) -> Compiled:
     """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
+    furthest = 0.0
+
+    def say(what: str, done: float) -> None:
+        nonlocal furthest
+        furthest = max(furthest, done)  # a second search begins again, its progress does not
+        if progress:
+            progress(what, furthest)
+
     with _no_collection():
-        return _build(problem, ordering, outputs, level, layout, known, progress or (lambda what, done: None))
+        return _build(problem, ordering, outputs, level, layout, known, say)
 
 
 @contextlib.contextmanager

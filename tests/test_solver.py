@@ -202,9 +202,12 @@ def test_auto_tree_of_30_with_every_order(ordering):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "known", "base"), [("net_force", "substituted", "fixed"), ("paper", "rows", "floating")]
+)
 @pytest.mark.parametrize("ordering", [x for x in ORDERINGS if x not in ("rnea", "auto")])
-def test_icub_with_every_order(ordering):
-    check_against_reference(compiled("icub fixed", "fd", ordering, layout="net_force", known="substituted"))
+def test_icub_with_every_order(ordering, layout, known, base):
+    check_against_reference(compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known))
 
 
 @pytest.mark.slow
