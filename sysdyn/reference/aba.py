@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.reference.states import run
+from sysdyn.reference.states import is_number, run
 from sysdyn.spatial import cross_force
 
 SINGULAR = 1e-13  # a pivot of S^T I^A S below this fraction of S^T I^c S, I^c the composite inertia, is rounding
@@ -81,7 +81,7 @@ def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
     """I − U W (6, 6) for symmetric U W = W^T U^T, each entry with the factor that is constant: W is 1 along an axis."""
 
     def product(r: int, s: int):
-        return W[:, r] @ U[s] if all(_is_number(w) for w in W[:, r]) else U[r] @ W[:, s]
+        return W[:, r] @ U[s] if all(is_number(w) for w in W[:, r]) else U[r] @ W[:, s]
 
     return _symmetric(I.dtype, lambda r, s: I[r, s] - product(r, s))
 
@@ -133,12 +133,12 @@ def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
     D_i is S^T I^A S + A, and I^A is what the moving joints of the subtree leave of its composite inertia I^c, so the
     scale is S^T I^c S + A = Σ_j s_j^T I_j s_j + A with s_j = X_j s_λ(j) over the subtree, s_i = S.
     """
-    if not _is_number(pivot) or np.all(np.abs(pivot) > SMALL * np.max(np.abs(model.inertias))):
+    if not is_number(pivot) or np.all(np.abs(pivot) > SMALL * np.max(np.abs(model.inertias))):
         return
     s = {i: model.joints[i].S[:, k].astype(X[i].dtype)}
     scale = s[i] @ model.inertias[i] @ s[i] + float(model.armature[model.v_slice(i)][k])
     for j in range(i + 1, model.nb):
-        if model.parent[j] in s and all(_is_number(x) for x in X[j].flat):  # a symbolic run: the bodies welded to i
+        if model.parent[j] in s and all(is_number(x) for x in X[j].flat):  # a symbolic run: the bodies welded to i
             s[j] = X[j] @ s[model.parent[j]]
             scale = scale + s[j] @ model.inertias[j] @ s[j]
     singular = np.abs(pivot) <= SINGULAR * np.abs(scale)
@@ -155,8 +155,3 @@ def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
         unknown=f"qdd[{freedom}]",
         states=states,
     )
-
-
-def _is_number(x) -> bool:
-    """A float or a batch of floats, not an Expr."""
-    return isinstance(x, (float, np.ndarray))

@@ -1,14 +1,16 @@
 """One recursion, three kinds of states: floats, `Expr`, and batches of floats.
 
-A recursion is written for one state: it takes q (nq,), q̇ (nv,), a third vector (nv,) and fx (nb, 6) or None, and
-returns a tuple of arrays. `run` checks what the caller gave and calls it on float arrays for one state, on object
-arrays of Expr for symbolic states, and on object arrays whose entries hold one number a state for a batch.
+A recursion is written for one state: it takes arrays such as q (nq,), q̇ (nv,), τ (nv,) and fx (nb, 6) or None, and
+returns a tuple of arrays. `run` (of a model) and `run_arrays` (of any arrays) check what the caller gave and call it on
+float arrays for one state, on object arrays of Expr for symbolic states, and on object arrays whose entries hold one
+number a state for a batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -27,11 +29,28 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
     Raises InvalidInput where a shape, a dtype, a value or the norm of a quaternion is wrong.
     """
     sizes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,), "tau": (model.nv,), "fx": (model.nb, 6)}
-    values = {name: _checked(name, value, sizes[name]) for name, value in arguments.items() if value is not None}
-    if any(value.dtype == object for value in values.values()):
-        return recursion(model, *_symbolic(values, sizes, arguments))
 
-    values["q"] = model.normalise(values["q"])
+    def checked(name: str, value) -> np.ndarray:
+        array = checked_array(name, value, sizes[name])
+        return model.normalise(array) if name == "q" and array.dtype != object else array
+
+    values = {name: checked(name, value) for name, value in arguments.items() if value is not None}
+    return _spread(partial(recursion, model), sizes, values, tuple(arguments))
+
+
+def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[int, ...]]]) -> tuple[np.ndarray, ...]:
+    """recursion(*arrays) for one set of arrays or for each of a batch, as `run` does for states.
+
+    arguments: name → (value, shape without batch axes), in the recursion's order. Raises InvalidInput.
+    """
+    values = {name: checked_array(name, value, shape) for name, (value, shape) in arguments.items()}
+    return _spread(recursion, {name: shape for name, (_, shape) in arguments.items()}, values, tuple(arguments))
+
+
+def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """recursion(*values of `names`, None where there is none) for each state of values that are checked."""
+    if any(value.dtype == object for value in values.values()):
+        return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
     try:
         head = np.broadcast_shapes(*heads.values())
@@ -39,7 +58,7 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
         shown = ", ".join(f"{name} {heads[name] + sizes[name]}" for name in heads)
         raise InvalidInput(f"the leading (batch) axes do not broadcast against each other: {shown}") from None
     if head == ():
-        return recursion(model, *(values.get(name) for name in arguments))
+        return recursion(*(values.get(name) for name in names))
 
     count = math.prod(head)
     rows = {name: np.broadcast_to(v, head + sizes[name]).reshape((count,) + sizes[name]) for name, v in values.items()}
@@ -47,7 +66,7 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
     for start in range(0, max(count, 1), BATCH):
         piece = {name: _entries(value[start : start + BATCH]) for name, value in rows.items()}
         try:
-            results = recursion(model, *(piece.get(name) for name in arguments))
+            results = recursion(*(piece.get(name) for name in names))
         except SingularState as error:
             error.states = tuple(start + s for s in error.states)
             raise
@@ -55,8 +74,8 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
     return tuple(np.concatenate(results).reshape(head + results[0].shape[1:]) for results in zip(*pieces, strict=True))
 
 
-def _checked(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` as an array of finite floats or, where it holds an Expr, of objects."""
+def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
+    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of objects. Raises InvalidInput."""
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -78,13 +97,13 @@ def _checked(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _symbolic(values: dict, sizes: dict, arguments: Mapping[str, object]) -> list:
+def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:
     for name, value in values.items():
         if value.shape != sizes[name]:
             raise InvalidInput(
                 f"{name} has shape {value.shape}; expected {sizes[name]}: states of Expr have no batch axes"
             )
-    return [values[name].astype(object) if name in values else None for name in arguments]
+    return [values[name].astype(object) if name in values else None for name in names]
 
 
 def _entries(rows: np.ndarray) -> np.ndarray:
@@ -101,3 +120,8 @@ def _states(result: np.ndarray, count: int) -> np.ndarray:
     for index in np.ndindex(result.shape):
         rows[(slice(None), *index)] = result[index]
     return rows
+
+
+def is_number(x) -> bool:
+    """A float or a batch of floats, not an Expr."""
+    return isinstance(x, (float, np.ndarray))
