@@ -10,10 +10,10 @@ import numpy as np
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.reference.ltdl import ROUNDING
 from sysdyn.reference.states import is_number, run
 from sysdyn.spatial import cross_force
 
-SINGULAR = 1e-13  # a pivot of S^T I^A S below this fraction of S^T I^c S, I^c the composite inertia, is rounding
 SMALL = 1e-8  # a pivot below this fraction of the largest entry of any inertia is looked at that closely
 
 
@@ -83,19 +83,19 @@ def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
     def product(r: int, s: int):
         return W[:, r] @ U[s] if all(is_number(w) for w in W[:, r]) else U[r] @ W[:, s]
 
-    return _symmetric(I.dtype, lambda r, s: I[r, s] - product(r, s))
+    return symmetric(6, I.dtype, lambda r, s: I[r, s] - product(r, s))
 
 
 def _plus_moved(I: np.ndarray, X: np.ndarray, J: np.ndarray) -> np.ndarray:
     """I + X^T J X (6, 6) for symmetric I and J."""
     Y = J @ X
-    return _symmetric(I.dtype, lambda r, s: I[r, s] + X[:, r] @ Y[:, s])
+    return symmetric(6, I.dtype, lambda r, s: I[r, s] + X[:, r] @ Y[:, s])
 
 
-def _symmetric(dtype: np.dtype, entry: Callable) -> np.ndarray:
-    """The symmetric (6, 6) matrix of entry(r, s), r ≥ s: 21 entries are computed, 15 are mirrored."""
-    M = np.empty((6, 6), dtype=dtype)
-    for r in range(6):
+def symmetric(n: int, dtype: np.dtype, entry: Callable) -> np.ndarray:
+    """The symmetric (n, n) matrix of entry(r, s), computed for r ≥ s and mirrored."""
+    M = np.empty((n, n), dtype=dtype)
+    for r in range(n):
         for s in range(r + 1):
             M[r, s] = M[s, r] = entry(r, s)
     return M
@@ -141,16 +141,21 @@ def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
         if model.parent[j] in s and all(is_number(x) for x in X[j].flat):  # a symbolic run: the bodies welded to i
             s[j] = X[j] @ s[model.parent[j]]
             scale = scale + s[j] @ model.inertias[j] @ s[j]
-    singular = np.abs(pivot) <= SINGULAR * np.abs(scale)
+    singular = np.abs(pivot) <= ROUNDING * np.abs(scale)
     if not np.any(singular):
         return
+    states = tuple(int(state) for state in np.flatnonzero(singular)) if np.ndim(singular) else ()
+    raise moves_no_inertia(model, i, k, float(np.min(np.abs(pivot))), states)
+
+
+def moves_no_inertia(model: Model, i: int, k: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+    """The error for freedom k of joint i with the pivot S^T I^A S (the smallest), in these states of a batch."""
     joint = model.joint_names[i]
     freedom = joint if model.joints[i].nv == 1 else f"{joint}[{k}]"
-    states = tuple(int(state) for state in np.flatnonzero(singular)) if np.ndim(singular) else ()
-    raise SingularState(
+    return SingularState(
         f"joint {freedom!r} moves no inertia{f' in {len(states)} of the states given' if states else ''}: "
-        f"S^T I^A S = {np.min(np.abs(pivot)):.3g}, so its acceleration is not determined. Give body "
-        f"{model.body_names[i]!r} or what it carries an inertia about this axis, or the joint an armature.",
+        f"S^T I^A S = {pivot:.3g}, so its acceleration is not determined. Give body {model.body_names[i]!r} or what it "
+        "carries an inertia about this axis, or the joint an armature.",
         equation=f"tau[{freedom}]",
         unknown=f"qdd[{freedom}]",
         states=states,
