@@ -71,5 +71,9 @@ class PlausibilityWarning(UserWarning):
     """The model is usable but physically implausible (as real files are)."""
 
 
+class IgnoredWarning(UserWarning):
+    """A file holds things that act on the robot there but are no part of the model; the message names them."""
+
+
 class CacheWarning(UserWarning):
     """The cache folder cannot be used; the work is done without it."""

@@ -20,29 +20,35 @@ from sysdyn.model.joints import (
     Spherical,
 )
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
+from sysdyn.model.mjcf import MujocoState, from_mujoco, load_mjcf
 from sysdyn.model.tree import Frame, Model, Sensor
 from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, load_urdf, read_urdf
 
 __all__ = [
-    "JOINTS", "Cylindrical", "Fixed", "Frame", "Free", "Helical", "Joint", "Model", "Planar", "Prismatic", "Revolute",
-    "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain", "forward_kinematics",
-    "frame_transform", "from_dh", "joint_transforms", "load", "load_urdf", "random_tree", "read_urdf", "velocities",
+    "JOINTS", "Cylindrical", "Fixed", "Frame", "Free", "Helical", "Joint", "Model", "MujocoState", "Planar",
+    "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
+    "forward_kinematics", "frame_transform", "from_dh", "from_mujoco", "joint_transforms", "load", "load_mjcf",
+    "load_urdf", "random_tree", "read_urdf", "velocities",
 ]  # fmt: skip
 
 
 def load(path: str | os.PathLike[str], base: str = "fixed", **options) -> Model:
-    """The model in a file, by its suffix: .urdf by `load_urdf`, which takes the `options`.
+    """The model in a file, by its suffix: .urdf by `load_urdf`, .xml (MJCF) by `load_mjcf`, which take the `options`.
 
-    Raises ModelError for a suffix without a reader.
+    base: of a URDF, "fixed" or "floating". An MJCF file says itself whether its root is free; "floating" demands it.
+    Raises ModelError for a suffix without a reader, and as the readers do.
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".urdf":
         return load_urdf(path, base=base, **options)
     if suffix == ".xml":
-        raise ModelError(
-            f"{str(path)!r}: MJCF (.xml) files cannot be read by this version; convert it to URDF, or if it is a URDF, "
-            "use load_urdf or rename it to .urdf"
-        )
+        model = load_mjcf(path, **options)
+        if base not in ("fixed", model.base):
+            raise ModelError(
+                f"{str(path)!r} has a {model.base} base, not {base!r}: an MJCF file has a floating base where one body "
+                "with a <freejoint/> carries all others"
+            )
+        return model
     if suffix == ".xacro":
         raise ModelError(f"{str(path)!r} is a xacro file: run xacro first and load the .urdf it writes")
-    raise ModelError(f"{str(path)!r} has the suffix {suffix!r}; readable: .urdf")
+    raise ModelError(f"{str(path)!r} has the suffix {suffix!r}; readable: .urdf, .xml (MJCF)")

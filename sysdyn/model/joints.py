@@ -326,7 +326,7 @@ class Free(Joint):
         angle = np.linalg.norm(w, axis=-1, keepdims=True)
         wv = np.cross(w, lin)
         d = lin + 0.5 * _sinc(angle / 2) ** 2 * wv + _cubic(angle) * np.cross(w, wv)
-        return np.concatenate([q[..., :3] + _rotate(q[..., 3:], d), _quaternion_step(q[..., 3:], w)], axis=-1)
+        return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), _quaternion_step(q[..., 3:], w)], axis=-1)
 
     def difference(self, q0, q1):
         """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − sin θ · θ/(2 − 2 cos θ))/θ²; |ω| ≤ π."""
@@ -334,7 +334,7 @@ class Free(Joint):
         w = _quaternion_log(q0[..., 3:], q1[..., 3:])
         angle = np.linalg.norm(w, axis=-1, keepdims=True)
         inverse = q0[..., 3:] * (-1.0, -1.0, -1.0, 1.0)
-        d = _rotate(inverse, q1[..., :3] - q0[..., :3])
+        d = rotate(inverse, q1[..., :3] - q0[..., :3])
         wd = np.cross(w, d)
         return np.concatenate([w, d - 0.5 * wd + _inverse_cubic(angle) * np.cross(w, wd)], axis=-1)
 
@@ -402,7 +402,7 @@ def _quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.sum(u * v, axis=-1, keepdims=True)], axis=-1)
 
 
-def _rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
+def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
     """R x = E^T x: body coordinates to parent coordinates by the unit quaternion p."""
     u = p[..., :3]
     t = 2 * np.cross(u, x)

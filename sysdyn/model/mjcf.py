@@ -1,0 +1,497 @@
+"""MJCF files as MuJoCo compiles them: trees with several joints a body, into a `Model`; states there and back.
+
+MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted, with the inertias it found from geoms.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
+from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, rotate, snap
+from sysdyn.model.tree import Frame, Model
+from sysdyn.spatial import X_motion, inertia, quaternion_to_E
+
+_ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
+_TO_XYZW, _TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
+# A free joint with armature: what its parts are called, and are.
+_PARTS = ("[x]", "[y]", "[z]", "[ball]")
+_SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
+_NO_LIMITS = (-math.inf, math.inf, math.inf)
+
+
+def load_mjcf(source: str | os.PathLike[str], strict: bool = False) -> Model:
+    """Model of the MJCF file (or text, if it begins with "<") `source`: MuJoCo compiles it, `from_mujoco` converts it.
+
+    Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
+    and as `from_mujoco`.
+    """
+    return _convert(_compiled(source), strict)
+
+
+def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
+    """Model of a compiled `mujoco.MjModel`.
+
+    Joints and freedoms keep MuJoCo's numbers, but positions and velocities are sysdyn's: `MujocoState` converts states,
+    accelerations and forces.
+
+    Bodies: a MuJoCo body on n joints becomes n bodies, all but the last without mass and called "<body>@<joint>". The
+    last has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis, the
+    origin is moved to the joint's anchor and the body called "<body>@<joint>" too. A body without joints is lumped with
+    the one that carries it, or dropped if that is the world. Bodies and joints without names are called "body<number>"
+    and "<body>_joint<number within the body>".
+    Frames: of each MuJoCo body by its name, where MuJoCo has it ("world": the base), and of each named site
+    ("<site>@<body>" if the name is taken).
+    Joints: hinge → Revolute and slide → Prismatic, both zero at qpos0 (`ref`); ball → Spherical; free → Free, or three
+    slides and a ball if it has an armature, which acts on the velocity in the world (PlausibilityWarning). base is
+    "floating" if one free body carries all others.
+    lower, upper: the ranges of hinges and slides; effort_limit: the larger bound of `actuatorfrcrange`.
+    armature: of the joints, and of actuators at joints times gear².
+
+    strict: raise for implausible inertias instead of warning. Warns once, with IgnoredWarning, of what acts in MuJoCo
+    and is not part of the model: contacts, constraints, tendons, actuators, springs, damping and other passive forces.
+    Raises ModelError for flexes, InvalidInput for what is no MjModel.
+    """
+    return _convert(mj_model, strict)
+
+
+class MujocoState:
+    """States, accelerations and forces of a `mujoco.MjModel` ↔ those of the `Model` that `from_mujoco` makes of it.
+
+        state = MujocoState(mj_model)
+        q, qd = state.to_sysdyn(data.qpos, data.qvel)
+        tau = state.force_to_sysdyn(data.qpos, data.qfrc_applied)
+        qacc = state.acceleration_to_mujoco(q, qd, aba(model, q, qd, tau))
+
+    T (nv, nv) is 1 but for the six rows and columns of each free joint, with R the attitude of its body:
+
+        q̇_mj = T q̇,    τ_mj = T τ,    M = T H T^T,    T = [0 R; 1 0],    q̈_mj = T q̈ + [R (ω × v); 0]
+
+                      sysdyn                          MuJoCo
+        hinge, slide  q                               qpos = q + qpos0
+        ball          quaternion xyzw; ω in body      quaternion wxyz; ω in body
+        free          p, quaternion xyzw              p, quaternion wxyz
+                      q̇ = [ω; v], τ = [n; f] in body  [R v; ω], [R f; n]: v and f in the world
+
+    Positions are (…, nq), vectors (…, nv), with leading batch axes that broadcast. Quaternions are normalised, as
+    MuJoCo does. All methods raise InvalidInput for a wrong shape, a number that is not finite and a zero quaternion.
+    """
+
+    def __init__(self, mj_model: Any):
+        _check_type(mj_model)
+        self.nq, self.nv = int(mj_model.nq), int(mj_model.nv)
+        self._q0 = np.zeros(self.nq)
+        self._quaternions: list[int] = []
+        self._free: list[tuple[int, int]] = []  # where the quaternion and the velocity of each Free joint begin
+        for j, parts in enumerate(_joints(mj_model, _armature(mj_model))):
+            at = int(mj_model.jnt_qposadr[j])
+            if isinstance(parts[0], Free):
+                self._free.append((at + 3, int(mj_model.jnt_dofadr[j])))
+            if isinstance(parts[-1], (Free, Spherical)):
+                self._quaternions.append(at + sum(part.nq for part in parts) - 4)
+            else:
+                self._q0[at] = mj_model.qpos0[at]
+
+    def to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(q, q̇) of MuJoCo's (qpos, qvel)."""
+        q = self._position(qpos)
+        return q, self._from_world(q, self._vector("qvel", qvel))
+
+    def to_mujoco(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(qpos, qvel) of (q, q̇)."""
+        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        qpos = q + self._q0
+        for s in self._quaternions:
+            qpos[..., s : s + 4] = q[..., s : s + 4][..., _TO_WXYZ]
+        return qpos, self._to_world(q, qd)
+
+    def acceleration_to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray, qacc: np.ndarray) -> np.ndarray:
+        """q̈ of MuJoCo's qacc at (qpos, qvel)."""
+        q, qd = self.to_sysdyn(qpos, qvel)
+        qdd = self._from_world(q, self._vector("qacc", qacc))
+        return qdd - self._turning(qd)
+
+    def acceleration_to_mujoco(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+        """MuJoCo's qacc of q̈ at (q, q̇)."""
+        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        return self._to_world(q, self._vector("qdd", qdd) + self._turning(qd))
+
+    def force_to_sysdyn(self, qpos: np.ndarray, qfrc: np.ndarray) -> np.ndarray:
+        """τ of MuJoCo's generalised force qfrc at qpos."""
+        return self._from_world(self._position(qpos), self._vector("qfrc", qfrc))
+
+    def force_to_mujoco(self, q: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        """MuJoCo's generalised force of τ at q."""
+        return self._to_world(self._normalised("q", q), self._vector("tau", tau))
+
+    def inertia_to_sysdyn(self, qpos: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """H (…, nv, nv) = T^T M T of MuJoCo's joint-space inertia M at qpos."""
+        q, M = self._position(qpos)[..., None, :], self._vector("M", M, rows=self.nv)
+        half = np.swapaxes(self._from_world(q, M), -1, -2)
+        return np.swapaxes(self._from_world(q, half), -1, -2)
+
+    def inertia_to_mujoco(self, q: np.ndarray, H: np.ndarray) -> np.ndarray:
+        """MuJoCo's joint-space inertia M (…, nv, nv) = T H T^T of H at q."""
+        q, H = self._normalised("q", q)[..., None, :], self._vector("H", H, rows=self.nv)
+        half = np.swapaxes(self._to_world(q, H), -1, -2)
+        return np.swapaxes(self._to_world(q, half), -1, -2)
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    def _position(self, qpos: np.ndarray) -> np.ndarray:
+        q = _numbers("qpos", qpos, (self.nq,)) - self._q0
+        for s in self._quaternions:
+            q[..., s : s + 4] = q[..., s : s + 4][..., _TO_XYZW]
+        return self._normalised("qpos", q)
+
+    def _normalised(self, name: str, q: np.ndarray) -> np.ndarray:
+        q = np.array(_numbers(name, q, (self.nq,)))
+        for s in self._quaternions:
+            norm = np.linalg.norm(q[..., s : s + 4], axis=-1, keepdims=True)
+            if np.any(norm == 0.0):
+                raise InvalidInput(f"the quaternion {name}[{s}:{s + 4}] is zero and gives no attitude")
+            q[..., s : s + 4] /= norm
+        return q
+
+    def _vector(self, name: str, x: np.ndarray, rows: int | None = None) -> np.ndarray:
+        return _numbers(name, x, (self.nv,) if rows is None else (rows, self.nv))
+
+    def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """T x."""
+        y = np.array(np.broadcast_to(x, (*np.broadcast_shapes(q.shape[:-1], x.shape[:-1]), self.nv)))
+        for s, k in self._free:
+            y[..., k : k + 3] = rotate(q[..., s : s + 4], x[..., k + 3 : k + 6])
+            y[..., k + 3 : k + 6] = x[..., k : k + 3]
+        return y
+
+    def _from_world(self, q: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """T^T y."""
+        x = np.array(np.broadcast_to(y, (*np.broadcast_shapes(q.shape[:-1], y.shape[:-1]), self.nv)))
+        for s, k in self._free:
+            back = q[..., s : s + 4] * (-1.0, -1.0, -1.0, 1.0)
+            x[..., k : k + 3] = y[..., k + 3 : k + 6]
+            x[..., k + 3 : k + 6] = rotate(back, y[..., k : k + 3])
+        return x
+
+    def _turning(self, qd: np.ndarray) -> np.ndarray:
+        """ω × v at the linear part of each free joint, by which R^T d/dt (R v) differs from v̇."""
+        extra = np.zeros_like(qd)
+        for _, k in self._free:
+            extra[..., k + 3 : k + 6] = np.cross(qd[..., k : k + 3], qd[..., k + 3 : k + 6])
+        return extra
+
+
+def _numbers(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        x = np.asarray(x, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be an array of numbers") from None
+    wanted = ", ".join(str(n) for n in shape)
+    if x.shape[max(0, x.ndim - len(shape)) :] != shape:
+        raise InvalidInput(f"{name} has shape {x.shape}, but the mjModel needs (…, {wanted})")
+    if not np.all(np.isfinite(x)):
+        raise InvalidInput(f"{name} has an entry that is not a finite number")
+    return x
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _mujoco():
+    try:
+        import mujoco
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"MJCF files are compiled by MuJoCo, which is not available ({error}): pip install 'sysdyn[mujoco]'"
+        ) from error
+    return mujoco
+
+
+def _check_type(m: Any) -> None:
+    if not isinstance(m, _mujoco().MjModel):
+        raise InvalidInput(
+            f"a mujoco.MjModel is needed, not {type(m).__name__}; load_mjcf reads files, and an MjSpec has .compile()"
+        )
+
+
+def _compiled(source: str | os.PathLike[str]) -> Any:
+    text = source.lstrip("\ufeff \t\r\n") if isinstance(source, str) else ""
+    shown = "<string>"
+    if not text.startswith("<"):
+        shown = str(source)
+        try:
+            text = Path(source).read_text(encoding="utf-8-sig", errors="replace")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ModelError(f"cannot read the MJCF file {shown!r}: {reason}") from None
+    root = _ROOT_ELEMENT.match(text)
+    if root is None or root[1] != "mujoco":
+        found = "there is none" if root is None else f"it is <{root[1]}>"
+        hint = ": read a URDF with load_urdf" if root is not None and root[1] == "robot" else ""
+        raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
+    mujoco = _mujoco()
+    try:
+        if shown == "<string>":
+            return mujoco.MjModel.from_xml_string(text)
+        return mujoco.MjModel.from_xml_path(shown)
+    except ValueError as error:
+        raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None
+
+
+# ---- conversion ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A joint on the way to a MuJoCo body.
+
+    origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0; limits: lower, upper and effort.
+    """
+
+    name: str
+    joint: Joint
+    origin: np.ndarray
+    armature: np.ndarray
+    limits: tuple[float, float, float]
+
+
+def _convert(m: Any, strict: bool) -> Model:
+    _check_type(m)
+    name = m.names[: m.names.index(b"\0")].decode()
+    if m.nflex:
+        raise ModelError(f"{name!r} has {m.nflex} flexes, but bodies have to be rigid: remove <flex> and <flexcomp>")
+    ignored = ", ".join(_ignored(m))
+    if ignored:
+        warnings.warn(f"{name!r}: not part of the model, and ignored: {ignored}", IgnoredWarning, stacklevel=3)
+    links, joint_names = _names(m)
+    steps = _steps(m, joint_names)
+    split = [joint_names[m.body_jntadr[b]] for b in range(m.nbody) if len(steps[b]) > m.body_jntnum[b]]
+    if split:
+        warnings.warn(
+            f"{name!r}: free joints with an armature, as no free body has, become three slides and a ball: "
+            f"{', '.join(split)}",
+            PlausibilityWarning,
+            stacklevel=3,
+        )
+
+    names: list[str] = []
+    parent: list[int] = []
+    X_tree: list[np.ndarray] = []
+    inertias: list[np.ndarray] = []
+    frames: dict[str, Frame] = {}
+    taken = set(links)
+    placed: list[tuple[int, np.ndarray, np.ndarray]] = []  # of each MuJoCo body: body, and E, r from there to its frame
+    for b, link in enumerate(links):
+        body, E, r = placed[m.body_parentid[b]] if b else (-1, np.eye(3), np.zeros(3))
+        if not _is_free(m, b):  # such a body is placed by its joint alone
+            E, r = snap(_attitude(m.body_quat[b]) @ E), snap(r + E.T @ m.body_pos[b])
+        for step in steps[b]:
+            plain = step is steps[b][-1] and not step.origin.any()
+            names.append(link if plain else _unique(f"{link}@{step.name}", taken))
+            parent.append(body)
+            X_tree.append(X_motion(E, r + E.T @ step.origin))
+            inertias.append(np.zeros((6, 6)))
+            body, E, r = len(names) - 1, np.eye(3), 0.0 - step.origin
+        placed.append((body, E, r))
+        frames[link] = Frame(link, body, X_motion(E, r))
+        if body >= 0:
+            inertias[body] = inertias[body] + _inertia(m, b, E, r)
+    for s in range(m.nsite):
+        if m.site(s).name:
+            b = m.site_bodyid[s]
+            body, E, r = placed[b]
+            site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
+            site = _unique(site, taken)
+            frames[site] = Frame(site, body, X_motion(snap(_attitude(m.site_quat[s]) @ E), r + E.T @ m.site_pos[s]))
+
+    flat = [step for of_body in steps for step in of_body]
+    lower, upper, effort = np.array([s.limits for s in flat for _ in range(s.joint.nv)]).reshape(-1, 3).T
+    return Model(
+        name=name,
+        body_names=tuple(names),
+        joint_names=tuple(step.name for step in flat),
+        joints=tuple(step.joint for step in flat),
+        parent=tuple(parent),
+        X_tree=np.array(X_tree).reshape(-1, 6, 6),
+        inertias=np.array(inertias).reshape(-1, 6, 6),
+        gravity=np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity,
+        armature=np.concatenate([step.armature for step in flat] or [np.zeros(0)]),
+        frames=frames,
+        base="floating" if parent.count(-1) == 1 and isinstance(flat[0].joint, Free) else "fixed",
+        lower=lower,
+        upper=upper,
+        effort_limit=effort,
+        strict=strict,
+    )
+
+
+def _names(m: Any) -> tuple[list[str], list[str]]:
+    """Of MuJoCo's bodies and joints, made up for those that have none."""
+    bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
+    taken = set(bodies)
+    bodies = [name or _unique(f"body{b}", taken) for b, name in enumerate(bodies)]
+    taken = set(joints)
+    for j, b in enumerate(m.jnt_bodyid):
+        joints[j] = joints[j] or _unique(f"{bodies[b]}_joint{j - m.body_jntadr[b]}", taken)
+    return bodies, joints
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """`name`, with underscores behind it while it is taken; then it is taken."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
+    """The joints on the way to each MuJoCo body."""
+    armature = _armature(m)
+    joints = _joints(m, armature)
+    taken = set(names)
+    result: list[list[_Step]] = []
+    for b in range(m.nbody):
+        here = range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b])
+        result.append([])
+        for j, origin in zip(here, _origins(m, joints, here), strict=True):
+            own = armature[m.dof_jntid == j]
+            if joints[j] is _SPLIT:
+                for part, suffix, at in zip(_SPLIT, _PARTS, np.split(own, [1, 2, 3]), strict=True):
+                    result[b].append(_Step(_unique(names[j] + suffix, taken), part, origin, at, _NO_LIMITS))
+                continue
+            (joint,) = joints[j]
+            if isinstance(joint, Free):
+                own = own[[3, 4, 5, 0, 1, 2]]
+            limits = _limits(m, j) if joint.nv == 1 else _NO_LIMITS
+            result[b].append(_Step(names[j], joint, origin, own, limits))
+    return result
+
+
+def _joints(m: Any, armature: np.ndarray) -> list[tuple[Joint, ...]]:
+    """What each joint of MuJoCo becomes."""
+    kind = _mujoco().mjtJoint
+    made: list[tuple[Joint, ...]] = []
+    for j in range(m.njnt):
+        if m.jnt_type[j] == kind.mjJNT_HINGE:
+            made.append((Revolute(m.jnt_axis[j]),))
+        elif m.jnt_type[j] == kind.mjJNT_SLIDE:
+            made.append((Prismatic(m.jnt_axis[j]),))
+        elif m.jnt_type[j] == kind.mjJNT_BALL:
+            made.append((Spherical(),))
+        else:
+            linear = armature[m.jnt_dofadr[j] :][:3]
+            made.append(_SPLIT if np.any(linear) else (Free(),))
+    return made
+
+
+def _is_free(m: Any, b: int) -> bool:
+    return m.body_jntnum[b] > 0 and m.jnt_type[m.body_jntadr[b]] == _mujoco().mjtJoint.mjJNT_FREE
+
+
+def _armature(m: Any) -> np.ndarray:
+    """(nv,) of joints and of the actuators at them, gear² times."""
+    armature = np.array(m.dof_armature)
+    rotors = getattr(m, "actuator_armature", np.zeros(0))  # MuJoCo 3.5 and newer
+    at_joint = (int(_mujoco().mjtTrn.mjTRN_JOINT), int(_mujoco().mjtTrn.mjTRN_JOINTINPARENT))
+    for a in np.flatnonzero(rotors):
+        if m.actuator_trntype[a] in at_joint:
+            gear = m.actuator_gear[m.actuator_outadr[a] if hasattr(m, "actuator_outadr") else a, 0]
+            armature[m.dof_jntid == m.actuator_trnid[a, 0]] += gear**2 * rotors[a]
+    return armature
+
+
+def _origins(m: Any, joints: Sequence[tuple[Joint, ...]], here: range) -> list[np.ndarray]:
+    """Where the frame behind each joint of a body lies, from MuJoCo's origin of the body at qpos0.
+
+    On the axis of a hinge, at the centre of a ball: at that of the next joint if that is such a place (which saves a
+    translation between them), MuJoCo's origin coming last; else at the joint's own anchor.
+    """
+    found: list[np.ndarray] = []
+    origin = np.zeros(3)
+    for j in reversed(here):
+        joint, offset = joints[j][0], m.jnt_pos[j] - origin
+        if isinstance(joint, Revolute):
+            offset = np.cross(joint.axis, offset)
+        if isinstance(joint, (Revolute, Spherical)) and np.max(np.abs(offset)) > SNAP:
+            origin = np.array(m.jnt_pos[j])
+        found.append(origin)
+    return found[::-1]
+
+
+def _limits(m: Any, j: int) -> tuple[float, float, float]:
+    lower, upper, effort = _NO_LIMITS
+    if m.jnt_limited[j]:
+        lower, upper = (float(x) for x in m.jnt_range[j] - m.qpos0[m.jnt_qposadr[j]])
+    if m.jnt_actfrclimited[j]:
+        effort = float(np.max(np.abs(m.jnt_actfrcrange[j])))
+    return lower, upper, effort
+
+
+def _attitude(quat: np.ndarray) -> np.ndarray:
+    """E (3, 3) of MuJoCo's quaternion w, x, y, z."""
+    return snap(quaternion_to_E(quat[_TO_XYZW]))
+
+
+def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """Spatial inertia (6, 6) of MuJoCo's body b in the frame from which E, r lead to MuJoCo's frame of the body."""
+    axes = snap(_attitude(m.body_iquat[b]) @ E)
+    I_com = axes.T @ np.diag(m.body_inertia[b]) @ axes
+    I_com[np.abs(I_com) < SNAP * np.trace(I_com)] = 0.0  # rounding of MuJoCo's principal axes; zeros fold
+    return inertia(float(m.body_mass[b]), snap(r + E.T @ m.body_ipos[b]), I_com)
+
+
+# ---- what is left out ------------------------------------------------------------------------------------------------
+
+
+def _off(m: Any, *flags: str) -> bool:
+    """One of the flags is disabled in <option>."""
+    return any(m.opt.disableflags & getattr(_mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
+
+
+def _ignored(m: Any) -> Iterator[str]:
+    """What acts on the bodies in MuJoCo and is not part of a Model."""
+
+    def given(*names: str) -> bool:
+        return any(np.any(getattr(m, name, 0.0)) for name in names)
+
+    constrained = not _off(m, "CONSTRAINT")
+    if constrained and not _off(m, "CONTACT") and _may_touch(m):
+        yield "contacts"
+    if constrained and not _off(m, "EQUALITY") and m.neq:
+        yield "equality constraints"
+    if constrained and not _off(m, "FRICTIONLOSS") and given("dof_frictionloss"):
+        yield "joint friction"
+    if constrained and not _off(m, "LIMIT") and any(m.jnt_limited & (m.jnt_type == _mujoco().mjtJoint.mjJNT_BALL)):
+        yield "limits of ball joints"
+    if not _off(m, "SPRING") and given("jnt_stiffness", "jnt_stiffnesspoly"):
+        yield "joint springs"
+    if not _off(m, "DAMPER") and given("dof_damping", "dof_dampingpoly"):
+        yield "joint damping"
+    if m.opt.density or m.opt.viscosity:
+        yield "fluid forces"
+    if not _off(m, "GRAVITY") and given("body_gravcomp"):
+        yield "gravity compensation"
+    if m.ntendon:
+        yield "tendons"
+    if m.nu and not _off(m, "ACTUATION"):
+        yield "actuators"
+    if m.nplugin:
+        yield "plugins"
+    if m.nmocap:
+        yield "motion of mocap bodies"
+
+
+def _may_touch(m: Any) -> bool:
+    """Two geoms of bodies that move against each other fit together, or a pair is declared."""
+    kinds = np.column_stack([m.geom_contype, m.geom_conaffinity, m.body_weldid[m.geom_bodyid]])
+    contype, conaffinity, body = np.unique(kinds, axis=0).T
+    return bool(m.npair or np.any((contype[:, None] & conaffinity) * (body[:, None] != body)))
