@@ -313,6 +313,16 @@ def test_forward_dynamics_costs_the_sum_of_its_parts(model):
     assert found.div == D1 + n
 
 
+def test_count_flops_takes_what_is_made_of_the_inertia_matrix():
+    def factors(model, q):
+        return ltdl(crba(model, q), expanded_parent(model))
+
+    model = chain(5)
+    H, both = count_flops(crba, model), count_flops(factors, model)
+    D1, D2 = sparsity(model).D1, sparsity(model).D2
+    assert both == Flops(mul=H.mul + D2, add=H.add + D2, div=D1, trig=H.trig) and (D1, D2) == (10, 20)
+
+
 @pytest.mark.parametrize("n", [2, 6, 7, 12, 30])
 def test_inertia_matrix_of_generic_chains_costs_no_more_than_the_formula_of_the_book(n):
     """RBDA §10.3.2: 10 n² + 22 n − 32 multiplications and 6 n² + 37 n − 43 additions."""

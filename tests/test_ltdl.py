@@ -392,6 +392,20 @@ def test_a_symbolic_matrix_that_does_not_fit_is_named():
         ltdl(H, BOOK)
 
 
+def test_constants_among_symbols_are_checked_too():
+    graph = Graph()
+    h = graph.input("h")
+    assert graph.count(ltdl([[h, 1], [1, 2]], (-1, 0)).D) == Flops(add=1)  # h − 1/2 · 1
+    with pytest.raises(SingularState, match="in row 1, 0 is left"):
+        ltdl([[h, 0], [0, 0]], (-1, 0))
+    with pytest.raises(InvalidInput, match=r"H\[1, 1\] is nan"):
+        ltdl([[h, 0], [0, np.nan]], (-1, 0))
+    with pytest.raises(InvalidInput, match=r"H has shape \(\); expected"):
+        ltdl(h, (-1, 0))
+    with pytest.raises(InvalidInput, match="H holds something that is not a real number"):
+        ltdl([[h, 0], [0, "one"]], (-1, 0))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_vectors_that_do_not_fit_are_named(method):
     _, H = planted(BOOK, seed=8, batch=(3,))

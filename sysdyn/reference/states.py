@@ -75,26 +75,30 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
 
 
 def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of objects. Raises InvalidInput."""
+    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of Expr and floats.
+
+    Raises InvalidInput.
+    """
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InvalidInput(f"{name} is not an array of numbers: {error}") from None
-    symbolic = array.dtype == object and any(type(x) is Expr for x in array.flat)
-    if not symbolic:
-        if array.dtype.kind not in "iufO":
-            raise InvalidInput(f"{name} has dtype {array.dtype}; expected real numbers")
-        try:
-            array = array.astype(float, copy=False)
-        except (TypeError, ValueError):
-            raise InvalidInput(f"{name} holds something that is not a real number: {array!r}") from None
+    if array.dtype.kind not in "iufO":
+        raise InvalidInput(f"{name} has dtype {array.dtype}; expected real numbers")
+    symbols = np.full(array.shape, False)
+    if array.dtype == object:
+        symbols.flat = [type(x) is Expr for x in array.flat]
+    try:
+        numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} holds something that is not a real number: {array!r}") from None
     if array.shape[max(0, array.ndim - len(shape)) :] != shape:
         wanted = ", ".join(str(n) for n in shape)
         raise InvalidInput(f"{name} has shape {array.shape}; expected (…, {wanted}), leading axes being batch axes")
-    if not symbolic and not np.isfinite(array).all():
-        where = tuple(int(k) for k in np.argwhere(~np.isfinite(array))[0])
+    if not np.isfinite(numbers).all():
+        where = tuple(int(k) for k in np.argwhere(~np.isfinite(numbers))[0])
         raise InvalidInput(f"{name}{list(where)} is {array[where]}; every entry has to be finite")
-    return array
+    return np.where(symbols, array, numbers) if symbols.any() else numbers
 
 
 def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:
