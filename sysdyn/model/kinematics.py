@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.model.joints import snap
 from sysdyn.model.tree import Model
-from sysdyn.spatial import X_motion, cross_motion
+from sysdyn.spatial import X_motion, adjoint, cross, cross_motion, pose, rotation, translation
 
 Mark = Callable[[int], None]
+REFERENCES = ("local", "world", "space")
 
 
 def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> list[np.ndarray]:
@@ -77,13 +79,69 @@ def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
     X_f = frame.X if q.dtype != object else frame.X.astype(object)
     if frame.body < 0:
         return X_f.copy()
-    chain = [frame.body]
-    while model.parent[chain[-1]] >= 0:
-        chain.append(model.parent[chain[-1]])
+    chain = path(model, frame.body)
     X0 = _joint_transform(model, chain.pop(), q)
     while chain:
         X0 = _joint_transform(model, chain.pop(), q) @ X0
     return X0 if _is_identity(frame.X) else X_f @ X0
+
+
+def path(model: Model, body: int) -> list[int]:
+    """The bodies from `body` to the base, which is left out."""
+    found = []
+    while body >= 0:
+        found.append(body)
+        body = model.parent[body]
+    return found
+
+
+def pose_and_jacobian(model: Model, q: np.ndarray, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(T (4, 4), J (6, nv)): where the frame called `frame_name` is, and its Jacobian in its own coordinates.
+
+    T = [R p; 0 1] places the frame in the world. J v = [ω; v] is its twist at its origin, in its coordinates; columns
+    of joints that do not carry it are 0. With E, r the placement of the frame in body i, found on the way to the base,
+
+        J_i = [E 0; −E r× E] S_i
+
+    q (nq,) [rad, m] or object. Raises UnknownName, InvalidInput. Lynch & Park eq. (5.18), RBDA eq. (4.1).
+    """
+    frame = model.frame(frame_name)
+    q = _values("q", q, model.nq)
+    J = np.full((6, model.nv), 0.0, dtype=q.dtype)
+    E, r = _placement(frame.X, q.dtype)
+    for i in path(model, frame.body):
+        joint = model.joints[i]
+        for column, s in enumerate(joint.S.T.astype(q.dtype), model.v_slice(i).start):
+            J[:3, column] = E @ s[:3]
+            J[3:, column] = E @ (s[3:] - cross(r, s[:3]))
+        E_i, r_i = _placement(model.X_tree[i], q.dtype)
+        if joint.nq:
+            E_J, r_J = joint.transform(q[model.q_slice(i)])
+            E_i, r_i = E_J @ E_i, r_i + E_i.T @ r_J
+        E, r = E @ E_i, r_i + E_i.T @ r
+    return pose(E, r), J
+
+
+def frame_pose(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
+    """T = [R p; 0 1] (4, 4): where the frame called `frame_name` is in the world. See `pose_and_jacobian`."""
+    return pose_and_jacobian(model, q, frame_name)[0]
+
+
+def frame_jacobian(model: Model, q: np.ndarray, frame_name: str, reference: str = "local") -> np.ndarray:
+    """J (6, nv) with J v = [ω; v], the twist of the frame called `frame_name`; v (nv,) the joint velocities.
+
+    reference "local": at the frame's origin, in its coordinates (the body Jacobian). "world": at the frame's origin,
+    in world coordinates, so that its linear part is the velocity of the origin. "space": of the point of the frame's
+    body that is at the world origin, in world coordinates (the space Jacobian). q (nq,) [rad, m] or object.
+    Raises UnknownName, InvalidInput. Lynch & Park eqs. (5.11), (5.18), (5.22).
+    """
+    if reference not in REFERENCES:
+        raise UnknownName("reference", reference, REFERENCES)
+    T, J = pose_and_jacobian(model, q, frame_name)
+    if reference == "world":
+        R = T[:3, :3]
+        return np.concatenate([R @ J[:3], R @ J[3:]])
+    return adjoint(T) @ J if reference == "space" else J
 
 
 def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
@@ -93,6 +151,11 @@ def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
         return X_tree.copy()
     X_J = X_motion(*joint.transform(q[model.q_slice(i)]))
     return X_J if _is_identity(model.X_tree[i]) else X_J @ X_tree
+
+
+def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
+    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, for it is found through products."""
+    return rotation(X).astype(dtype), snap(translation(X)).astype(dtype)
 
 
 def _is_identity(X: np.ndarray) -> bool:
