@@ -67,11 +67,14 @@ def test_inertia_matrix_is_that_of_the_method_of_differences(model, seed, geared
 @pytest.mark.parametrize("kind", JOINTS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_joint_type_between_revolute_and_prismatic_ones(kind, seed):
-    """A chain, so that a force and an inertia cross each joint; axes along and across the coordinates by the seed."""
-    model = random_tree(5, seed, joints=(kind, "revolute", "prismatic"))
-    model = model.replace(parent=(-1, 0, 1, 2, 3))
+    """A chain, so that a force and an inertia cross each joint; its axes, and those that X_tree turns about, lie
+    along the coordinates or do not.
+    """
+    model = random_tree(5, seed, joints=(kind, "revolute", "prismatic")).replace(parent=(-1, 0, 1, 2, 3))
     q, _, _ = model.random_state(seed)
-    assert relative_error(crba(model, q), by_differences(model, q)) < 1e-12
+    for X_tree in (model.X_tree, auto_tree(5, 1, 1.5, 0.9).X_tree, chain(5).X_tree, auto_tree(5).X_tree):
+        placed = model.replace(X_tree=X_tree)
+        assert relative_error(crba(placed, q), by_differences(placed, q)) < 1e-12
 
 
 @given(trees, seeds)
@@ -335,6 +338,7 @@ def test_inertia_matrix_of_generic_chains_costs_no_more_than_the_formula_of_the_
 def test_counts_of_known_robots():
     """Kept, so that a change of the cost is seen."""
     assert count_flops(crba, auto_tree(6, 1, 1.5, 0.9)) == Flops(mul=275, add=213, trig=5)
+    assert count_flops(crba, icub("fixed")) == Flops(mul=2942, add=2519, trig=29)
     assert count_flops(crba, chain(6)) == Flops(mul=334, add=297, trig=5)
     assert count_flops(forward_dynamics_crba, chain(6)) == Flops(mul=1110, add=925, div=21, trig=5)
 
@@ -391,13 +395,13 @@ def test_a_joint_that_moves_no_inertia_is_named():
 
 
 def test_a_freedom_of_several_that_moves_no_inertia_is_named():
-    """A point mass on the x axis of a ball joint, behind a joint without freedom, which has no rows of its own."""
+    """A point mass on the z axis of a ball joint, behind a joint without freedom, which has no rows of its own."""
     model = random_tree(2, seed=0, joints=("fixed",))
     ball = random_tree(1, seed=0, joints=("spherical",)).joints[0]
-    point = spatial.inertia(2.0, np.array([0.3, 0.0, 0.0]), np.zeros((3, 3)))
+    point = spatial.inertia(2.0, np.array([0.0, 0.0, 0.3]), np.zeros((3, 3)))
     model = model.replace(
         joints=(model.joints[0], ball), parent=(-1, 0), inertias=np.stack([model.inertias[0], point]),
         **dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit")),
     )  # fmt: skip
-    with pytest.raises(SingularState, match=r"'joint1\[0\]' moves no inertia"):
+    with pytest.raises(SingularState, match=r"'joint1\[2\]' moves no inertia"):
         forward_dynamics_crba(model, *model.random_state(seed=0))
