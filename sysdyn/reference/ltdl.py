@@ -63,7 +63,7 @@ class Sparsity:
 
 def sparsity(model: Model) -> Sparsity:
     """The branch-induced sparsity of the joint-space inertia matrix, by single freedoms."""
-    depth = [1 + len(path) for path in _paths(expanded_parent(model))]
+    depth = [1 + len(path) for path in ancestors(expanded_parent(model))]
     n, D1, D2 = len(depth), sum(d - 1 for d in depth), sum(d * (d - 1) // 2 for d in depth)
     nonzeros = n + 2 * D1
     return Sparsity(n, nonzeros / n**2 if n else 1.0, D1, D2, nonzeros)
@@ -103,7 +103,7 @@ class Factor(NamedTuple):
         return self._run(_solve, b)
 
     def _run(self, recursion: Callable, x) -> np.ndarray:
-        paths = _paths(self.parent)
+        paths = ancestors(self.parent)
         n = len(paths)
         arguments = {"x": (x, (n,)), "L": (self.L, (n, n))}
         if self.D is not None:
@@ -250,7 +250,7 @@ def _factored(recursion: Callable, H, parent: Sequence[int], failure: Failure) -
     return tuple(int(p) for p in parent), run_arrays(partial(recursion, paths, failure), {"H": (H, (n, n))})
 
 
-def _paths(parent: Sequence[int]) -> Paths:
+def ancestors(parent: Sequence[int]) -> Paths:
     """The ancestors of each row, the nearest first. Raises InvalidInput naming the entry that makes it no tree."""
     paths: Paths = []
     for k, p in enumerate(parent):
@@ -267,7 +267,7 @@ def _paths(parent: Sequence[int]) -> Paths:
 
 def _checked(H, parent: Sequence[int]) -> tuple[Paths, np.ndarray]:
     """The ancestors, and H as an array of their shape, symmetric and zero where the tree is."""
-    paths = _paths(parent)
+    paths = ancestors(parent)
     n = len(paths)
     H = checked_array("H", H, (n, n))
     outside = np.ones((n, n), dtype=bool)
