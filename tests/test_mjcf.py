@@ -311,6 +311,15 @@ def test_actuators_add_their_armature():
     assert not any(extra.values())
 
 
+def test_actuators_of_tendons_add_no_armature_to_joints():
+    more = """<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>
+      <actuator><motor tendon="t" armature=".3"/></actuator>"""
+    mj = passive(mujoco.MjModel.from_xml_string(mjcf(f'<body>{GEOM}<joint name="j" armature=".1"/></body>', more)))
+    with pytest.warns(IgnoredWarning, match="ignored: tendons$"):
+        model = from_mujoco(mj)
+    assert model.armature.tolist() == [0.1]
+
+
 def test_an_armature_of_a_free_joint_keeps_the_equations_of_mujoco():
     body = f"""<body name="a"><joint name="root" type="free" armature=".5"/>{GEOM}
       <body name="b" pos=".2 0 0"><joint name="j" axis="0 1 1"/>{GEOM}</body></body>"""
@@ -346,6 +355,10 @@ def test_entries_of_inertias_that_are_zero_are_exactly_zero():
     I, X = model.inertias[0], model.X_tree[0]
     assert not I[:3, :3][~np.eye(3, dtype=bool)].any()
     assert set(np.abs(X).flat) == {0.0, 1.0}
+    slanted = '<geom type="capsule" fromto="0 0 0 .2 .2 0" size=".05"/>'
+    _, model, _ = compiled(mjcf(f"<body><joint/>{slanted}</body>"))
+    J = model.inertias[0][:3, :3]
+    assert J[0, 1] < 0.0 and not J[2, :2].any() and not J[:2, 2].any()
 
 
 def test_gravity_of_the_file_and_its_flag():
