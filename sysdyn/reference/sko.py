@@ -1,0 +1,441 @@
+"""SKO models: the dynamics of any tree in spatial operators, each line as in Jain's text.
+
+An SKO model is a tree, the weights of its SKO operator ℰ_φ, a joint map H and a spatial inertia M, both block-diagonal.
+With φ = (1 − ℰ_φ)⁻¹, θ̈ the generalized accelerations and T the generalized forces:
+
+    α = φ* (H* θ̈ + a)      f = φ (M α + b)      T = H f = ℳ θ̈ + C
+
+Nothing else is known of the blocks: nodes may be bodies, several bodies, or a body and its rotors. Numbering and
+notation are those of `sysdyn.reference.operators`.
+
+A. Jain, "Graph theoretic foundations of multibody dynamics", part II (2011), "Jain II".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from sysdyn.errors import InvalidInput, ModelError, SingularState
+from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.reference.operators import (
+    SPO,
+    BackwardLyapunov,
+    BlockDiagonal,
+    ForwardLyapunov,
+    Operator,
+    checked_block,
+    checked_parents,
+    label,
+    segment_tree,
+    slices,
+)
+from sysdyn.reference.states import checked_array, is_number, run
+from sysdyn.spatial import cross_force
+
+SINGULAR = 1e-13  # a pivot of H P H* below this fraction of H R H*, R the composite inertias, is rounding
+
+Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k moves with B* V(k)
+
+
+class Riccati(NamedTuple):
+    """The block-diagonal solution P of M = P − ℰ_φ [P − P H* (H P H*)⁻¹ H P] ℰ_φ* and what is made of it.
+
+    P: articulated inertias. D = H P H*, D_inv = D⁻¹. G = P H* D⁻¹. tau = G H and tau_bar = 1 − G H, projections.
+    P_plus: P⁺ = τ̄ P. K = ℰ_φ G. psi: ψ = (1 − ℰ_ψ)⁻¹ with ℰ_ψ = ℰ_φ τ̄.  Jain II eq. (31) to (35).
+    """
+
+    P: BlockDiagonal
+    D: BlockDiagonal
+    D_inv: BlockDiagonal
+    G: BlockDiagonal
+    tau: BlockDiagonal
+    tau_bar: BlockDiagonal
+    P_plus: BlockDiagonal
+    K: Operator
+    psi: SPO
+
+
+class SKOModel:
+    """A tree of nodes with V = φ* H* θ̇, α = φ* (H* θ̈ + a), f = φ (M α + b) and T = H f.
+
+    parent (n): parent[k] < k, −1 for nodes on the inertial node. names (n): of the nodes, for messages.
+    phi (n): the weights φ(λ(k), k) (m_λ(k), m_k), with V(k) = φ*(λ(k), k) V(λ(k)) + H*(k) θ̇(k); None for nodes on the
+        inertial node. They may be non-square and singular.
+    H (n): H(k) (r_k, m_k) of full row rank (which is looked at where its entries are floats); r_k may be 0.
+    M (n): M(k) (m_k, m_k), symmetric. Positive definite in theory; what is needed is that H P H* is.
+    a, b: node accelerations and forces that depend on the velocity, stacked (Σ m_k,); None: zero. Gravity is part of a:
+        the nodes on the inertial node have X_k a_0 in it, so that α is proper acceleration.
+
+    The attributes phi, H, M are operators (`SPO`, `BlockDiagonal`), a and b stacked vectors; θ̈ and T are stacked
+    (Σ r_k,). Raises ModelError naming the node or edge with a wrong parent, shape, rank or inertia, and
+    InvalidInput for vectors.
+    Jain II §2.1, eq. (1).
+    """
+
+    def __init__(
+        self,
+        parent: Sequence[int],
+        phi: Sequence[np.ndarray | None],
+        H: Sequence[np.ndarray],
+        M: Sequence[np.ndarray],
+        a: np.ndarray | None = None,
+        b: np.ndarray | None = None,
+        names: Sequence[str] | None = None,
+    ):
+        self.names = None if names is None else tuple(names)
+        self.parent = checked_parents(parent, self.names)
+        nodes = [label(k, self.names) for k in range(len(parent))]
+        for what, blocks in (("H", H), ("M", M)):
+            if len(blocks) != len(nodes):
+                raise ModelError(f"{what} has {len(blocks)} blocks, but parent has {len(nodes)} nodes")
+        self.M = BlockDiagonal([_checked_inertia(block, node) for block, node in zip(M, nodes, strict=True)])
+        self.H = BlockDiagonal([_checked_map(*each) for each in zip(H, self.M.rows, nodes, strict=True)])
+        self.phi = SPO(self.parent, self.M.rows, phi, self.names)
+        zero = np.zeros(sum(self.phi.sizes))
+        self.a = zero if a is None else _stacked("a", a, len(zero))
+        self.b = zero if b is None else _stacked("b", b, len(zero))
+
+    @classmethod
+    def from_model(cls, model: Model, q, qd=None, fx=None) -> SKOModel:
+        """The SKO model of a robot at a state: node k is body k, its blocks are in coordinates of the body.
+
+            φ(λ(k), k) = X_k^T    H(k) = S_k^T    M(k) = I_k    a(k) = c_k (+ X_k a_0 on the base)    b(k) = ν_k − fx_k
+
+        Freedoms with an armature add their rotor to the node: V(k) = [v_k; θ̇], H(k) = [S_k^T, 1], M(k) = diag(I_k, A),
+        and as nothing hangs on a rotor its part of the weights is zero. So nodes have 6 to 12 components.
+
+        q (nq,), qd (nv,) (None: zero), fx (nb, 6) [N m, N] body k: external wrench (None: none). Floats or Expr.
+        Raises InvalidInput.
+        """
+        if model.nb == 0:
+            raise InvalidInput(f"model {model.name!r} has no moving bodies; an SKO model needs a node")
+        qd = np.zeros(model.nv) if qd is None else qd
+        X, a, b = run(_blocks_at, model, {"q": q, "qd": qd, "fx": fx})
+        if X.ndim != 3:
+            raise InvalidInput(f"an SKO model is of one state; q has shape {np.shape(q)}, qd {np.shape(qd)}")
+        rotors = [_rotors(model, k) for k in range(model.nb)]
+        weights, H, M = [], [], []
+        for k, (p, joint, rotor) in enumerate(zip(model.parent, model.joints, rotors, strict=True)):
+            armature = np.diag(model.armature[model.v_slice(k)])
+            weights.append(None if p < 0 else _padded(X[k].T, rotors[p].shape[1], rotor.shape[1]))
+            H.append(np.hstack([joint.S.T, rotor]))
+            M.append(block_diag(model.inertias[k], rotor.T @ armature @ rotor))
+        still = [np.zeros(rotor.shape[1]) for rotor in rotors]
+        a, b = (np.concatenate([*chain.from_iterable(zip(x, still, strict=True))]) for x in (a, b))
+        return cls(model.parent, weights, H, M, a, b, model.body_names)
+
+    # ---- Newton-Euler factorisation ------------------------------------------------------------------------------
+
+    @property
+    def mass(self) -> Operator:
+        """ℳ = H φ M φ* H*, applied in O(n). Eq. (2)."""
+        return self.H @ self.phi @ self.M @ self.phi.T @ self.H.T
+
+    @property
+    def C(self) -> np.ndarray:
+        """C = H φ (M φ* a + b) (Σ r_k,): Coriolis, gyroscopic and gravity forces, less those from outside. Eq. (3)."""
+        return self.H @ self.phi @ (self.M @ self.phi.T @ self.a + self.b)
+
+    def inverse_dynamics(self, qdd: np.ndarray) -> np.ndarray:
+        """T (Σ r_k,) of the accelerations θ̈ (Σ r_k,). Algorithm 3.1, eq. (10)."""
+        qdd = _stacked("qdd", qdd, sum(self.H.rows))
+        alpha = self.phi.T @ (self.H.T @ qdd + self.a)
+        f = self.phi @ (self.M @ alpha + self.b)
+        return self.H @ f
+
+    # ---- composite inertias ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def R(self) -> BlockDiagonal:
+        """Composite body inertias: R − ℰ_φ R ℰ_φ* = M. Eq. (18), Algorithm 4.1."""
+        return ForwardLyapunov(self.phi, self.M).Y
+
+    def mass_matrix(self) -> np.ndarray:
+        """ℳ (Σ r_k, Σ r_k) = H R H* + H φ̃ R H* + H R φ̃* H*, blocks of related nodes only. Lemma 4, Algorithm 4.2."""
+        part = slices(self.H.rows)
+        mass = np.full((sum(self.H.rows),) * 2, 0.0, dtype=self._dtype)
+        for k in range(len(self.parent)):
+            for j, X in self.phi.climb(k, self.R[k] @ self.H[k].T).items():  # φ(j, k) R(k) H*(k)
+                block = self.H[j] @ X
+                mass[part[j], part[k]], mass[part[k], part[j]] = block, block.T
+        return mass
+
+    # ---- articulated inertias --------------------------------------------------------------------------------------
+
+    @cached_property
+    def riccati(self) -> Riccati:
+        """The solution of the Riccati equation, gathered from the tips.
+
+            P(k) = Σ_j φ(k, j) P⁺(j) φ*(k, j) + M(k)    D(k) = H(k) P(k) H*(k)    G(k) = P(k) H*(k) D⁻¹(k)
+            τ̄(k) = 1 − G(k) H(k)    P⁺(k) = τ̄(k) P(k)    ψ(λ(k), k) = φ(λ(k), k) τ̄(k)
+
+        Raises SingularState naming a node where D(k) is not positive definite. Lemmas 7 and 8, eq. (33).
+        """
+        phi, H = self.phi, self.H
+        P = list(self.M.blocks)
+        D, D_inv, G, tau, tau_bar, P_plus = ([np.empty(0)] * len(P) for _ in range(6))
+        for k in reversed(range(len(P))):
+            D[k] = H[k] @ P[k] @ H[k].T
+            D_inv[k], _ = _inverse(D[k], partial(self._require_inertia, k))
+            G[k] = P[k] @ H[k].T @ D_inv[k]
+            tau[k] = G[k] @ H[k]
+            tau_bar[k] = np.eye(len(P[k])) - tau[k]
+            P_plus[k] = tau_bar[k] @ P[k]
+            p, weight = self.parent[k], phi.weights[k]
+            if p >= 0:
+                P[p] = P[p] + weight @ P_plus[k] @ weight.T
+        psi = [weight @ block for weight, block in zip(phi.weights, tau_bar, strict=True)]
+        solution = [BlockDiagonal(blocks) for blocks in (P, D, D_inv, G, tau, tau_bar, P_plus)]
+        return Riccati(*solution, K=phi.kernel @ solution[3], psi=SPO(self.parent, phi.sizes, psi, self.names))
+
+    @cached_property
+    def innovations(self) -> Operator:
+        """1 + H φ K, the factor of ℳ = [1 + H φ K] D [1 + H φ K]*; triangular, with 1 on its diagonal. Eq. (49)."""
+        return BlockDiagonal.identity(self.H.rows) + self.H @ self.phi @ self.riccati.K
+
+    @cached_property
+    def innovations_inv(self) -> Operator:
+        """[1 + H φ K]⁻¹ = 1 − H ψ K. Lemma 11, eq. (50)."""
+        return BlockDiagonal.identity(self.H.rows) - self.H @ self.riccati.psi @ self.riccati.K
+
+    @property
+    def mass_inv(self) -> Operator:
+        """ℳ⁻¹ = [1 − H ψ K]* D⁻¹ [1 − H ψ K], applied in O(n). Lemma 11, eq. (51)."""
+        return self.innovations_inv.T @ self.riccati.D_inv @ self.innovations_inv
+
+    def determinant(self):
+        """det ℳ = Π_k det D(k). Corollary 6.1, eq. (53)."""
+        return math.prod(pivot for block in self.riccati.D.blocks for pivot in _inverse(block)[1])
+
+    def forward_dynamics(self, T: np.ndarray) -> np.ndarray:
+        """θ̈ (Σ r_k,) = [1 − H ψ K]* D⁻¹ [T − H ψ (K T + P a + b)] − K* ψ* a, under the forces T (Σ r_k,).
+
+        One gather and one scatter, which are those of the articulated-body algorithm; z = p^A + P a.
+        Lemma 12, eq. (58), Algorithm 6.1.
+        """
+        T = _stacked("T", T, sum(self.H.rows))
+        P, D_inv, K, psi = self.riccati.P, self.riccati.D_inv, self.riccati.K, self.riccati.psi
+        z = psi @ (K @ T + P @ self.a + self.b)
+        nu = D_inv @ (T - self.H @ z)
+        alpha = psi.T @ (self.H.T @ nu + self.a)
+        return nu - K.T @ alpha
+
+    # ---- operational space -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def Omega(self) -> BackwardLyapunov:
+        """Ω = ψ* H* D⁻¹ H ψ, the extended operational space compliance matrix; its diagonal is `Omega.Y`. Eq. (60)."""
+        return BackwardLyapunov(self.riccati.psi, self.H.T @ self.riccati.D_inv @ self.H)
+
+    def operational_space_compliance(self, tasks: Sequence[Task]) -> np.ndarray:
+        """Λ⁻¹ = 𝒥 ℳ⁻¹ 𝒥* = ℬ* Ω ℬ (Σ p, Σ p) of task frames (k, B), B (m_k, p): the frame moves with B* V(k).
+
+        Block (i, j) is W_i* Y(c) W_j, c the closest common ancestor of the two nodes and W = ψ(c, k) B carried up to
+        it; O(n) for Y, O(n) a frame, O(1) a pair. Neither ℳ⁻¹ nor ℬ is formed. `task_frames` gives the frames of a
+        robot. Raises InvalidInput naming a task that does not fit. Jain II §6.2, Lemma 5.
+        """
+        for i, (k, B) in enumerate(tasks):
+            if not 0 <= k < len(self.parent) or np.ndim(B) != 2 or len(B) != self.phi.sizes[k]:
+                raise InvalidInput(
+                    f"task {i} is on node {k} with B of shape {np.shape(B)}; nodes are 0 to {len(self.parent) - 1} and "
+                    "B needs a row for each component of V(k)"
+                )
+        carried = [self.riccati.psi.climb(k, B) for k, B in tasks]
+        part = slices([B.shape[1] for _, B in tasks])
+        compliance = np.full((sum(B.shape[1] for _, B in tasks),) * 2, 0.0, dtype=self._dtype)
+        for i, (j, _) in enumerate(tasks):
+            for l, (k, _) in enumerate(tasks[: i + 1]):
+                c = self.phi.common_ancestor(j, k)
+                if c >= 0:
+                    block = carried[i][c].T @ (self.Omega.Y[c] @ carried[l][c])
+                    compliance[part[i], part[l]], compliance[part[l], part[i]] = block, block.T
+        return compliance
+
+    def operational_space_inertia(self, tasks: Sequence[Task]) -> np.ndarray:
+        """Λ (Σ p, Σ p), the inverse of `operational_space_compliance`, which see.
+
+        Raises SingularState naming a task that cannot move independently of those before it.
+        """
+        compliance = self.operational_space_compliance(tasks)
+        owner = [(i, component) for i, (_, B) in enumerate(tasks) for component in range(B.shape[1])]
+
+        def require(row: int, pivot) -> None:
+            if is_number(pivot) and not pivot > SINGULAR * compliance[row, row]:
+                i, component = owner[row]
+                raise SingularState(
+                    f"component {component} of task {i}, on {label(tasks[i][0], self.names)}, does not move "
+                    f"independently of the components before it (pivot {pivot:.3g} of the compliance): Λ does not "
+                    "exist; leave it out, or use operational_space_compliance"
+                )
+
+        return _inverse(compliance, require)[0]
+
+    # ---- other nodes -----------------------------------------------------------------------------------------------
+
+    def aggregated(self, groups: Sequence[Sequence[int]] | None = None) -> SKOModel:
+        """The same dynamics with a node for each group of nodes; None: for each serial-chain segment.
+
+        groups: a partition of the nodes into connected parts. With φ_J the SPO operator of group J alone and ℰ_pJ the
+        connector block from the group that J hangs on, the new blocks are
+
+            φ(λ(J), J) = ℰ_pJ φ_J    H(J) = H_J φ_J    M(J) = diag(M_J)    a(J) = φ_J* a_J    b(J) = b_J
+
+        which are neither 6×6 nor square nor regular, and dense. θ̈ and T follow the groups in the order of their first
+        nodes, and so do the nodes in each. Raises InvalidInput naming a group that is not connected, or a node that is
+        in none or in two of them.
+        Jain II §8.1.
+        """
+        groups = _checked_groups(self.parent, list(segment_tree(self.parent)) if groups is None else groups)
+        number = {k: J for J, group in enumerate(groups) for k in group}
+        size, part = self.phi.sizes, slices(self.phi.sizes)
+        parent, weights, H, M, a, b = [], [], [], [], [], []
+        for group in groups:
+            root, place = group[0], {k: i for i, k in enumerate(group)}
+            inner = SPO(
+                [place.get(self.parent[k], -1) for k in group],
+                [size[k] for k in group],
+                [self.phi.weights[k] for k in group],
+            )
+            phi_J = inner.to_dense()
+            p = self.parent[root]
+            parent.append(number.get(p, -1))
+            above = groups[parent[-1]] if p >= 0 else []
+            connector = [self.phi.weights[root] if k == p else np.zeros((size[k], size[root])) for k in above]
+            weights.append(np.concatenate(connector) @ phi_J[: size[root]] if connector else None)
+            H.append(BlockDiagonal([self.H[k] for k in group]).to_dense() @ phi_J)
+            M.append(BlockDiagonal([self.M[k] for k in group]).to_dense())
+            a.append(inner.T @ np.concatenate([self.a[part[k]] for k in group]))
+            b.append(np.concatenate([self.b[part[k]] for k in group]))
+        names = None if self.names is None else ["+".join(self.names[k] for k in group) for group in groups]
+        return SKOModel(parent, weights, H, M, np.concatenate(a), np.concatenate(b), names)
+
+    # ---- checks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.result_type(*self.phi.weights, *self.H.blocks, *self.M.blocks)
+
+    def _require_inertia(self, k: int, row: int, pivot) -> None:
+        """Raise SingularState where pivot `row` of D(k) is not above the rounding of what it is the difference of."""
+        if not is_number(pivot):
+            return
+        scale = 0.0 if self._dtype.hasobject else self.H[k][row] @ self.R[k] @ self.H[k][row]
+        if not pivot > SINGULAR * scale:
+            name = str(k) if self.names is None else self.names[k]
+            raise SingularState(
+                f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}, with "
+                f"H R H* = {scale:.3g}. This freedom moves no inertia of its own, or an M is not positive definite: "
+                "give the node inertia (or its joint armature), or take the freedom away",
+                equation=f"T({name})[{row}]",
+                unknown=f"qdd({name})[{row}]",
+            )
+
+
+def task_frames(model: Model, *frames: str) -> list[Task]:
+    """The named frames of a robot as tasks (k, B) of `SKOModel.from_model`: B* V(k) is the frame's velocity, in it.
+
+    Raises UnknownName, and InvalidInput for a frame of the base, which does not move.
+    """
+    tasks = []
+    for name in frames:
+        frame = model.frame(name)
+        if frame.body < 0:
+            raise InvalidInput(f"frame {name!r} is fixed to the base; a task needs a frame that moves")
+        tasks.append((frame.body, _padded(frame.X.T, _rotors(model, frame.body).shape[1], 0)))
+    return tasks
+
+
+def _blocks_at(model: Model, q, qd, fx) -> tuple[np.ndarray, ...]:
+    """X (nb, 6, 6), a (nb, 6) and b (nb, 6) of the bodies at a state."""
+    X = joint_transforms(model, q)
+    v, c = velocities(model, X, qd)
+    a = [c[k] + X[k] @ model.a0 if p < 0 else c[k] for k, p in enumerate(model.parent)]
+    b = [cross_force(v[k], model.inertias[k] @ v[k]) for k in range(model.nb)]
+    if fx is not None:
+        b = [b[k] - fx[k] for k in range(model.nb)]
+    return np.stack(X), np.stack(a), np.stack(b)
+
+
+def _rotors(model: Model, k: int) -> np.ndarray:
+    """(n_k, number of geared freedoms): θ̇ of joint k to the velocities of those of its freedoms with an armature."""
+    armature = model.armature[model.v_slice(k)]
+    return np.eye(len(armature))[:, armature > 0.0]
+
+
+def _padded(A: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """A with `rows` rows and `cols` columns of zeros more."""
+    B = np.full((A.shape[0] + rows, A.shape[1] + cols), 0.0, dtype=A.dtype)
+    B[: A.shape[0], : A.shape[1]] = A
+    return B
+
+
+def _inverse(
+    A: np.ndarray, require: Callable[[int, object], None] = lambda row, pivot: None
+) -> tuple[np.ndarray, list]:
+    """(A⁻¹, pivots) of a symmetric positive definite A, by sweeping; the product of the pivots is det A.
+
+    Each pivot goes to require(row, pivot) before it is divided by.
+    """
+    A, pivots = A.copy(), []
+    for k in range(len(A)):
+        pivot = A[k, k]
+        require(k, pivot)
+        pivots.append(pivot)
+        rest = np.arange(len(A)) != k
+        row = A[k, rest] / pivot
+        A[np.ix_(rest, rest)] = A[np.ix_(rest, rest)] - np.outer(A[rest, k], row)
+        A[k, rest] = A[rest, k] = row
+        A[k, k] = -1.0 / pivot
+    return -A, pivots
+
+
+def _stacked(name: str, x, size: int) -> np.ndarray:
+    x = checked_array(name, x, (size,))
+    if x.ndim != 1:
+        raise InvalidInput(f"{name} has shape {x.shape}; an SKO model is of one state and takes ({size},)")
+    return x
+
+
+def _checked_map(H: np.ndarray, m: int, node: str) -> np.ndarray:
+    H = checked_block(f"H of {node}", H)
+    if H.shape[1] != m:
+        raise ModelError(f"H of {node} has shape {H.shape}; its M is {m}×{m}, so H needs {m} columns")
+    if H.dtype != object and len(H) and np.linalg.matrix_rank(H) < len(H):
+        raise ModelError(
+            f"H of {node}, of shape {H.shape}, has rank {np.linalg.matrix_rank(H)}: its freedoms are not independent; "
+            "leave the redundant rows out"
+        )
+    return H
+
+
+def _checked_inertia(M: np.ndarray, node: str) -> np.ndarray:
+    M = checked_block(f"M of {node}", M)
+    if M.shape[0] != M.shape[1]:
+        raise ModelError(f"M of {node} has shape {M.shape}; a square matrix is needed")
+    if M.dtype != object and np.max(np.abs(M - M.T), initial=0.0) > 1e-9 * np.max(np.abs(M), initial=0.0):
+        raise ModelError(f"M of {node} is not symmetric")
+    return M
+
+
+def _checked_groups(parent: Sequence[int], groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The groups in the order of their first nodes, each sorted."""
+    ordered = sorted(sorted(group) for group in groups if len(group))
+    count = Counter(k for group in ordered for k in group)
+    wrong = [k for k in sorted({*count, *range(len(parent))}) if count[k] != 1 or not 0 <= k < len(parent)]
+    if wrong:
+        raise InvalidInput(f"the groups are no partition of the {len(parent)} nodes: see node {wrong[0]}")
+    for group in ordered:
+        inside = set(group)
+        loose = [k for k in group[1:] if parent[k] not in inside]
+        if loose:
+            raise InvalidInput(f"group {group} is not connected: the parent of node {loose[0]} is {parent[loose[0]]}")
+    return ordered
