@@ -194,8 +194,11 @@ class SKOModel:
             if p >= 0:
                 P[p] = P[p] + weight @ P_plus[k] @ weight.T
         psi = [weight @ block for weight, block in zip(phi.weights, tau_bar, strict=True)]
-        solution = [BlockDiagonal(blocks) for blocks in (P, D, D_inv, G, tau, tau_bar, P_plus)]
-        return Riccati(*solution, K=phi.kernel @ solution[3], psi=SPO(self.parent, phi.sizes, psi, self.names))
+        diag = BlockDiagonal
+        return Riccati(
+            diag(P), diag(D), diag(D_inv), diag(G), diag(tau), diag(tau_bar), diag(P_plus),
+            K=phi.kernel @ diag(G), psi=SPO(self.parent, phi.sizes, psi, self.names),
+        )  # fmt: skip
 
     @cached_property
     def innovations(self) -> Operator:
