@@ -12,6 +12,7 @@ from sysdyn.errors import (
     BackendUnavailable,
     CacheWarning,
     FileError,
+    IgnoredWarning,
     InvalidInput,
     ModelError,
     NoSafeOrdering,
@@ -24,8 +25,40 @@ from sysdyn.errors import (
 )
 from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.flops import count_flops
-from sysdyn.model import Frame, Model, auto_tree, chain, from_dh, load, load_urdf, random_tree
-from sysdyn.reference import aba, rnea
+from sysdyn.function import Function, compile_function
+from sysdyn.model import (
+    Frame,
+    Model,
+    MujocoState,
+    auto_tree,
+    chain,
+    frame_jacobian,
+    frame_pose,
+    from_dh,
+    from_mujoco,
+    from_screws,
+    load,
+    load_mjcf,
+    load_urdf,
+    random_tree,
+)
+from sysdyn.reference import (
+    Factor,
+    IKResult,
+    SKOModel,
+    Sparsity,
+    aba,
+    crba,
+    expanded_parent,
+    forward_dynamics_crba,
+    inverse_kinematics,
+    ltdl,
+    ltl,
+    mul_H,
+    pinv,
+    rnea,
+    sparsity,
+)
 from sysdyn.solution import Solution
 from sysdyn.solver import Solver, compile, load_solver
 from sysdyn.system import (
@@ -45,9 +78,12 @@ from sysdyn.system import (
 
 __all__ = [
     "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning", "Choice", "Diagnosis", "Expr",
-    "ExternalWrench", "FileError", "Flops", "Frame", "Graph", "InvalidInput", "JointAcceleration", "JointTorque",
-    "JointWrench", "Measurement", "Model", "ModelError", "NoSafeOrdering", "PlausibilityWarning", "Problem",
-    "ProblemError", "Safety", "SingularState", "Solution", "Solver", "StructurallySingular", "SysdynError",
-    "UnknownName", "aba", "auto_tree", "chain", "compile", "count_flops", "forward_dynamics", "from_dh",
-    "hybrid_dynamics", "inverse_dynamics", "load", "load_solver", "load_urdf", "random_tree", "rnea",
+    "ExternalWrench", "Factor", "FileError", "Flops", "Frame", "Function", "Graph", "IKResult", "IgnoredWarning",
+    "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Measurement", "Model", "ModelError",
+    "MujocoState", "NoSafeOrdering", "PlausibilityWarning", "Problem", "ProblemError", "SKOModel", "Safety",
+    "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "SysdynError", "UnknownName", "aba",
+    "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba", "expanded_parent", "forward_dynamics",
+    "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_screws",
+    "hybrid_dynamics", "inverse_dynamics", "inverse_kinematics", "load", "load_mjcf", "load_solver", "load_urdf",
+    "ltdl", "ltl", "mul_H", "pinv", "random_tree", "rnea", "sparsity",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | solve | diagnose | flops | plot | report | demo."""
+"""The command line: sysdyn info | solve | diagnose | flops | plot | report | reproduce | demo."""
 
 from __future__ import annotations
 
@@ -403,6 +403,29 @@ def report(
     """
     solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
     output().print(escape(solver.report()), soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Names of experiments, or all (default).", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the files; default: experiments/results in a source tree, else results."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes, in less than a minute.")] = False,
+) -> None:
+    """Reproduce the paper: each claim and figure as CSV, picture and a page of findings.
+
+    Example: sysdyn reproduce fig1 --quick
+    """
+    from sysdyn.experiment import default_folder
+    from sysdyn.experiment import reproduce as run
+
+    console = output()
+    page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(escape(x), soft_wrap=True))
+    console.print(f"findings written to {page}", soft_wrap=True)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sysdyn.elimination import Choice, Elimination, solve_scope
+from sysdyn.elimination import Choice, Elimination, Safety, solve_scope
 from sysdyn.errors import (
     BackendUnavailable,
     InvalidInput,
@@ -22,7 +22,7 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.sampling import order_samples, sample_matrix, stacked
-from sysdyn.sparse.ordering import ORDERINGS, Permutations, Sampled
+from sysdyn.sparse.ordering import ORDERINGS, PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import structure
@@ -38,6 +38,7 @@ AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
 AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
 CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+FAST_STARTS = 2  # starts of each searched order at the fast level
 ATTEMPTS = 4  # searches, each with the states at which the last one failed
 
 Progress = Callable[[str, float], None]
@@ -113,28 +114,28 @@ def _build(
     singular: dict[int, bool] = {}
     considered: list[tuple[str, str]] = []
     stable: Choice | None = None  # backward stable, though near singular states it loses digits that pivoting keeps
-    for _ in range(ATTEMPTS):
-        choices, best = _search(system, sampled, ordering, outputs, level, considered, say)
-        accepted: Choice | None = None
+    accepted: Choice | None = None
+    for attempt in range(ATTEMPTS):
+        choices, best = _search(system, sampled, ordering, outputs, level, considered, say, plain=attempt == 0)
         failing = []
         for choice in sorted(choices, key=lambda c: c.end_to_end.total):
             say(f"checking {choice.ordering}", 0.7)
             elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
             best = None
-            safety, worst = elimination.assess(sampled.scaling, singular=singular)
+            safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
             choice = replace(choice, safety=safety)
             if safety.stable and (stable is None or safety.difference < stable.safety.difference):
                 stable = choice
-            if not safety.ok:
-                considered.append((choice.ordering, f"not safe: {safety}"))
-                failing.append(worst)
-            elif accepted is None or safety.least_pivot > accepted.safety.least_pivot:
+            if safety.ok and (accepted is None or _firmness(safety) > _firmness(accepted.safety)):
                 accepted = choice
             if safety.firm:
                 break
-            if safety.ok:
-                considered.append((choice.ordering, f"a pivot may vanish: {safety}"))
-        if accepted or not failing or ordering in RECURSIVE:
+            considered.append((choice.ordering, f"{'a pivot may vanish' if safety.ok else 'not safe'}: {safety}"))
+            if safety.crossing or not safety.ok:
+                failing.append(worst)
+        if not failing or ordering in RECURSIVE:
+            break
+        if accepted and (attempt or not accepted.safety.crossing):
             break
         # more states, and those at which these orders failed, guide the next search
         if len(sampled.values) < RETRY_SAMPLES and sampled.n <= AUTO_LIMIT:
@@ -146,7 +147,8 @@ def _build(
     say("writing the program", 0.9)
     if accepted is not choice:
         elimination = Elimination(system, accepted.row_perm, accepted.col_perm)
-        elimination.assess(sampled.scaling, singular=singular)
+        safety, _ = elimination.assess(sampled.scaling, singular=singular)
+        accepted = replace(accepted, safety=safety)
     accepted = replace(accepted, solve=solve_scope(system, accepted, outputs))
     program = elimination.program(outputs)
     return Compiled(accepted, program, tuple(considered), time.perf_counter() - began)
@@ -160,11 +162,12 @@ def _search(
     level: str,
     considered: list[tuple[str, str]],
     say: Progress,
+    plain: bool,
 ) -> tuple[list[Choice], Elimination | None]:
     """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
     choices: list[Choice] = []
     best: Elimination | None = None
-    for name, order in _candidates(system, sampled, ordering, level):
+    for name, order in _candidates(system, sampled, ordering, level, plain):
         say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(considered)))
         least = min((c.end_to_end.total for c in choices), default=math.inf)
         try:
@@ -184,6 +187,11 @@ def _search(
     return choices, best
 
 
+def _firmness(safety: Safety) -> tuple[int, float]:
+    """Of two orders that are accurate at every sampled state, the greater is the farther from zero pivots."""
+    return -safety.crossing, safety.least_pivot
+
+
 def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
     tried = "\n".join(f"  {name}: {what}" for name, what in considered)
     diagnosis = problem.diagnose()
@@ -196,8 +204,13 @@ def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
 Order = Callable[[float], Permutations]
 
 
-def _candidates(system: BlockSystem, sampled: Sampled, ordering: str, level: str) -> Iterator[tuple[str, Order]]:
-    """(name, function of the operation cap that gives the permutations) of every order to try."""
+def _candidates(
+    system: BlockSystem, sampled: Sampled, ordering: str, level: str, plain: bool
+) -> Iterator[tuple[str, Order]]:
+    """(name, function of the operation cap that gives the permutations) of every order to try.
+
+    plain: those that do not heed the samples, too.
+    """
     if ordering in RECURSIVE:
         yield ordering, lambda cap: RECURSIVE[ordering](system)
         return
@@ -217,6 +230,10 @@ def _candidates(system: BlockSystem, sampled: Sampled, ordering: str, level: str
     elif ordering not in ORDERINGS:
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     for name in names:
-        for number, start in enumerate(ORDERINGS[name]):
+        few = FAST_STARTS if level == "fast" else None
+        blind, heeding = PLAIN.get(name, ())[:few], ORDERINGS[name][:few]
+        for number, start in enumerate((*blind, *heeding)):
+            if number < len(blind) and not plain:
+                continue
             label = name if number == 0 else f"{name} (start {number + 1})"
             yield label, lambda cap, start=start: start(replace(sampled, budget=cap))

@@ -29,6 +29,7 @@ HOPELESS = 1e-6  # backward error that ends the check of an order
 WORST_STATES = 6
 SUSPECT = 1e-8  # a state is looked at that closely where a pivot falls below this fraction of its greatest value
 GUARD = 1e-11  # fraction of its sampled size below which a pivot counts as zero online
+WEAK = 1e-3  # likewise, below which digits are lost, unless pivots as small were seen to be harmless offline
 NODES_PER_OPERATION = 3.0  # nodes built for one operation that stays, with room to spare
 
 
@@ -40,8 +41,9 @@ class Safety:
     them; difference: greatest relative difference of a quantity (∞-norms) to a pivoted solve with iterative refinement
     there; pivoted_difference: the same of the pivoted solve without it, large where the system is ill-conditioned;
     growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
-    greatest value at any state. Only states at which the system is regular count; singular: how many of those drawn
-    were not.
+    greatest value at any state; crossing: how many pivots take both signs and so vanish somewhere in between, 0 where
+    the determinant takes both signs itself. Only states at which the system is regular count; singular: how many of
+    those drawn were not.
     """
 
     states: int
@@ -52,6 +54,7 @@ class Safety:
     growth: float
     least_pivot: float
     least_pivot_name: str
+    crossing: int
     singular: int = 0
 
     @property
@@ -67,12 +70,13 @@ class Safety:
 
     @property
     def firm(self) -> bool:
-        """Safe, and no pivot came near zero."""
-        return self.ok and self.least_pivot >= LEAST_PIVOT
+        """Safe, and no pivot came near zero or passed through it."""
+        return self.ok and self.least_pivot >= LEAST_PIVOT and not self.crossing
 
     def __str__(self) -> str:
+        through = f"{self.crossing} pivots pass through zero, " if self.crossing else ""
         return (
-            f"backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
+            f"{through}backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
             f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
         )
 
@@ -115,7 +119,7 @@ class Elimination:
 
         self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
         self.graph.mark()
-        self.scale: dict[int, float] = {}
+        self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
 
     def choice(self, ordering: str, outputs: Sequence[str]) -> Choice:
         """The order with what it costs for these outputs."""
@@ -134,7 +138,8 @@ class Elimination:
         guards = []
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
-                guards.append((_positive(pivot), GUARD * self.scale.get(k, 0.0), self.label(k)))
+                limit, weak = self.limits.get(k, (0.0, 0.0))
+                guards.append((_positive(pivot), limit, self.label(k), weak))
         groups = quantity_outputs(self.system, self.assembly, self.factors, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
@@ -143,11 +148,13 @@ class Elimination:
         scaling: tuple[np.ndarray, np.ndarray],
         states: int = SAFETY_SAMPLES,
         singular: dict[int, bool] | None = None,
+        strict: bool = False,
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(backward error, growth and least pivot over sampled states; the inputs at the worst of them).
 
         scaling: row and column factors that equilibrate D, in which growth is measured. States at which the system
-        itself is singular are left out; `singular` remembers which, by number.
+        itself is singular are left out; `singular` remembers which, by number. strict: stop where a pivot passes
+        through zero.
         """
         singular = {} if singular is None else singular
         row, col = self.system.coordinates
@@ -157,7 +164,7 @@ class Elimination:
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
         inputs = sample_states(self.system.problem, states, seed=1)
         chunk = max(64, min(256, 20_000_000 // max(1, len(program) // 8 + len(watched))))
-        errors, components, sizes, growths = [], [], [], []
+        errors, components, values, growths = [], [], [], []
         for start in range(0, states, chunk):
             if start >= len(inputs["q"]):
                 break
@@ -173,22 +180,27 @@ class Elimination:
                     growth = (np.abs(out["entries"]) * weights).max(axis=1) / entries.max(axis=1)
             errors.append(np.where(np.isfinite(error), error, math.inf))
             components.append(np.where(np.isfinite(component), component, math.inf))
+            values.append(np.nan_to_num(out["pivots"], nan=0.0))
             hopeless = start + np.flatnonzero(errors[-1] > HOPELESS)
-            if not all(self._singular_states(inputs, hopeless, singular)):
+            given_up = not all(self._singular_states(inputs, hopeless, singular))
+            if given_up or (strict and _crossing(values[-1])[0]):
                 inputs = {name: x[: start + chunk] for name, x in inputs.items()}
-            sizes.append(np.nan_to_num(np.abs(out["pivots"]), nan=0.0))
             growths.append(np.where(np.isfinite(growth), growth, math.inf))
-        error, size, growth = np.concatenate(errors), np.concatenate(sizes), np.concatenate(growths)
-        regular = self._regular(inputs, error, size, singular)
+        error, value, growth = np.concatenate(errors), np.concatenate(values), np.concatenate(growths)
+        regular = self._regular(inputs, error, np.abs(value), singular)
         inputs = {name: x[regular] for name, x in inputs.items()}
-        error, size, growth = error[regular], size[regular], growth[regular]
-        component = np.concatenate(components)[regular]
+        error, value, growth = error[regular], value[regular], growth[regular]
+        component, size = np.concatenate(components)[regular], np.abs(value)
         largest = size.max(axis=0)
         ratio = size / np.where(largest > 0.0, largest, 1.0)
-        self.scale = {k: float(x) for (k, _), x in zip(pivots, largest, strict=True)}
+        weak = np.where(_passes(value), WEAK * largest, np.minimum(WEAK * largest, size.min(axis=0)))
+        limits = zip((GUARD * largest).tolist(), weak.tolist(), strict=True)
+        self.limits = dict(zip((k for k, _ in pivots), limits, strict=True))
         worst = np.union1d(np.argsort(error)[-WORST_STATES:], np.argsort(component)[-WORST_STATES:])
         if pivots:
             worst = np.union1d(worst, np.argsort(ratio.min(axis=1))[:WORST_STATES])
+            crossing, rare = _crossing(value)
+            worst = np.union1d(worst, rare)
             least = int(np.argmin(ratio.min(axis=0)))
         failing = {name: x[worst] for name, x in inputs.items()}
         few = max(1, JUDGED_UNKNOWNS // max(1, self.system.layout.n))
@@ -207,6 +219,7 @@ class Elimination:
                 float(growth.max()),
                 float(ratio[:, least].min()) if pivots else 1.0,
                 self.label(pivots[least][0]) if pivots else "every pivot is constant",
+                crossing if pivots else 0,
                 states - len(error),
             )
         return safety, failing
@@ -264,6 +277,23 @@ class Elimination:
                 size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
                 worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
         return worst if math.isfinite(worst) else math.inf
+
+
+def _crossing(pivots: np.ndarray) -> tuple[int, np.ndarray]:
+    """(pivots that take both signs, for each of them the state at which it is farthest on its rarer side).
+
+    pivots: (states, pivots). None counts where their product, the determinant but for a constant, takes both signs.
+    """
+    if _passes(np.prod(np.sign(pivots), axis=1)):
+        return 0, np.array([], dtype=int)
+    both = pivots[:, _passes(pivots)]
+    rarer = np.where((both < 0.0).sum(axis=0) < (both > 0.0).sum(axis=0), -1.0, 1.0)
+    return both.shape[1], np.argmax(both * rarer, axis=0)
+
+
+def _passes(values: np.ndarray) -> np.ndarray:
+    """Whether values (states, …) take both signs: then they pass through zero in between."""
+    return (values < 0.0).any(axis=0) & (values > 0.0).any(axis=0)
 
 
 def quantity_outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs: Sequence[str]):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn import cache, storage
-from sysdyn.backends import llvm, python
+from sysdyn.backends import llvm
+from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
 from sysdyn.elimination import Choice, Safety
@@ -30,10 +28,7 @@ from sysdyn.sparse.program import FORMAT
 from sysdyn.storage import Options
 from sysdyn.system.problem import Problem
 
-BACKENDS = ("llvm", "python")
 ON_SINGULAR = ("raise", "nan", "repivot")
-THREAD_STATES = 2048  # states a further thread is worth
-CORES = os.cpu_count() or 1  # asked once: it costs more than a small kernel
 REPIVOTED_ERROR = 1e-9  # backward error up to which a state counts as solved by pivoting
 
 
@@ -108,7 +103,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 5  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 7  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -125,11 +120,7 @@ class Solver:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem)
-        self._local = threading.local()
-        if options.backend == "llvm":
-            level = LEVELS[options.level]
-            self._scalar = llvm.compile(self.program, 1, level)
-            self._vector = llvm.compile(self.program, llvm.simd_width(), level)
+        self._executable = Executable(self.program, options.backend, LEVELS[options.level])
 
     # ---- calling -----------------------------------------------------------------------------------------------
 
@@ -149,6 +140,7 @@ class Solver:
         by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). Entries that the problem does not know are ignored; fx is
         zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
+            States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
@@ -165,71 +157,11 @@ class Solver:
             n *= k
         outputs = {name: np.empty((n, size)) for name, size in self.program.output_groups}
         status = np.empty(n, dtype=np.int64)
-        if n:
-            self._run(arrays, outputs, status, n, threads)
+        self._executable.run(arrays, outputs, status, threads)
         if status.any():
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
         return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0)
-
-    def _run(self, arrays: dict, outputs: dict, status: np.ndarray, n: int, threads: int | None) -> None:
-        if self.options.backend == "python":
-            self._run_python(arrays, outputs, status)
-            return
-        kernel = self._scalar if n == 1 else self._vector
-        count = min(CORES, -(-n // THREAD_STATES)) if threads is None else min(threads, n)
-        share = n if count == 1 else -(-n // (count * kernel.width)) * kernel.width
-
-        def part(start: int) -> None:
-            words = self._words(arrays, outputs, status, start, min(share, n - start))
-            kernel.run(words.ctypes.data, self._work(kernel))
-
-        if count == 1:
-            part(0)
-        else:
-            list(_pool(count).map(part, range(0, n, share)))
-
-    def _words(self, arrays: dict, outputs: dict, status: np.ndarray, start: int, n: int) -> np.ndarray:
-        """Arguments of the kernel for states start … start + n − 1."""
-        words = [n, _address(status) + 8 * start]
-        for name, size in self.program.input_groups:
-            x = arrays[name]
-            words += (_address(x), 0) if x.ndim == 1 else (_address(x) + 8 * size * start, size)
-        for name, size in self.program.output_groups:
-            words += (_address(outputs[name]) + 8 * size * start, size)
-        return np.array(words, dtype=np.int64)
-
-    def _work(self, kernel: llvm.Kernel) -> int:
-        """Address of this thread's workspace."""
-        held = self._local.__dict__.get(kernel.width)
-        if held is None:
-            held = self._local.__dict__[kernel.width] = llvm.aligned(kernel.work_doubles)
-        return held[1]
-
-    def _run_python(self, arrays: dict, outputs: dict, status: np.ndarray) -> None:
-        result = python.run_groups(self.program, arrays)
-        status[:] = 0
-        for x in arrays.values():
-            status[~np.isfinite(x).all(axis=-1)] |= llvm.BAD_INPUT
-        for name, x in result.items():
-            outputs[name][:] = x
-            status[~np.isfinite(x).all(axis=-1)] |= llvm.BAD_OUTPUT
-        if self.program.guards:
-            limits = np.array([g.threshold for g in self.program.guards])
-            status[~(np.abs(self._pivots(arrays)) >= limits).all(axis=1)] |= llvm.BAD_PIVOT
-
-    def _pivots(self, arrays: dict) -> np.ndarray:
-        """(N, guards): the guarded pivots."""
-        seen: dict[int, object] = {g.value: None for g in self.program.guards}
-
-        def watch(number: int, value) -> None:
-            if number in seen:
-                seen[number] = value
-
-        flat = [row for name, _ in self.program.input_groups for row in np.atleast_2d(arrays[name]).T]
-        python.run(self.program, flat, watch=watch)
-        columns = np.broadcast_arrays(*(np.atleast_1d(seen[g.value]) for g in self.program.guards))
-        return np.stack(columns, axis=1)
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
@@ -240,26 +172,40 @@ class Solver:
         bad = np.flatnonzero(status)
         part = {name: np.broadcast_to(x, (len(status), x.shape[-1]))[bad] for name, x in arrays.items()}
         self._inputs.reject_large_angles(part["q"], LARGEST_ANGLE)
+        # near a zero pivot digits are lost that pivoting keeps, whatever is to be done at one
+        weak = status[bad] == llvm.WEAK_PIVOT
+        if weak.any():
+            solved = self._repivot({name: x[weak] for name, x in part.items()}, outputs, bad[weak])
+            status[bad[weak][solved]] = 0
+            bad, part = np.flatnonzero(status), {name: x[status[bad] != 0] for name, x in part.items()}
+            if not len(bad):
+                return
         if policy == "raise":
             raise self._singular(part, bad, len(status))
         for x in outputs.values():
             x[bad] = np.nan
         if policy == "repivot":
-            system = self.problem.system()
-            with np.errstate(all="ignore"):
-                d = pivoted_solve(system, part)
-                # at a singular state pivoting leaves a small residual, too, of an answer without meaning
-                good = (system.residual(part, d).backward_error <= REPIVOTED_ERROR) & ~is_singular(system, part)
-            for name, x in outputs.items():
-                x[bad[good]] = d[good][:, system.layout.quantity_columns(name)]
-            status[bad[good]] = 0
+            # at a singular state pivoting leaves a small residual, too, of an answer without meaning
+            regular = ~is_singular(self.problem.system(), part)
+            solved = self._repivot({name: x[regular] for name, x in part.items()}, outputs, bad[regular])
+            status[bad[regular][solved]] = 0
+
+    def _repivot(self, inputs: dict, outputs: dict, states: np.ndarray) -> np.ndarray:
+        """(N,) bool: the states with these inputs that pivoting solves; their outputs are replaced."""
+        system = self.problem.system()
+        with np.errstate(all="ignore"):
+            d = pivoted_solve(system, inputs, refine=1)
+            good = system.residual(inputs, d).backward_error <= REPIVOTED_ERROR
+        for name, x in outputs.items():
+            x[states[good]] = d[good][:, system.layout.quantity_columns(name)]
+        return good
 
     def _singular(self, part: dict, bad: np.ndarray, n: int) -> SingularState:
         """The error that names the first pivot to fail at the first bad state."""
         which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
         what, equation, unknown = "the result is not finite", "", ""
         if self.program.guards:
-            values = np.abs(self._pivots({name: x[0] for name, x in part.items()})[0])
+            values = np.abs(self._executable.guarded({name: x[0] for name, x in part.items()})[0])
             failed = [g for g, v in zip(self.program.guards, values, strict=True) if not v >= g.threshold]
             if failed:
                 equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
@@ -279,7 +225,8 @@ class Solver:
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. out: an
         array where one quantity is asked for, or {quantity: array}; made if None. Quaternions are taken to be
-        normalised. `step.status` is not zero where the order failed (bits of `sysdyn.backends.llvm`).
+        normalised. `step.status` (bits of `sysdyn.backends.llvm`) is not zero where the order failed, and
+        WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep.
         """
         if self.options.backend != "llvm":
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
@@ -287,8 +234,7 @@ class Solver:
         outputs = self._out(out, lead)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         flat = {name: x.reshape(len(status), -1) for name, x in outputs.items()}
-        words = self._words(arrays, flat, status, 0, len(status))
-        return Step(self._vector if lead else self._scalar, words, outputs, status, (arrays, flat))
+        return self._executable.step(arrays, flat, status, outputs, single=not lead)
 
     def _out(self, out, lead: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = {name: lead + self._inputs.shape(name, size) for name, size in self.program.output_groups}
@@ -395,30 +341,3 @@ def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
     """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files."""
     compiled, options, problem = storage.read(Path(path))
     return Solver(problem, options, compiled, on_singular)
-
-
-class Step:
-    """A prepared call: `step()` solves for the values that the bound arrays hold then.
-
-    out {quantity: array}, status (N,): what the last step wrote.
-    """
-
-    __slots__ = ("_keep", "_pointers", "_run", "out", "status")
-
-    def __init__(self, kernel: llvm.Kernel, words: np.ndarray, out: dict, status: np.ndarray, keep):
-        work, address = llvm.aligned(kernel.work_doubles)
-        self.out, self.status = out, status
-        self._run, self._pointers = kernel.run, (words.ctypes.data, address)
-        self._keep = (kernel, words, work, keep)
-
-    def __call__(self) -> None:
-        self._run(*self._pointers)
-
-
-@functools.lru_cache(maxsize=4)
-def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="sysdyn")
-
-
-def _address(x: np.ndarray) -> int:
-    return x.__array_interface__["data"][0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sysdyn.backends import python
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Graph, cos, sin, sqrt
+from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph, cos, sin, sqrt
 from sysdyn.sparse.program import Program
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
@@ -59,7 +60,8 @@ def random_program(seed: int, blocks: int | None = None, mark: bool = True, **op
     rng.shuffle(odd)
     guards = []
     if rng.random() < 0.5:
-        guards = [(v, float(rng.uniform(0.0, 0.8)), f"row {k} → column {k}") for k, v in enumerate(guarded)]
+        limits = np.sort(rng.uniform(0.0, 0.8, (len(guarded), 2))).tolist()
+        guards = [(v, a, f"row {k} → column {k}", b) for k, (v, (a, b)) in enumerate(zip(guarded, limits, strict=True))]
     outputs = [("picked", picked), ("none", []), ("odd", odd), ("state", state)]
     return Program.from_graph(graph, [("x", x), ("none", []), ("u", u)], outputs, options.pop("guards", guards))
 
@@ -137,3 +139,36 @@ def assert_within(found: np.ndarray, expected: Bounded) -> None:
 
 
 __all__ = ["Bounded", "assert_within", "random_inputs", "random_program", "run_bounded"]
+
+
+class Number:
+    """A value with an identity, so that angles can be told apart."""
+
+    def __init__(self, value: float):
+        self.value = value
+
+
+def executed(program: Program, inputs: list[float]) -> tuple[Flops, list[float]]:
+    """What a run of the program does, operation by operation, and what it gives."""
+    count = dict.fromkeys(range(10), 0)
+    angles: dict[int, Number] = {}
+
+    def counting(kind: int, function):
+        def run(*operands):
+            count[kind] += 1
+            if kind in (SIN, COS):
+                angles[id(operands[0])] = operands[0]
+            return Number(function(*(x.value if isinstance(x, Number) else x for x in operands)))
+
+        return run
+
+    functions = {
+        kind: counting(kind, function)
+        for kind, function in (
+            (ADD, lambda a, b: a + b), (SUB, lambda a, b: a - b), (MUL, lambda a, b: a * b), (DIV, lambda a, b: a / b),
+            (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt),
+        )
+    }  # fmt: skip
+    results = python.run(program, [Number(x) for x in inputs], functions)
+    flops = Flops(count[MUL], count[ADD] + count[SUB], count[DIV], count[SQRT], len(angles))
+    return flops, [x.value if isinstance(x, Number) else x for x in results]

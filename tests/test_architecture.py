@@ -24,9 +24,10 @@ ALLOWED: dict[str, set[str]] = {
     "spatial": {"errors", "expr"},
     "cache": {"errors"},
     "model": LEAVES,
-    "reference": LEAVES | {"model"},
+    "reference": LEAVES | {"model", "function"},
     "sparse": {"errors", "expr"},
     "backends": {"errors", "expr", "sparse", "cache"},
+    "function": {"errors", "expr", "sparse", "backends"},
     "system": LEAVES | {"model", "sparse", "backends"},
 }
 # The offline and the online phase join them. What people look at is on top of that, may import all, and is not listed.

@@ -247,16 +247,16 @@ def test_results_that_are_no_numbers_are_flagged(width, level):
 
 @each_width
 @pytest.mark.parametrize("level", LEVELS)
-def test_guards_flag_states_whose_pivot_is_near_zero(width, level):
+def test_guards_flag_states_whose_pivot_is_zero_or_near_it(width, level):
     graph = Graph()
     x, y = graph.input("x"), graph.input("y")
     p, r = x * y + 0.5, x - y
-    guards = [(p, 1e-3, "first"), (r, 0.25, "second")]
+    guards = [(p, 1e-3, "first", 1e-2), (r, 0.25, "second", 0.25)]
     program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p, y / r])], guards)
     states = np.array([[1.0, 2.0], [1.0, -0.5], [1.0, -0.5005], [1.0, -0.502], [1.0, 0.875], [0.0, -0.25], [2.0, 1.76]])
-    pivot, bad = llvm.BAD_PIVOT, llvm.BAD_OUTPUT
+    pivot, weak, bad = llvm.BAD_PIVOT | llvm.WEAK_PIVOT, llvm.WEAK_PIVOT, llvm.BAD_OUTPUT
     _, status = run_kernel(llvm.compile(program, width, level), program, {"in": states}, 7)
-    assert status.tolist() == [0, pivot | bad, pivot, 0, pivot, 0, pivot]
+    assert status.tolist() == [0, pivot | bad, pivot, weak, pivot, 0, pivot]
     outputs, status = run_kernel(llvm.compile(program, width, level), program, {"in": np.array([[1.0, math.nan]])}, 1)
     assert status.tolist() == [llvm.BAD_INPUT | pivot | bad]
 
@@ -268,15 +268,16 @@ def test_guards_of_random_programs(seed, width):
     n = 7
     inputs = random_inputs(program, n, seed)
     _, results = run_bounded(program, inputs)
-    expected, clear = np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
+    expected, clear = np.zeros(n, dtype=int), np.ones(n, dtype=bool)
     for guard in program.guards:
         if guard.value >= program.first_op:
             v = results[guard.value]
-            expected |= np.abs(v.value) < guard.threshold
-            clear &= np.abs(np.abs(v.value) - guard.threshold) > 4.0 * v.error
+            for limit, bit in ((guard.threshold, llvm.BAD_PIVOT), (guard.weak, llvm.WEAK_PIVOT)):
+                expected |= np.where(np.abs(v.value) < limit, bit, 0)
+                clear &= np.abs(np.abs(v.value) - limit) > 4.0 * v.error
     assert clear.all()  # no state so near to a threshold that rounding decides
     _, status = run_kernel(llvm.compile(program, width, 0), program, inputs, n)
-    np.testing.assert_array_equal(status, np.where(expected, llvm.BAD_PIVOT, 0))
+    np.testing.assert_array_equal(status, expected)
 
 
 # ---- sines ---------------------------------------------------------------------------------------------------------

@@ -1,21 +1,14 @@
-"""What every benchmark shares: timing as median and spread, and a CSV that says where its figures come from."""
+"""What every benchmark shares: timing as median and spread, and where its CSV goes."""
 
 from __future__ import annotations
 
-import csv
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import llvmlite
-import numpy as np
-
-import sysdyn
+from sysdyn import experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -44,33 +37,8 @@ def timed(call: Callable[[], object], repeat: int = 9, number: int = 1) -> Timin
     return Timing(median(runs), min(runs), max(runs))
 
 
-def about() -> dict[str, str]:
-    """What a stored figure needs beside it: commit, processor, versions."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
-    return {
-        "commit": described.stdout.strip() or "unknown",
-        "cpu": cpu,
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "llvmlite": llvmlite.__version__,
-        "sysdyn": sysdyn.__version__,
-    }
-
-
 def write_csv(name: str, rows: list[dict]) -> None:
-    """Write `rows` with `about()` beside each to experiments/results/<name>.csv."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    rows = [{**row, **about()} for row in rows]
+    """Write `rows` to experiments/results/<name>.csv, with where they come from."""
     path = RESULTS / f"{name}.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    experiment.write_csv(path, rows)
     print(f"written to {path.relative_to(ROOT)}")

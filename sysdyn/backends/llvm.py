@@ -27,13 +27,13 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 4  # of the emitted code; raise it with every change of the emitter
+VERSION = 5  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
 
 # Status bits of a state
-BAD_INPUT, BAD_PIVOT, BAD_OUTPUT = 1, 2, 4
+BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT = 1, 2, 4, 8
 
 _ALIGN = 64
 _lock = threading.RLock()
@@ -248,7 +248,7 @@ class _Emitter(Types):
         known: dict[int, str] = {}
         trig: dict[int, str] = {}
         exported = {local: k for k, local in enumerate(shape.exported)}
-        watched = dict(shape.guards)
+        watched = {k: limits for k, *limits in shape.guards}
         vec = self.vec
 
         def operand(code: int) -> str:
@@ -284,16 +284,18 @@ class _Emitter(Types):
             if k in exported:
                 lines.extend(write(exported[k], f"%v{k}"))
             if k in watched:
-                lines.extend(self.guard(k, operand(watched[k] * 4 + CONSTANT)))
+                lines.extend(self.guard(k, *(operand(c * 4 + CONSTANT) for c in watched[k])))
         return lines
 
-    def guard(self, k: int, limit: str) -> list[str]:
-        """status |= BAD_PIVOT where |v_k| is below its limit or not a number."""
-        bad = self.integer(BAD_PIVOT)
+    def guard(self, k: int, limit: str, weak_limit: str) -> list[str]:
+        """status |= BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
+        bad, weak, good = (self.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
         return [
             f"  %ga{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %v{k})",
             f"  %gb{k} = fcmp ult {self.vec} %ga{k}, {limit}",
-            f"  %gc{k} = select {self.bits} %gb{k}, {self.ints} {bad}, {self.ints} {self.integer(0)}",
+            f"  %gn{k} = fcmp ult {self.vec} %ga{k}, {weak_limit}",
+            f"  %gs{k} = select {self.bits} %gn{k}, {self.ints} {weak}, {self.ints} {good}",
+            f"  %gc{k} = select {self.bits} %gb{k}, {self.ints} {bad}, {self.ints} %gs{k}",
             f"  %gp{k} = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
             f"  %gd{k} = load {self.ints}, ptr %gp{k}, align {self.align}",
             f"  %ge{k} = or {self.ints} %gd{k}, %gc{k}",

@@ -19,14 +19,15 @@ class Shape:
     """What a segment computes, with its constants and outside values as numbered parameters.
 
     kind: operation kinds; lhs, rhs: (operand kind, number) codes as number·4 + kind, −1 for none;
-    exported: local numbers of results that others read; guards: (local number, constant number).
+    exported: local numbers of results that others read; guards: (local number, constant numbers of its two
+    thresholds).
     """
 
     kind: bytes
     lhs: tuple[int, ...]
     rhs: tuple[int, ...]
     exported: tuple[int, ...]
-    guards: tuple[tuple[int, int], ...]
+    guards: tuple[tuple[int, int, int], ...]
 
 
 @dataclass
@@ -58,7 +59,7 @@ def schedule(program: Program) -> Schedule:
     first = program.first_op
     bounds = _piece_bounds(program)
     exported = _exported(program, bounds)
-    guards: dict[int, float] = {g.value - first: g.threshold for g in program.guards if g.value >= first}
+    guards = {g.value - first: (g.threshold, g.weak) for g in program.guards if g.value >= first}
     pieces = [_segment(program, a, b, exported, guards) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     times: dict[Shape, int] = {}
     for piece in pieces:
@@ -120,7 +121,7 @@ def _exported(program: Program, bounds: list[int]) -> np.ndarray:
     return exported[first:]
 
 
-def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dict[int, float]) -> Segment:
+def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dict[int, tuple[float, float]]) -> Segment:
     first, n_in = program.first_op, program.n_inputs
     start = first + a
     constants: dict[float, int] = {}
@@ -145,7 +146,7 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
     if guards:
         for k in range(a, b):
             if k in guards:
-                watched.append((k - a, constants.setdefault(guards[k], len(constants))))
+                watched.append((k - a, *(constants.setdefault(limit, len(constants)) for limit in guards[k])))
     shape = Shape(program.kind[a:b].tobytes(), tuple(lhs), tuple(rhs), tuple(local), tuple(watched))
     return Segment(shape, list(constants), list(reads), [start + k for k in local])
 

@@ -19,16 +19,26 @@ from sysdyn.model.joints import (
     Revolute,
     Spherical,
 )
-from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
+from sysdyn.model.kinematics import (
+    forward_kinematics,
+    frame_jacobian,
+    frame_pose,
+    frame_transform,
+    joint_transforms,
+    pose_and_jacobian,
+    velocities,
+)
 from sysdyn.model.mjcf import MujocoState, from_mujoco, load_mjcf
+from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Frame, Model, Sensor
 from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, load_urdf, read_urdf
 
 __all__ = [
-    "JOINTS", "Cylindrical", "Fixed", "Frame", "Free", "Helical", "Joint", "Model", "MujocoState", "Planar",
+    "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",
     "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
-    "forward_kinematics", "frame_transform", "from_dh", "from_mujoco", "joint_transforms", "load", "load_mjcf",
-    "load_urdf", "random_tree", "read_urdf", "velocities",
+    "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco", "from_screws",
+    "joint_transforms", "load", "load_mjcf", "load_urdf", "pose_and_jacobian", "random_tree", "read_urdf",
+    "velocities",
 ]  # fmt: skip
 
 

@@ -1,6 +1,15 @@
 """Textbook algorithms, written as in the book, generic over float, Expr and batches: what solvers are judged by."""
 
 from sysdyn.reference.aba import aba
+from sysdyn.reference.crba import crba, forward_dynamics_crba
+from sysdyn.reference.ik import IKResult, inverse_kinematics, pinv
+from sysdyn.reference.ltdl import Factor, Sparsity, expanded_parent, ltdl, ltl, mul_H, sparsity
+from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layout
 from sysdyn.reference.rnea import NewtonEuler, newton_euler, rnea
+from sysdyn.reference.sko import SKOModel, task_frames
 
-__all__ = ["NewtonEuler", "aba", "newton_euler", "rnea"]
+__all__ = [
+    "Factor", "IKResult", "MujocoLayout", "NewtonEuler", "SKOModel", "Sparsity", "aba", "crba", "csr_layout",
+    "expanded_parent", "forward_dynamics_crba", "inverse_kinematics", "legacy_layout", "ltdl", "ltl", "mul_H",
+    "newton_euler", "pinv", "rnea", "sparsity", "task_frames",
+]  # fmt: skip

@@ -7,9 +7,9 @@ static pivot only if it stays away from zero at all of them, so every order here
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse
@@ -20,12 +20,14 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.condition import equilibration
 
 Permutations = tuple[list[int], list[int]]
+Order = Callable[["Sampled"], Permutations]
 
 # State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
 # humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
 STEER = (1e-3, 1e-6)
-LEAST_VARIATION = 0.1  # a pivot's least over its greatest absolute value over the samples
+LEAST_VARIATION = (0.1, 0.01)  # a pivot's least over its greatest absolute value over the samples
 LEAST_RATIO = 1e-2  # a pivot over the largest entry of its column, at each sample
+CROSSING = 1e-6  # what a pivot that takes both signs is worth: it passes through zero between the samples
 CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
 
 
@@ -34,7 +36,8 @@ class Sampled:
     """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. equilibrate: judge pivots of rows and columns brought to one scale.
+    gives up. equilibrate: judge pivots of rows and columns brought to one scale. least_variation: what a safe pivot
+    keeps of its greatest value at every state.
     """
 
     n: int
@@ -45,6 +48,7 @@ class Sampled:
     rhs: np.ndarray
     budget: float = math.inf
     equilibrate: bool = True
+    least_variation: float = LEAST_VARIATION[0]
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
         """Constants as they are and generic values, times `steer`, for all else; rows and columns equilibrated."""
@@ -90,9 +94,31 @@ def colamd(a: Sampled) -> Permutations:
     return choose_pivots(a, np.argsort(lu.perm_c).tolist())
 
 
-def unscaled(order: Callable[[Sampled], Permutations]) -> Callable[[Sampled], Permutations]:
+def unscaled(order: Order) -> Order:
     """The order that judges pivots by the values as they are: sometimes the luckier start of a greedy search."""
     return lambda a: order(replace(a, equilibrate=False))
+
+
+def backwards(order: Order) -> Order:
+    """The order of the matrix with rows and columns counted from the end: ties are broken the other way."""
+
+    def backward(a: Sampled) -> Permutations:
+        last = a.n - 1
+        rows, columns = order(replace(a, row=last - a.row, col=last - a.col, rhs=a.rhs[::-1]))
+        return [last - i for i in rows], [last - j for j in columns]
+
+    return backward
+
+
+def _judged(order: Order) -> Iterator[Order]:
+    """The order with each way to judge what a safe pivot is."""
+    for least in LEAST_VARIATION:
+        varying = partial(_varying, order, least)
+        yield from (unscaled(varying), varying)
+
+
+def _varying(order: Order, least: float, a: Sampled) -> Permutations:
+    return order(replace(a, least_variation=least))
 
 
 def markowitz(a: Sampled) -> Permutations:
@@ -100,45 +126,50 @@ def markowitz(a: Sampled) -> Permutations:
     return choose_pivots(a, None)
 
 
-def _umfpack_generic(steer: float, tolerance: float) -> Callable[[Sampled], Permutations]:
-    return lambda a: umfpack.permutations(a.generic(steer), tolerance)
+def _umfpack_generic(steer: float) -> Order:
+    return lambda a: umfpack.permutations(a.generic(steer))
 
 
-def _umfpack_true(steer: float) -> Callable[[Sampled], Permutations]:
+def _umfpack_true(steer: float) -> Order:
     """The values at a state: an entry that cancels for every state is seen to do so."""
     return lambda a: umfpack.permutations(a.at_sample(0, steer))
 
 
-def _umfpack_shuffled(seed: int) -> Callable[[Sampled], Permutations]:
+def _umfpack_shuffled(seed: int) -> Order:
     """Rows and columns handed over in random order: UMFPACK breaks ties by number."""
 
     def order(a: Sampled) -> Permutations:
         rng = np.random.default_rng(seed)
         r, c = rng.permutation(a.n), rng.permutation(a.n)
-        P, Q = umfpack.permutations(a.generic(STEER[1])[r][:, c], tolerance=1.0)
+        P, Q = umfpack.permutations(a.generic(STEER[1])[r][:, c])
         return [int(r[i]) for i in P], [int(c[j]) for j in Q]
 
     return order
 
 
-def _umfpack_columns(a: Sampled) -> Permutations:
+def _umfpack_columns(order: Order) -> Order:
     """UMFPACK's column order with rows by safe pivoting."""
-    return choose_pivots(a, umfpack.permutations(a.generic(STEER[1]))[1])
+    return lambda a: choose_pivots(a, order(a)[1])
 
 
-# name → starts, of which the cheapest safe one is used. Those of UMFPACK: Nori, Remark 4, with values that steer its
-# pivots.
-ORDERINGS: dict[str, tuple[Callable[[Sampled], Permutations], ...]] = {
-    "natural": (natural, unscaled(natural)),
-    "colamd": (colamd, unscaled(colamd)),
-    "markowitz": (markowitz, unscaled(markowitz)),
-    "umfpack": (
-        *(_umfpack_generic(steer, tolerance) for steer in STEER for tolerance in (0.1, 1.0)),
-        *(_umfpack_true(steer) for steer in (STEER[1], 1.0)),
-        *(unscaled(_umfpack_generic(steer, 1.0)) for steer in STEER),
-        *(unscaled(_umfpack_shuffled(seed)) for seed in range(4)),
-        _umfpack_columns,
+_UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer) for steer in (STEER[1], 1.0)))
+_SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))
+
+# name → starts, of which the cheapest safe one is used.
+ORDERINGS: dict[str, tuple[Order, ...]] = {
+    "natural": tuple(_judged(natural)),
+    "colamd": tuple(_judged(colamd)),
+    "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz)),
+    "umfpack": tuple(
+        scaled(_umfpack_columns(order))
+        for order in (*_UMFPACK, *_SHUFFLED)
+        for scaled in (unscaled, lambda order: order)
     ),
+}
+# Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
+# sampled states: more of them change nothing.
+PLAIN: dict[str, tuple[Order, ...]] = {
+    "umfpack": (*_UMFPACK, *(unscaled(order) for order in (*_UMFPACK[:2], *_SHUFFLED))),
 }
 
 
@@ -151,6 +182,7 @@ class _Elimination:
         self.unit: list[set[int]] = [set() for _ in range(a.n)]  # columns of row i where the entry is ±1
         self.rhs = a.rhs.copy()
         self.budget = a.budget
+        self.least_variation = a.least_variation
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
         row_scale, col_scale = a.scaling
         columns = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
@@ -162,14 +194,17 @@ class _Elimination:
                 self.unit[i].add(j)
 
     def safety(self, i: int, j: int) -> float:
-        """At least 1 where the entry stays away from zero over the samples and is not negligible in its column."""
+        """At least 1 where the entry stays away from zero, on one side, and is not negligible in its column."""
         if j in self.unit[i]:
             return math.inf
-        p = np.abs(self.rows[i][j])
+        entry = self.rows[i][j]
+        p = np.abs(entry)
         largest = p.max()
         if not largest > 0.0:
             return 0.0
-        value = float(p.min() / largest) / LEAST_VARIATION
+        value = float(p.min() / largest) / self.least_variation
+        if entry.min() < 0.0 < entry.max():
+            value *= CROSSING
         for k in self.columns[j]:
             if value < 1.0:
                 break

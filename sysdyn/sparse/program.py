@@ -17,18 +17,22 @@ import numpy as np
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.expr import ADD, CONST, COS, DIV, INPUT, MUL, NEG, SIN, SQRT, SUB, Expr, Flops, Graph
 
-FORMAT = 1  # version of the stored form; raise it when the meaning of any array changes
+FORMAT = 2  # version of the stored form; raise it when the meaning of any array changes
 
 Group = tuple[str, int]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Guard:
-    """A value that must stay away from zero for the program to be valid at a state."""
+    """A value that must stay away from zero for the program to be valid at a state.
+
+    Below `threshold` it counts as zero, below `weak` digits are lost.
+    """
 
     value: int
     threshold: float
     label: str
+    weak: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ class Program:
         h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
         for array in (self.constants, self.kind, self.lhs, self.rhs, self.outputs, self.cuts):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
-        h.update(repr([(g.value, g.threshold) for g in self.guards]).encode())
+        h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards]).encode())
         return h.hexdigest()
 
     # ---- making one --------------------------------------------------------------------------------------------
@@ -105,12 +109,12 @@ class Program:
         graph: Graph,
         inputs: Sequence[tuple[str, Sequence[Expr]]],
         outputs: Sequence[tuple[str, Sequence]],
-        guards: Sequence[tuple[object, float, str]] = (),
+        guards: Sequence[tuple[object, float, str, float]] = (),
     ) -> Program:
         """The operations of `graph` that are live from `outputs`, in the order in which they were built.
 
         inputs (name, Exprs) and outputs (name, Exprs or floats) are the named groups; a guard (value, threshold,
-        label) is kept where its value is the result of an operation that is live anyway.
+        label, weak) is kept where its value is the result of an operation that is live anyway.
         """
         flat_outputs = [x for _, group in outputs for x in group]
         live = graph.live(flat_outputs)
@@ -144,8 +148,8 @@ class Program:
         is_live = np.zeros(len(graph), dtype=bool)
         is_live[live] = True
         kept = tuple(
-            Guard(int(number[x.id]), float(limit), label)
-            for x, limit, label in guards
+            Guard(int(number[x.id]), float(limit), label, float(weak))
+            for x, limit, label, weak in guards
             if type(x) is Expr and is_live[x.id] and number[x.id] >= first
         )
         return Program(
@@ -164,8 +168,9 @@ class Program:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays (no objects) that `from_arrays` reads back."""
+        guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
         head = {"format": FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
-                "guards": [[g.value, g.threshold, g.label] for g in self.guards], "digest": self.digest}  # fmt: skip
+                "guards": guards, "digest": self.digest}  # fmt: skip
         return {
             "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
             "constants": self.constants, "kind": self.kind, "lhs": self.lhs, "rhs": self.rhs,
@@ -181,11 +186,12 @@ class Program:
                 raise FileError(
                     f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
                 )
+            guards = [Guard(int(v), float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
             program = Program(
                 tuple((str(n), int(s)) for n, s in head["inputs"]),
                 tuple((str(n), int(s)) for n, s in head["outputs"]),
                 arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
-                arrays["cuts"], tuple(Guard(int(v), float(t), str(label)) for v, t, label in head["guards"]),
+                arrays["cuts"], tuple(guards),
             )  # fmt: skip
             program.check()
             if program.digest != head["digest"]:

@@ -35,8 +35,8 @@ def _module():
     return module
 
 
-def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 0.1) -> tuple[list[int], list[int]]:
-    """(row_perm, col_perm) of P A Q = L U for these values, scaling off; tolerance: its relative pivot tolerance.
+def permutations(matrix: scipy.sparse.spmatrix) -> tuple[list[int], list[int]]:
+    """(row_perm, col_perm) of P A Q = L U for these values, scaling off, full pivot tolerance.
 
     UMFPACK chooses rows by value: hand in values that stand for the worst-case pattern. Raises BackendUnavailable.
     """
@@ -44,7 +44,7 @@ def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 0.1) -> tuple
     context = module.UmfpackContext("di")
     context.control[module.UMFPACK_PRL] = 0
     context.control[module.UMFPACK_SCALE] = module.UMFPACK_SCALE_NONE
-    context.control[module.UMFPACK_PIVOT_TOLERANCE] = tolerance
+    context.control[module.UMFPACK_PIVOT_TOLERANCE] = 1.0
     A = scipy.sparse.csc_matrix(matrix)
     A.sort_indices()
     with np.errstate(all="ignore"), warnings.catch_warnings():
