@@ -137,4 +137,26 @@ def crba(system: BlockSystem) -> Permutations:
     return p.done()
 
 
+def articulated(system: BlockSystem) -> Permutations:
+    """Nori eqs. (34), (35) of Property 2: the order in which W^L D W^R, not D itself, is lower triangular.
+
+    (35) as printed exchanges rows c(τ_i) with those of the known torques, and names a row that does not exist. fB_i,
+    where it is an unknown, goes before the f_i.
+    """
+    p = _Pairs(system, "articulated")
+    if p.known["qdd"]:
+        raise ProblemError("the matrices of Property 2 are for forward dynamics: all joint torques known")
+    p.known_pivots()
+    bodies = range(p.nb)
+    for i in reversed(bodies):
+        p.net(i)
+    for i in reversed(bodies):
+        p.block("f", i)
+    for i in bodies:
+        p.block("a", i)
+    for i in bodies:
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
 RECURSIVE: dict[str, Callable[[BlockSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}
