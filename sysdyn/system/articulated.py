@@ -24,6 +24,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from sysdyn.errors import SingularState
+from sysdyn.expr import Expr
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.system.assemble import BlockSystem
@@ -109,7 +110,7 @@ def _inverse(H: np.ndarray, joint: str) -> np.ndarray:
     n = len(H)
     A = np.concatenate([H, np.diag([1] * n).astype(H.dtype)], axis=1)
     for k in range(n):
-        if not A[k, k] > 0:
+        if type(A[k, k]) is not Expr and not A[k, k] > 0:
             raise SingularState(
                 f"joint {joint!r} moves no inertia: give the body or what it carries an inertia about this axis, or "
                 "the joint an armature",
