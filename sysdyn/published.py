@@ -20,6 +20,7 @@ import scipy.sparse
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.sparse import umfpack
 from sysdyn.system import BlockSystem
+from sysdyn.system.articulated import matrix_aba
 
 Matrix = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
 
@@ -146,6 +147,25 @@ def solution_cost(
     if col_perm is not None:
         permuted = permuted[:, col_perm]
     return total(lu_cost(permuted, figure), fb_cost(*unpivoted_lu(permuted), b))
+
+
+def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
+    """Cost of W^L D W^R d' + b = 0 as the curve shows it: the products W2 W1, W3 (W2 W1), W4 (…), W^L D, and `fw_cost`.
+
+    What it costs to find the articulated-body inertias inside W^L and W^R, and the product with W^R, was left out.
+    Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
+    counted. Raises ProblemError where this is not forward dynamics. Nori, Property 2.
+    """
+    matrices = matrix_aba(system, q)
+    A, W = _pattern(system.D(q)), [_pattern(w) for w in matrices.left]
+    k = sum(block[0] != "y" for block in system.row_blocks)
+    costs, product = [], W[0]
+    for w in W[1:]:
+        costs.append(mult_cost(w[:k, :k], product[:k, :k]))
+        product = w @ product
+    costs.append(mult_cost(product[:k, :k], A[:k]))
+    triangle = (product @ A @ _pattern(matrices.right)).tocsr()[matrices.row_perm][:, matrices.col_perm]
+    return total(*costs, fw_cost(scipy.sparse.tril(triangle), b))
 
 
 def unpivoted_lu(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
