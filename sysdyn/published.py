@@ -18,8 +18,9 @@ import scipy.linalg
 import scipy.sparse
 
 from sysdyn.errors import InvalidInput, SingularState
+from sysdyn.model import auto_tree
 from sysdyn.sparse import umfpack
-from sysdyn.system import BlockSystem
+from sysdyn.system import BlockSystem, ExternalWrench, JointAcceleration, JointWrench, Measurement, Problem
 from sysdyn.system.articulated import matrix_aba
 
 Matrix = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
@@ -105,6 +106,23 @@ def mult_cost(A: Matrix, B: Matrix) -> Cost:
 
 
 # ---- the experiments around them -------------------------------------------------------------------------------------
+
+
+def load_cells(n: int, skew: float = 1.5) -> Problem:
+    """The problem of Figure 2: a chain of n ≥ 4 bodies whose first joint and last body are on slippery load cells.
+
+    Known are fx_1 … fx_{n−1}, q̈_3 … q̈_{n−2} and n_x, n_y, f_x, f_y, f_z of f_1 and of fx_n. skew [rad]: between the
+    axes of neighbouring joints; 0 makes the problem singular.
+    """
+    model = auto_tree(n, 1, skew, 1)
+    joints, five = model.joint_names[2:-2], ("nx", "ny", "fx", "fy", "fz")
+    known: list[Measurement] = [JointAcceleration(joints, name="accelerations")] if joints else []
+    known += [
+        ExternalWrench(model.body_names[:-1], name="no contact"),
+        JointWrench(model.body_names[0], five, name="cells at the base"),
+        ExternalWrench(model.body_names[-1], five, name="cells at the tip"),
+    ]
+    return Problem(model, known)
 
 
 def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
