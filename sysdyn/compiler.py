@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sysdyn.elimination import Choice, Elimination, Safety, solve_scope
+from sysdyn.elimination import LEAST_PIVOT, Choice, Elimination, Safety, solve_scope
 from sysdyn.errors import (
     BackendUnavailable,
     InvalidInput,
@@ -187,9 +187,9 @@ def _search(
     return choices, best
 
 
-def _firmness(safety: Safety) -> tuple[int, float]:
-    """Of two orders that are accurate at every sampled state, the greater is the farther from zero pivots."""
-    return -safety.crossing, safety.least_pivot
+def _firmness(safety: Safety) -> tuple[int, float, float]:
+    """Of two orders that are accurate at every sampled state, the greater is farther from zero pivots, or errors."""
+    return -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error
 
 
 def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
@@ -236,4 +236,4 @@ def _candidates(
             if number < len(blind) and not plain:
                 continue
             label = name if number == 0 else f"{name} (start {number + 1})"
-            yield label, lambda cap, start=start: start(replace(sampled, budget=cap))
+            yield label, lambda cap, start=start: start(replace(sampled, budget=min(cap, sampled.budget)))

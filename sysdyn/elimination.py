@@ -20,6 +20,7 @@ from sysdyn.system.variables import QUANTITIES
 SHARING = "algebraic"
 SAFETY_SAMPLES = 2048
 BACKWARD_ERROR = 1e-11  # accepted; a larger one only where a pivoted solve does no better
+FIRM_ERROR = 1e-12  # likewise, where the search need not go on
 DIFFERENCE = 3e-10  # likewise, of the difference to a pivoted solve
 WORSE_THAN_PIVOTED = 1e2
 LEAST_PIVOT = 1e-4  # below this fraction of its size at some state, a pivot may vanish at another
@@ -70,8 +71,9 @@ class Safety:
 
     @property
     def firm(self) -> bool:
-        """Safe, and no pivot came near zero or passed through it."""
-        return self.ok and self.least_pivot >= LEAST_PIVOT and not self.crossing
+        """Safe with digits to spare, and no pivot came near zero or passed through it."""
+        exact = self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
+        return self.ok and exact and self.least_pivot >= LEAST_PIVOT and not self.crossing
 
     def __str__(self) -> str:
         through = f"{self.crossing} pivots pass through zero, " if self.crossing else ""

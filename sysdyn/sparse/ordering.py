@@ -28,6 +28,8 @@ STEER = (1e-3, 1e-6)
 LEAST_VARIATION = (0.1, 0.01)  # a pivot's least over its greatest absolute value over the samples
 LEAST_RATIO = 1e-2  # a pivot over the largest entry of its column, at each sample
 CROSSING = 1e-6  # what a pivot that takes both signs is worth: it passes through zero between the samples
+MOST_PRODUCTS = 2e6  # products of entries that a search may compute
+LOOKING = 0.02  # what it costs to look at an entry, in products
 CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
 
 
@@ -46,7 +48,7 @@ class Sampled:
     values: np.ndarray
     fixed: np.ndarray
     rhs: np.ndarray
-    budget: float = math.inf
+    budget: float = MOST_PRODUCTS
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
 
@@ -228,6 +230,7 @@ class _Elimination:
         row, below = self.rows[i], self.columns[j]
         unit_pivot = j in self.unit[i]
         n_row, n_col = len(row) - 1, len(below) - 1
+        self._spend(LOOKING * n_row * n_col)
         has_rhs = int(self.rhs[i])
         scale_row = n_row < n_col
         units_row = len(self.unit[i]) - unit_pivot
@@ -249,11 +252,14 @@ class _Elimination:
                 fill += n_row - shared
         return multiplications + additions + scaling, fill
 
+    def _spend(self, products: float) -> None:
+        self.budget -= products
+        if self.budget < 0:
+            raise NoSafeOrdering("given up: more expensive than what is known, or than a search may be")
+
     def eliminate(self, i: int, j: int) -> None:
         row = self.rows[i]
-        self.budget -= (len(row) - 1) * (len(self.columns[j]) - 1)
-        if self.budget < 0:
-            raise NoSafeOrdering("given up: more expensive than what is known")
+        self._spend((len(row) - 1) * (len(self.columns[j]) - 1))
         pivot = row.pop(j)
         unit_pivot = j in self.unit[i]
         for c in row:
