@@ -57,7 +57,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
-_ROBOT = "A URDF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
+_ROBOT = "A URDF or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
 Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)

@@ -30,7 +30,8 @@ HOPELESS = 1e-6  # backward error that ends the check of an order
 WORST_STATES = 6
 SUSPECT = 1e-8  # a state is looked at that closely where a pivot falls below this fraction of its greatest value
 GUARD = 1e-11  # fraction of its sampled size below which a pivot counts as zero online
-WEAK = 1e-3  # likewise, below which digits are lost, unless pivots as small were seen to be harmless offline
+WEAK = 1e-3  # likewise, below which digits are lost,
+HARMLESS = 0.1  # unless pivots not this much smaller were seen to be harmless offline
 NODES_PER_OPERATION = 3.0  # nodes built for one operation that stays, with room to spare
 
 
@@ -195,7 +196,7 @@ class Elimination:
         component, size = np.concatenate(components)[regular], np.abs(value)
         largest = size.max(axis=0)
         ratio = size / np.where(largest > 0.0, largest, 1.0)
-        weak = np.where(_passes(value), WEAK * largest, np.minimum(WEAK * largest, size.min(axis=0)))
+        weak = np.where(_passes(value), WEAK * largest, np.minimum(WEAK * largest, HARMLESS * size.min(axis=0)))
         limits = zip((GUARD * largest).tolist(), weak.tolist(), strict=True)
         self.limits = dict(zip((k for k, _ in pivots), limits, strict=True))
         worst = np.union1d(np.argsort(error)[-WORST_STATES:], np.argsort(component)[-WORST_STATES:])
