@@ -24,7 +24,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from sysdyn.errors import SingularState
-from sysdyn.expr import Expr
+from sysdyn.expr import Expr, is_constant
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.system.assemble import BlockSystem
@@ -96,19 +96,29 @@ def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tupl
         a, f, tau = ("a", i), ("f", i), ("tau", i)
         U = IA[i] @ S
         armature = np.diag(model.armature[model.v_slice(i)]).astype(dtype)
-        inverse = _inverse(S.T @ U + armature, model.joint_names[i])
+        n = S.shape[1]
+        one = np.diag([1] * n).astype(dtype)
+        solution = _solve(S.T @ U + armature, np.concatenate([one, U.T], axis=1), model.joint_names[i])
+        inverse, W = solution[:, :n], solution[:, n:]  # H⁻¹ and H⁻¹ U^T
         right[f, a] = IA[i]
         W1[tau, a], W2[tau, tau], W3[a, tau] = S.T @ IA[i], inverse, -S
         if parent >= 0:
             W4[("f", parent), a] = X[i].T @ IA[i]
-            IA[parent] = IA[parent] + X[i].T @ (IA[i] - U @ inverse @ U.T) @ X[i]  # I_λ + X^T I^a X
+            IA[parent] = IA[parent] + X[i].T @ _less_product(IA[i], U, W) @ X[i]  # I_λ + X^T I^a X
     return right, left
 
 
-def _inverse(H: np.ndarray, joint: str) -> np.ndarray:
-    """H⁻¹ of the positive definite H (n, n) of a joint, by Gauss-Jordan."""
+def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """I − U W (6, 6) for symmetric U W = W^T U^T: along an axis of the joint W is 1, and rounding leaves nothing."""
+    exact = [all(is_constant(w) and w in (0.0, 1.0) for w in column) for column in W.T]
+    product = [[W[:, r] @ U[s] if exact[r] else U[r] @ W[:, s] for s in range(6)] for r in range(6)]
+    return I - np.array(product, dtype=I.dtype)
+
+
+def _solve(H: np.ndarray, B: np.ndarray, joint: str) -> np.ndarray:
+    """H⁻¹ B for the positive definite H (n, n) of a joint, by Gauss-Jordan."""
     n = len(H)
-    A = np.concatenate([H, np.diag([1] * n).astype(H.dtype)], axis=1)
+    A = np.concatenate([H, B], axis=1)
     for k in range(n):
         if type(A[k, k]) is not Expr and not A[k, k] > 0:
             raise SingularState(
