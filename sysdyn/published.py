@@ -10,7 +10,7 @@ Nori, published experiments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +66,8 @@ def lu_cost(A: Matrix, figure: int = 1) -> Cost:
     if figure not in (1, 2):
         raise InvalidInput(f"figure is {figure!r}; the paper counts for figure 1 and figure 2")
     R, mul, add = _square(A), 0, 0
-    for k in _elimination(R):
+    for k in range(len(R) - 1):
+        _eliminate(R, k)
         l, u = R[k + 1 :, k], R[k, k + 1 :]
         I = np.flatnonzero((l != 0.0) & (u != 0.0))
         mul += np.count_nonzero(l) + len(I)
@@ -132,12 +133,15 @@ def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.nd
 
 
 def row_pivoting(A: Matrix) -> list[int]:
-    """Rows of P A = L U by partial pivoting, columns as they are."""
-    _, pivots = scipy.linalg.lu_factor(_dense(A), check_finite=False)
-    rows = list(range(len(pivots)))
-    for k, p in enumerate(pivots.tolist()):
-        rows[k], rows[p] = rows[p], rows[k]
-    return rows
+    """Rows of P A = L U by partial pivoting, columns as they are. Raises InvalidInput, SingularState."""
+    R = _square(A)
+    rows = np.arange(len(R))
+    for k in range(len(R) - 1):
+        p = k + int(np.argmax(np.abs(R[k:, k])))
+        if p != k:
+            R[[k, p]], rows[[k, p]] = R[[p, k]], rows[[p, k]]
+        _eliminate(R, k)
+    return rows.tolist()
 
 
 def umfpack_pivots(A: Matrix) -> tuple[list[int], list[int]]:
@@ -189,8 +193,8 @@ def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
 def unpivoted_lu(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """(L, U) with A = L U and a unit diagonal of L, no pivoting. Raises InvalidInput, SingularState."""
     R = _square(A)
-    for _ in _elimination(R):
-        pass
+    for k in range(len(R) - 1):
+        _eliminate(R, k)
     return np.tril(R, -1) + np.eye(len(R)), np.triu(R)
 
 
@@ -202,16 +206,14 @@ def total(*costs: Cost) -> Cost:
 # ---- matrices --------------------------------------------------------------------------------------------------------
 
 
-def _elimination(R: np.ndarray) -> Iterator[int]:
-    """k after each pivot but the last, with R in place: rows of U and columns of L so far, and what is left."""
-    for k in range(len(R) - 1):
-        if R[k, k] == 0.0:
-            raise SingularState(f"pivot {k} is zero: permute the rows first, see row_pivoting", equation=str(k))
-        i = k + 1 + np.flatnonzero(R[k + 1 :, k])
-        j = k + 1 + np.flatnonzero(R[k, k + 1 :])
-        R[i, k] /= R[k, k]
-        R[np.ix_(i, j)] -= np.outer(R[i, k], R[k, j])
-        yield k
+def _eliminate(R: np.ndarray, k: int) -> None:
+    """Pivot k of an LU in place: R holds the rows of U and columns of L so far, and what is left. SingularState."""
+    if R[k, k] == 0.0:
+        raise SingularState(f"pivot {k} is zero: permute the rows first, see row_pivoting", equation=str(k))
+    i = k + 1 + np.flatnonzero(R[k + 1 :, k])
+    j = k + 1 + np.flatnonzero(R[k, k + 1 :])
+    R[i, k] /= R[k, k]
+    R[np.ix_(i, j)] -= np.outer(R[i, k], R[k, j])
 
 
 def _dense(A: Matrix) -> np.ndarray:
