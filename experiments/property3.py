@@ -313,6 +313,7 @@ def findings(folder):
     on_cells = [r for r in biped if r["problem"] == "load cells"]
     on_floor = [r for r in biped if r["problem"] == "slippery floor"]
     tilted, straight = (r["well_posed"] == "True" for r in biped if r["problem"].startswith("chain"))
+    single = [r for r in on_cells if r["missing"] == 1]
     solved, refused = ([r for r in angles if (r["ok"] == "True") == good] for good in (True, False))
     steep, flat = (best(solved, key=lambda r: r["angle"]) for best in (max, min))
     always = all(r["rank_cells"] < 6 for r in rows) and all(r["missing"] for r in on_cells)
@@ -322,23 +323,24 @@ def findings(folder):
 
     def answer(row):
         gain = f"an error of the cells comes back {row['noise_gain']:.2g} times"
-        return f"at {math.degrees(row['roll']):.1g}° τ is right to {row['tau_error']:.0e} and {gain}"
+        return f"at {math.degrees(row['roll']):.2g}° τ is right to {row['tau_error']:.0e} and {gain}"
 
     kind = "every relative pose of the feet" if always else "some relative poses of the feet"
     chains = f"skew 1.5: {'' if tilted else 'not '}well posed; skew 0: {'' if straight else 'not '}well posed"
-    at = "".join(f", {math.degrees(r['roll']):.1g}° ({r['message']})" for r in refused)
+    at = "".join(f", {math.degrees(r['roll']):.2g}° ({r['message']})" for r in refused)
     return "\n".join([
-        f"On load cells the problem is ill-posed for {kind}, not only for the aligned feet of the paper's proof: they can "
-        "push each other unnoticed.",
+        f"On load cells the problem is ill-posed for {kind}, not only for the aligned feet of the paper's proof: they "
+        "can push each other unnoticed.",
         "", *lines, "",
         f"The diagnosis of a biped with {on_cells[0]['equations']} equations names "
-        f"{on_cells[0]['undetermined_contacts']}. Directions missing in some postures: {missing(on_cells)}.",
+        f"{on_cells[0]['undetermined_contacts']}. Directions missing in some postures: {missing(on_cells)}. "
+        f"Where it is one, it is that of the table, to {max(r['direction_error'] for r in single):.0e}.",
         "",
         "The remark on the slippery floor holds while the soles are not parallel, and only then. Directions missing: "
         f"{missing(on_floor)}: on level ground only the sum of both n_z is seen. The chain that the paper observed has "
         f"tilted axes ({chains}). With the soles at an angle θ the condition of [H, X* H] is cot(θ/2). A compiled "
-        f"solver: {answer(steep)}; {answer(flat)}. It refuses {len(refused)} of {len(angles)} angles{at}. The equations "
-        f"of the base that it does not use hold to {max(r['base_force'] for r in solved):.0e} N or N m.",
+        f"solver: {answer(steep)}; {answer(flat)}. It refuses {len(refused)} of {len(angles)} angles{at}. The "
+        f"equations of the base that it does not use hold to {max(r['base_force'] for r in solved):.0e} N or N m.",
     ])  # fmt: skip
 
 

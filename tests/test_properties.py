@@ -8,14 +8,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from PIL import Image
 
 import sysdyn as sd
+from sysdyn.backends import python
+from sysdyn.elimination import Elimination
 from sysdyn.errors import ProblemError, SingularState
+from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce
 from sysdyn.model import Model, auto_tree, chain, random_tree
+from sysdyn.published import load_cells, umfpack_pivots
+from sysdyn.reference import newton_euler
+from sysdyn.sparse import umfpack
 from sysdyn.system import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.system.articulated import matrix_aba, transformations
 from sysdyn.system.assemble import KNOWN
-from sysdyn.system.variables import LAYOUTS
+from sysdyn.system.orders import torn
+from sysdyn.system.variables import LAYOUTS, QUANTITIES
 
 TREES = [chain(1), chain(6), auto_tree(9, 1.5, 1.5, 0.9), *(random_tree(9, seed=s) for s in range(4))]
 
@@ -123,3 +131,193 @@ def multiply(A: dict, B: dict) -> dict:
         for c, y in rows.get(k, ()):
             product[r, c] = product.get((r, c), 0) + x * y
     return product
+
+
+# ---- tearing -------------------------------------------------------------------------------------------------------
+
+PROBLEMS = {
+    "inverse": inverse_dynamics,
+    "forward": forward_dynamics,
+    "hybrid": lambda model: hybrid_dynamics(model, model.joint_names[::2]),
+}
+
+
+def border(system, q) -> tuple[np.ndarray, np.ndarray]:
+    """(pivots that are ±1 in their order, what they leave of the block) at q."""
+    (rows, columns), (rows_left, columns_left) = torn(system)
+    assert sorted(rows + rows_left) == sorted(columns + columns_left) == list(range(system.shape[0]))
+    D = system.D(q).toarray()
+    A = D[np.ix_(rows, columns)]
+    carried = np.linalg.solve(A, D[np.ix_(rows, columns_left)])
+    return A, D[np.ix_(rows_left, columns_left)] - D[np.ix_(rows_left, columns)] @ carried
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("model", [chain(4), random_tree(7, seed=1), with_armature(random_tree(6, seed=9))], ids=repr)
+def test_tearing_leaves_the_unknown_accelerations(model, problem, layout, known):
+    system = PROBLEMS[problem](model).system(layout, known)
+    q = model.random_state(seed=4)[0]
+    A, block = border(system, q)
+    assert not np.triu(A, 1).any()
+    np.testing.assert_array_equal(np.abs(np.diag(A)), 1.0)
+    unknown = [k for k in range(model.nv) if (_joint_of(model, k), 0) not in _stated(system.problem, "qdd")]
+    np.testing.assert_allclose(block, sd.crba(model, q)[np.ix_(unknown, unknown)], rtol=0, atol=1e-11)
+
+
+def _joint_of(model: Model, k: int) -> int:
+    return next(i for i in range(model.nb) if model.v_slice(i).start <= k < model.v_slice(i).stop)
+
+
+def _stated(problem, quantity: str) -> set:
+    return {(i, 0) for i, _ in problem.knows(quantity)}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tearing_solves_the_load_cells(layout):
+    problem = load_cells(7)
+    model, system = problem.model, problem.system(layout)
+    (rows, columns), (rows_left, columns_left) = torn(system)
+    assert len(rows_left) == 5
+    unknown = [system.col_names[c] for c in columns_left]
+    assert sorted(unknown) == sorted(["fx(body6).nz", *(f"qdd(joint{i})" for i in (0, 1, 5, 6))])
+    elimination = Elimination(system, rows + rows_left, columns + columns_left)
+    program = elimination.program(QUANTITIES)
+    q, qd, qdd = model.random_state(seed=1, batch=50)
+    fx = np.random.default_rng(1).uniform(-5.0, 5.0, (50, model.nb, 6))
+    answer = newton_euler(model, q, qd, qdd, fx)
+    inputs = {"q": q, "qd": qd, "qdd": qdd, "fx": fx.reshape(50, -1), "f": answer.f.reshape(50, -1)}
+    found = python.run_groups(program, inputs)
+    error = np.abs(found["tau"] - answer.tau).max(axis=1) / np.abs(answer.tau).max(axis=1)
+    assert np.median(error) <= 1e-11 and error.max() <= 1e-5  # some states are nearly singular
+
+
+def test_tearing_is_for_raw_measurements():
+    class Total(sd.Measurement):
+        name = "sum of torques"
+
+        def components(self, model):
+            return ("sum",)
+
+        def rows(self, ctx):
+            return {("tau", joint): np.ones((1, 1)) for joint in ctx.model.joint_names}
+
+    with pytest.raises(ProblemError, match="'torn' is defined for raw measurements"):
+        torn(sd.Problem(chain(2), [Total()]).system())
+
+
+def test_the_load_cells_of_the_paper():
+    for n in (4, 5, 9):
+        problem = load_cells(n)
+        assert problem.ny == 7 * n and problem.diagnose().well_posed
+    assert not load_cells(6, skew=0.0).diagnose().well_posed
+
+
+# ---- the experiments -----------------------------------------------------------------------------------------------
+
+NAMES = ("property1", "property2", "property3", "fig2")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Folder of a quick run of the experiments."""
+    if not umfpack.available():
+        pytest.skip("scikit-umfpack is not installed")
+    folder = tmp_path_factory.mktemp("results")
+    page = reproduce(NAMES, folder, quick=True).read_text()
+    assert all(f"## {name}: " in page for name in NAMES)
+    return folder
+
+
+def script(name: str):
+    return _load(FOLDERS[0] / f"{name}.py")
+
+
+def csv(folder, name: str, **where) -> list[dict]:
+    rows = [row for row in read_csv(folder / f"{name}.csv") if all(row[key] == x for key, x in where.items())]
+    assert rows, (name, where)
+    return rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_experiments_draw_and_report(results, name):
+    with Image.open(results / f"{name}.png") as image:
+        assert min(image.size) > 500 and len(image.getcolors(256) or ()) > 10
+    text = script(name).findings(results)
+    assert len(text) > 300 and "nan" not in text and "inf" not in text.split()
+
+
+def test_property_1_experiment(results):
+    for row in csv(results, "property1"):
+        assert row["above_diagonal"] == row["pivots_not_1"] == 0
+    tree = sd.auto_tree(10, 1.5, 1.5, 0.9)
+    for row in csv(results, "property1_umfpack"):
+        assert row["fill_at_a_state"] == row["fill_of_the_pattern"] == 0
+    (ten,) = csv(results, "property1_umfpack", tree="the paper's tree", bodies=10)
+    assert ten["entries"] == inverse_dynamics(tree).system().nnz  # the first bodies are a tree of their own
+    assert "Property 1 holds" in script("property1").findings(results)
+    cells = csv(results, "property1_matrix")
+    assert any(e["column"] > e["row"] for e in cells)
+    assert all(e["permuted_column"] <= e["permuted_row"] for e in cells)
+
+
+@pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
+@pytest.mark.parametrize("seed", range(3))
+def test_fill_in_is_that_of_the_pattern(seed):
+    diagonal = np.random.default_rng(seed).uniform(1.0, 2.0, 40)
+    A = (scipy.sparse.random(40, 40, 0.08, random_state=seed) + scipy.sparse.diags(diagonal)).tocsr()
+    filled = (A.toarray() != 0.0)[np.ix_(*umfpack_pivots(A))]
+    for k in range(40):
+        filled[k + 1 :, k + 1 :] |= np.outer(filled[k + 1 :, k], filled[k, k + 1 :])
+    assert script("property1").fill_in(A) == np.count_nonzero(filled) - A.nnz > 0
+
+
+def test_property_2_experiment(results):
+    for row in csv(results, "property2"):
+        assert row["above_diagonal"] <= 1e-13
+        assert row["qdd_error"] <= 1e-10
+        assert row["above_as_printed"] > 0
+        if row["bodies"] > 1 and "random" not in row["tree"]:
+            assert row["qdd_error_as_printed"] > 0.1 and row["f_error_as_printed"] > 0.01
+
+
+def test_property_3_experiment(results):
+    ranks = {
+        pose: {(row["rank_cells"], row["rank_slippery"]) for row in csv(results, "property3_poses", pose=pose)}
+        for pose in script("property3").POSES
+    }
+    assert ranks == {
+        "any": {(5, 2)}, "parallel soles": {(5, 1)}, "aligned (the paper's proof)": {(5, 1)},
+        "soles in one plane": {(3, 1)},
+    }  # fmt: skip
+    for row in csv(results, "property3_poses", pose="any"):
+        assert row["direction_error"] <= 1e-9
+        half = min(row["angle"], np.pi - row["angle"]) / 2
+        np.testing.assert_allclose(row["condition_slippery"], 1.0 / np.tan(half), rtol=1e-9)
+    missing = {(row["problem"], row["posture"]): row["missing"] for row in csv(results, "property3_biped")}
+    assert missing["load cells", "at random"] == 1 and missing["load cells", "standing"] == 3
+    assert missing["slippery floor", "at random"] == 0 and missing["slippery floor", "standing"] == 1
+    flat, *turned = csv(results, "property3_slippery")
+    assert flat["ok"] == "False" and flat["message"]
+    assert all(row["ok"] == "True" and row["tau_error"] <= 1e-13 / row["angle"] for row in turned)
+    assert turned[-1]["tau_error"] <= 1e-13 and turned[-1]["base_force"] <= 1e-11
+
+
+def test_figure_2_experiment(results):
+    rows = {(r["bodies"], r["counter"], r["algorithm"]): r for r in csv(results, "fig2")}
+    for n in (4, 6):
+        for counter in ("published", "exact, solve", "exact, end to end"):
+            of = {name: rows[n, counter, f"LU, {name}"] for name in ("rows pivoted", "permuted", "torn")}
+            assert of["permuted"]["greatest"] < of["rows pivoted"]["least"]
+            assert all(row["total"] == row["mul"] + row["add"] + row["div"] for row in of.values())
+        assert rows[n, "exact, solve", "LU, torn"]["total"] < rows[n, "exact, end to end", "LU, torn"]["total"]
+    plain = load_cells(6).system()
+    (known, left), system = torn(plain), plain
+    elimination = Elimination(system, known[0] + left[0], known[1] + left[1])
+    near = elimination.choice("torn", QUANTITIES).end_to_end.total  # the block in another order
+    assert abs(rows[6, "exact, end to end", "LU, torn"]["total"] - near) < 0.05 * near
+    for row in csv(results, "fig2_states", states="random"):
+        assert row["failed"] == 0
+    (fixed,) = csv(results, "fig2_states", states="multiples of π/2", algorithm="LU, permuted")
+    assert fixed["failed"] == fixed["count"]
