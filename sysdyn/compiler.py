@@ -123,6 +123,11 @@ def _build(
             elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
             best = None
             safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
+            if safety.improvable:
+                considered.append((choice.ordering, f"refined: {safety}"))
+                elimination = Elimination(system, choice.row_perm, choice.col_perm, refined=True)
+                choice = elimination.choice(choice.ordering, outputs)
+                safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
             choice = replace(choice, safety=safety)
             if safety.stable and (stable is None or safety.difference < stable.safety.difference):
                 stable = choice
@@ -146,7 +151,7 @@ def _build(
         raise NoSafeOrdering(_failure(problem, considered))
     say("writing the program", 0.9)
     if accepted is not choice:
-        elimination = Elimination(system, accepted.row_perm, accepted.col_perm)
+        elimination = Elimination(system, accepted.row_perm, accepted.col_perm, refined=accepted.refined)
         safety, _ = elimination.assess(sampled.scaling, singular=singular)
         accepted = replace(accepted, safety=safety)
     accepted = replace(accepted, solve=solve_scope(system, accepted, outputs))

@@ -12,7 +12,7 @@ from sysdyn.backends import python
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.expr import Expr, Flops, Graph, is_constant
 from sysdyn.sampling import is_singular, pivoted_solve, sample_states
-from sysdyn.sparse.lu import Factors, eliminate
+from sysdyn.sparse.lu import Factors, eliminate, refine
 from sysdyn.sparse.program import Program
 from sysdyn.system.assemble import Assembly, BlockSystem, generic
 from sysdyn.system.variables import QUANTITIES
@@ -73,8 +73,17 @@ class Safety:
     @property
     def firm(self) -> bool:
         """Safe with digits to spare, and no pivot came near zero or passed through it."""
-        exact = self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
-        return self.ok and exact and self.least_pivot >= LEAST_PIVOT and not self.crossing
+        return self.ok and self.exact and self.least_pivot >= LEAST_PIVOT and not self.crossing
+
+    @property
+    def exact(self) -> bool:
+        """Backward stable with digits to spare."""
+        return self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
+
+    @property
+    def improvable(self) -> bool:
+        """Not exact though no pivot failed: iterative refinement will help."""
+        return not self.exact and not self.crossing and self.backward_error <= HOPELESS
 
     def __str__(self) -> str:
         through = f"{self.crossing} pivots pass through zero, " if self.crossing else ""
@@ -86,7 +95,10 @@ class Safety:
 
 @dataclass(frozen=True)
 class Choice:
-    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on."""
+    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
+
+    refined: a step of iterative refinement follows, in the program.
+    """
 
     ordering: str
     row_perm: tuple[int, ...]
@@ -96,16 +108,19 @@ class Choice:
     fill_in: int
     triangular: bool
     safety: Safety | None = None
+    refined: bool = False
 
 
 class Elimination:
     """The system eliminated over Expr with given permutations, ready to be checked and turned into programs.
 
-    Raises NoSafeOrdering where it grows beyond `cap` operations, SingularState where a pivot is identically zero.
+    refined: with one step of iterative refinement. Raises NoSafeOrdering where it grows beyond `cap` operations,
+    SingularState where a pivot is identically zero.
     """
 
-    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf):
-        self.system = system
+    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf,
+                 refined: bool = False):  # fmt: skip
+        self.system, self.refined = system, refined
         self.graph = Graph(SHARING)
         self.assembly = system.assemble(self.graph, mark=True)
         body = [system.col_blocks[c][1] for c in col_perm]
@@ -122,14 +137,16 @@ class Elimination:
 
         self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
         self.graph.mark()
+        self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
 
     def choice(self, ordering: str, outputs: Sequence[str]) -> Choice:
         """The order with what it costs for these outputs."""
-        groups = quantity_outputs(self.system, self.assembly, self.factors, outputs)
+        groups = quantity_outputs(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
-        return Choice(ordering, tuple(f.row_perm), tuple(f.col_perm), count, None, f.fill_in, f.triangular)
+        perms = tuple(f.row_perm), tuple(f.col_perm)
+        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, refined=self.refined)
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""
@@ -143,7 +160,7 @@ class Elimination:
             if not is_constant(pivot):
                 limit, weak = self.limits.get(k, (0.0, 0.0))
                 guards.append((_positive(pivot), limit, self.label(k), weak))
-        groups = quantity_outputs(self.system, self.assembly, self.factors, outputs)
+        groups = quantity_outputs(self.system, self.assembly, self.solution, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
     def assess(
@@ -163,7 +180,7 @@ class Elimination:
         row, col = self.system.coordinates
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
-        groups = [("d", self.factors.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        groups = [("d", self.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
         inputs = sample_states(self.system.problem, states, seed=1)
         chunk = max(64, min(256, 20_000_000 // max(1, len(program) // 8 + len(watched))))
@@ -299,7 +316,11 @@ def _passes(values: np.ndarray) -> np.ndarray:
     return (values < 0.0).any(axis=0) & (values > 0.0).any(axis=0)
 
 
-def quantity_outputs(system: BlockSystem, assembly: Assembly, factors: Factors, outputs: Sequence[str]):
+def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
+    return refine(assembly.rows, assembly.b, factors, assembly.graph.opaque) if refined else factors.solution
+
+
+def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence, outputs: Sequence[str]):
     """Expressions of the requested quantities, full size.
 
     From the solution, or the known input where it has no column.
@@ -311,7 +332,7 @@ def quantity_outputs(system: BlockSystem, assembly: Assembly, factors: Factors, 
         values = []
         for k, c in enumerate(system.layout.quantity_columns(quantity)):
             if c in number:
-                values.append(factors.solution[number[c]])
+                values.append(solution[number[c]])
             elif quantity in inputs:
                 values.append(inputs[quantity][k])
         groups.append((quantity, values))
@@ -322,7 +343,9 @@ def solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> 
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(SHARING)), Graph(SHARING))
     factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
-    return assembly.graph.count(x for _, values in quantity_outputs(system, assembly, factors, outputs) for x in values)
+    solution = _solution(assembly, factors, choice.refined)
+    groups = quantity_outputs(system, assembly, solution, outputs)
+    return assembly.graph.count(x for _, values in groups for x in values)
 
 
 def _positive(x):

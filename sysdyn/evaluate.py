@@ -15,6 +15,7 @@ from sysdyn.expr import (
     INPUT,
     MUL,
     NEG,
+    OPAQUE,
     SIN,
     SQRT,
     SUB,
@@ -29,6 +30,7 @@ from sysdyn.expr import (
 _FUNCTIONS = {
     ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b,
     NEG: lambda a, b: -a, SIN: lambda a, b: sin(a), COS: lambda a, b: cos(a), SQRT: lambda a, b: sqrt(a),
+    OPAQUE: lambda a, b: a,
 }  # fmt: skip
 
 
@@ -85,6 +87,8 @@ def _partials(graph: Graph, i: int):
         return 1.0 / right, -(Expr(graph, i) / right)
     if kind == NEG:
         return -1.0, None
+    if kind == OPAQUE:
+        return 1.0, None
     if kind == SIN:
         return cos(left), None
     if kind == COS:

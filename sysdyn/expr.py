@@ -17,9 +17,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 
-# Node kinds. INPUT and CONST are leaves; the order is part of the file format of programs.
-INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT = range(10)
-KIND_NAMES = ("input", "const", "add", "sub", "mul", "div", "neg", "sin", "cos", "sqrt")
+# Node kinds. INPUT and CONST are leaves, OPAQUE another name for its operand. Their order is part of the file format.
+INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE = range(11)
+KIND_NAMES = ("input", "const", "add", "sub", "mul", "div", "neg", "sin", "cos", "sqrt", "opaque")
 
 _P = (1 << 61) - 1  # Mersenne prime of the identity test
 
@@ -260,6 +260,13 @@ class Graph:
             found = Expr(self, self._const(found))
         return found
 
+    def opaque(self, x):
+        """x as a number of its own, rounding errors and all: nothing that is known of x is used of it. Costs nothing.
+
+        Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
+        """
+        return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
+
     def _random_field(self) -> int:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0
 
@@ -486,7 +493,7 @@ class Graph:
         left = self.describe(Expr(self, a), depth - 1)
         if kind == NEG:
             return f"-{left}"
-        if kind in (SIN, COS, SQRT):
+        if kind in (SIN, COS, SQRT, OPAQUE):
             return f"{KIND_NAMES[kind]}({left})"
         return f"({left} {'+-*/'[kind - ADD]} {self.describe(Expr(self, b), depth - 1)})"
 

@@ -103,7 +103,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 8  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 10  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -298,7 +298,8 @@ class Solver:
             repr(self),
             f"  end to end   {counts.end_to_end!r}",
             f"  solve        {counts.solve!r}",
-            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}",
+            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
+            f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  safety       over {s.states} states, every joint at multiples of π/2 among them: "
             f"backward error ≤ {s.backward_error:.1e}, growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",

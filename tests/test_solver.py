@@ -1030,6 +1030,20 @@ def test_searched_orders_keep_their_pivots_on_one_side_of_zero():
         assert safety.crossing == 0 and safety.firm, ordering
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ordering", ["aba", "crba", "umfpack", "colamd"])
+def test_a_tapered_chain_of_a_hundred_leaves_no_residual(ordering, tmp_path):
+    """Condition number 5e23. A past failure: searched orders left 1e-10; refinement in the program ends that."""
+    model = auto_tree(100, 1, 1.5, 0.9)
+    solver = sd.compile(sd.forward_dynamics(model), ordering, level="fast")
+    q, qd, qdd = model.random_state(seed=5, batch=64)
+    q[::4] = np.round(q[::4] / (np.pi / 2)) * (np.pi / 2)
+    solution = solver(q, qd, rnea(model, q, qd, qdd))
+    assert solution.backward_error().max() <= 1e-12
+    assert solver.choice.refined == ("refinement follows" in solver.report()) == (ordering in ("umfpack", "colamd"))
+    assert load_solver(solver.save(tmp_path / "x.solver")).choice == solver.choice
+
+
 def test_a_massless_leaf_is_found_when_compiling():
     model = chain(3, seed=1)
     I = model.inertias.copy()

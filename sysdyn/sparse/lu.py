@@ -134,6 +134,34 @@ def eliminate(
     return out
 
 
+def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
+    """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
+
+    rows, b: as `eliminate` had them. opaque: what keeps a graph from finding the residual to be 0, and the sum to be x,
+    as they are in exact arithmetic. Wilkinson (1963).
+    """
+    x = [opaque(value) for value in factors.solution]
+    r = []
+    for row, rest in zip(rows, b, strict=True):
+        for j, entry in row.items():
+            rest = rest + entry * x[j]
+        r.append(rest)
+    steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
+    for k, (pr, _, pivot, scaled) in enumerate(steps):
+        if scaled:
+            r[pr] = _divider(pivot, 2)(r[pr])
+        for i, l in factors.lower[k].items():
+            r[i] = r[i] - l * r[pr]
+    change: list = [0.0] * len(x)
+    for k in range(len(steps) - 1, -1, -1):
+        pr, pc, pivot, scaled = steps[k]
+        total = r[pr]
+        for j, u in factors.upper[k].items():
+            total = total + u * change[j]
+        change[pc] = -(total if scaled else _divider(pivot, 2)(total))
+    return [value + opaque(step) for value, step in zip(x, change, strict=True)]
+
+
 def _same(x):
     return x
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.expr import ADD, CONST, COS, DIV, INPUT, MUL, NEG, SIN, SQRT, SUB, Expr, Flops, Graph
+from sysdyn.expr import ADD, CONST, COS, DIV, INPUT, MUL, NEG, OPAQUE, SIN, SQRT, SUB, Expr, Flops, Graph
 
 FORMAT = 2  # version of the stored form; raise it when the meaning of any array changes
 
@@ -138,9 +138,12 @@ class Program:
             if type(x) is not Expr and float(x) not in extra:
                 extra[float(x)] = n_in + len(constants)
                 constants.append(float(x))
-        ops = live[kinds > CONST]
+        is_op = (kinds > CONST) & (kinds != OPAQUE)
+        ops = live[is_op]
         first = n_in + len(constants)
         number[ops] = first + np.arange(len(ops))
+        for i in live[kinds == OPAQUE].tolist():
+            number[i] = number[graph.lhs[i]]
         lhs = number[np.asarray(graph.lhs, dtype=np.int64)[ops]]
         raw_rhs = np.asarray(graph.rhs, dtype=np.int64)[ops]
         rhs = np.where(raw_rhs >= 0, number[raw_rhs], -1)
@@ -156,7 +159,7 @@ class Program:
             tuple((name, len(group)) for name, group in inputs),
             tuple((name, len(group)) for name, group in outputs),
             np.array(constants, dtype=float),
-            kinds[kinds > CONST],
+            kinds[is_op],
             lhs.astype(np.int32),
             rhs.astype(np.int32),
             np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
