@@ -289,7 +289,7 @@ def plot(folder):
                label=r"relative error of $\tau$, exact cells, solver")  # fmt: skip
     floor.set(xscale="log", yscale="log", xlabel=r"angle between the soles $\theta$ [°]",
               title="slippery floor: only the two $n_z$ unknown")  # fmt: skip
-    floor.legend(fontsize=8, loc="center left")
+    floor.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.0, 0.59))
     for ax in (cells, floor):
         ax.grid(color="#DDDDDD", linewidth=0.5)
     save_figure(figure, folder / "property3.png")
