@@ -78,12 +78,13 @@ def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
 
 
 def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """I − U W (6, 6) for symmetric U W = W^T U^T, each entry with the factor that is constant: W is 1 along an axis."""
+    """I − U W (6, 6) for symmetric U W = W^T U^T: along an axis of the joint W is 1, and rounding leaves nothing."""
+    exact = [all(is_number(w) and np.all((w == 0.0) | (w == 1.0)) for w in column) for column in W.T]
 
-    def product(r: int, s: int):
-        return W[:, r] @ U[s] if all(is_number(w) for w in W[:, r]) else U[r] @ W[:, s]
+    def entry(r: int, s: int):
+        return I[r, s] - (W[:, r] @ U[s] if exact[r] else U[r] @ W[:, s])
 
-    return symmetric(6, I.dtype, lambda r, s: I[r, s] - product(r, s))
+    return symmetric(6, I.dtype, entry)
 
 
 def _plus_moved(I: np.ndarray, X: np.ndarray, J: np.ndarray) -> np.ndarray:
