@@ -27,6 +27,7 @@ class Inputs:
             for i, joint in enumerate(model.joints)
             if joint.quaternion is not None
         )
+        self.optional = {"fx", *(f"y:{m.name}" for m in problem.custom if m.optional)}
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
@@ -36,7 +37,7 @@ class Inputs:
     # ---- by name ---------------------------------------------------------------------------------------------------
 
     def collect(self, q, qd, known: tuple, y, quantities: Mapping) -> dict:
-        """Values by group; fx is zero where it is missing.
+        """Values by group; fx and optional measurements are zero where they are missing.
 
         Raises InvalidInput for what else is missing, double or not known.
         """
@@ -58,7 +59,7 @@ class Inputs:
         given["q"], given["qd"] = q, qd
         for name, size in self.sizes.items():
             if name not in given:
-                if name != "fx":
+                if name not in self.optional:
                     what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
                     raise InvalidInput(
                         f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}"

@@ -2,6 +2,7 @@
 
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import Diagnosis
+from sysdyn.system.linear import Linear, MotorTorque
 from sysdyn.system.measurements import (
     BodyAcceleration,
     ExternalWrench,
@@ -12,8 +13,23 @@ from sysdyn.system.measurements import (
     RawMeasurement,
 )
 from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
+from sysdyn.system.sensors import (
+    SENSORS,
+    Accelerometer,
+    AngularAccelerometer,
+    CentreOfMassAcceleration,
+    ForceDirection,
+    ForceTorqueSensor,
+    FrameAcceleration,
+    LoadCells,
+    MomentumRate,
+    NetWrench,
+    PointContact,
+)
 
 __all__ = [
-    "BlockSystem", "BodyAcceleration", "Diagnosis", "ExternalWrench", "JointAcceleration", "JointTorque", "JointWrench",
-    "Measurement", "Problem", "RawMeasurement", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics",
+    "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration", "CentreOfMassAcceleration",
+    "Diagnosis", "ExternalWrench", "ForceDirection", "ForceTorqueSensor", "FrameAcceleration", "JointAcceleration",
+    "JointTorque", "JointWrench", "Linear", "LoadCells", "Measurement", "MomentumRate", "MotorTorque", "NetWrench",
+    "PointContact", "Problem", "RawMeasurement", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics",
 ]  # fmt: skip

@@ -99,7 +99,7 @@ class BlockSystem:
                     rows.add(
                         ("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]]
                     )
-        custom = self._custom_rows(graph, rows, X, v)
+        custom = self._custom_rows(graph, rows, Context(model, X, v, q, qd))
         entries, b = rows.entries, rows.b
         if self.known == "substituted":
             entries, b = [dict(row) for row in entries], list(b)
@@ -113,9 +113,8 @@ class BlockSystem:
         inputs = (("q", q), ("qd", qd), *known.items(), *custom)
         return Assembly(graph, inputs, entries, b)
 
-    def _custom_rows(self, graph: Graph, rows: Rows, X, v) -> list[tuple[str, np.ndarray]]:
+    def _custom_rows(self, graph: Graph, rows: Rows, context: Context) -> list[tuple[str, np.ndarray]]:
         model, layout = self.model, self.layout
-        context = Context(model, X, v)
         groups = []
         for number, m in enumerate(self.problem.custom, start=len(self.problem.raw)):
             names = m.components(model)

@@ -12,63 +12,100 @@ from typing import ClassVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.model import Model
+from sysdyn.model import Frame, Model
+from sysdyn.model.kinematics import path
+from sysdyn.spatial import X_motion, checked_pose, rotation
 from sysdyn.system.variables import COMPONENTS, UNITS, Layout
+
+Place = str | tuple[str, np.ndarray]  # a frame of the model, or (body, T (4, 4)): a pose fixed in a body
 
 
 @dataclass(frozen=True)
 class Context:
     """What a measurement may use while its rows are assembled; every value is float or Expr.
 
-    `X(frame, reference)` (6, 6) motion transform from body `reference` (default: the body that carries the frame) to
-    the frame; `v(frame)` (6,) velocity of the frame in its own coordinates; `body(frame)` the name of the carrying
-    body.
+    A frame is given by its name in the model, or as (body, T): the pose T (4, 4) fixed in that body.
+
+    q (nq,), qd (nv,)     the state
+    body(frame)           name of the body that carries it
+    X(frame, reference)   (6, 6) motion transform to the frame from body `reference` (default: the carrying body)
+    X0(frame)             (6, 6) motion transform from the world to the frame
+    R(frame)              (3, 3) rotation from coordinates of the frame to the world's
+    v(frame)              (6,) velocity of the frame in its own coordinates
     """
 
     model: Model
     transforms: Sequence[np.ndarray]
     velocities: Sequence[np.ndarray]
+    q: np.ndarray | None = None
+    qd: np.ndarray | None = None
 
-    def body(self, frame: str) -> str:
-        i = self._frame(frame).body
-        if i < 0:
-            raise InvalidInput(f"frame {frame!r} is fixed to the base and has no dynamic variables")
-        return self.model.body_names[i]
+    def body(self, frame: Place) -> str:
+        return self.model.body_names[moving_frame(self.model, frame).body]
 
-    def X(self, frame: str, reference: str | None = None) -> np.ndarray:
-        found = self._frame(frame)
-        X, i = found.X.astype(object), found.body
+    def X(self, frame: Place, reference: str | None = None) -> np.ndarray:
+        found = find_frame(self.model, frame)
         if reference is None:
-            return X
+            return found.X.astype(object)
         target = self.model.body_index(reference)
-        while i > target:
-            X = X @ self.transforms[i]
-            i = self.model.parent[i]
-        if i != target:
-            raise InvalidInput(f"body {reference!r} does not carry frame {frame!r}: it must be on its path to the base")
-        return X
+        if target not in path(self.model, found.body):
+            raise InvalidInput(
+                f"body {reference!r} does not carry frame {found.name!r}: it must be on its path to the base"
+            )
+        return self._from(found, target)
 
-    def v(self, frame: str) -> np.ndarray:
-        found = self._frame(frame)
+    def X0(self, frame: Place) -> np.ndarray:
+        return self._from(find_frame(self.model, frame), -1)
+
+    def R(self, frame: Place) -> np.ndarray:
+        found = find_frame(self.model, frame)
+        E = rotation(found.X).astype(object)
+        for i in path(self.model, found.body):
+            E = E @ rotation(self.transforms[i])
+        return E.T
+
+    def v(self, frame: Place) -> np.ndarray:
+        found = find_frame(self.model, frame)
         if found.body < 0:
             return np.array([0.0] * 6, dtype=object)
         return found.X.astype(object) @ self.velocities[found.body]
 
-    def _frame(self, name: str):
-        if name not in self.model.frames:
-            raise UnknownName("frame", name, self.model.frames)
-        return self.model.frames[name]
+    def _from(self, frame: Frame, target: int) -> np.ndarray:
+        X, i = frame.X.astype(object), frame.body
+        while i != target:
+            X = X @ self.transforms[i]
+            i = self.model.parent[i]
+        return X
+
+
+def find_frame(model: Model, frame: Place) -> Frame:
+    """The frame of that name, or the one that (body, T) makes. Raises UnknownName, InvalidInput."""
+    if isinstance(frame, str):
+        return model.frame(frame)
+    body, T = frame
+    T = checked_pose(f"pose of a frame on {body!r}", T)
+    return Frame(f"a pose on {body}", model.body_index(body), X_motion(T[:3, :3].T, T[:3, 3]))
+
+
+def moving_frame(model: Model, frame: Place) -> Frame:
+    """As `find_frame`. Raises InvalidInput for a frame of the base, which does not move."""
+    found = find_frame(model, frame)
+    if found.body < 0:
+        raise InvalidInput(f"frame {found.name!r} is fixed to the base and has no dynamic variables")
+    return found
 
 
 class Measurement:
     """Base class: `m` equations Σ block · x + bias = y with value y of shape (…, m).
 
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
-    zero), and `components(model) → m names`; `noise` is None for an exact equation.
+    zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero
+    where none is handed in. A measurement that can be stored gives `describe()`.
     """
 
     name: str
     noise: object = None
+    optional: bool = False
 
     def components(self, model: Model) -> tuple[str, ...]:
         raise NotImplementedError(f"{type(self).__name__} must implement components(model)")
@@ -78,6 +115,13 @@ class Measurement:
 
     def bias(self, ctx: Context) -> np.ndarray:
         return np.zeros(len(self.components(ctx.model)))
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        """What it is, as JSON, or None where that cannot be written down.
+
+        With a model, that of the model which the rows depend on beside its digest, such as where the frame is.
+        """
+        return None
 
 
 @dataclass(frozen=True, init=False)

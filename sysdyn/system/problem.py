@@ -12,6 +12,7 @@ from sysdyn.model import Model
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import Diagnosis, diagnose
 from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
+from sysdyn.system.sensors import from_description
 from sysdyn.system.variables import QUANTITIES, Layout
 
 
@@ -54,6 +55,8 @@ class Problem:
                     raise ProblemError(f"{scalar} is stated {which}: remove one of them")
                 owner[key] = m.name
         self._owner = owner
+        for m in self.custom:
+            m.components(model)  # names that the model does not have are found here
 
     # ---- changing it -------------------------------------------------------------------------------------------
 
@@ -131,17 +134,22 @@ class Problem:
         return diagnose(self)
 
     def to_dict(self) -> dict:
-        """Plain description (JSON). Raises ProblemError where a custom measurement has none."""
-        if self.custom:
-            raise ProblemError(f"measurement {self.custom[0].name!r} is custom and cannot be stored in a file")
-        return {"model": self.model.to_dict(), "measurements": [_described(m, self.model) for m in self.raw]}
+        """Plain description (JSON). Raises ProblemError where a measurement has none."""
+        for m in self.custom:
+            if m.describe() is None:
+                raise ProblemError(f"measurement {m.name!r} is custom and cannot be stored in a file")
+        described = [_described(m, self.model) or m.describe() for m in self.measurements]
+        return {"model": self.model.to_dict(), "measurements": described}
 
     @staticmethod
     def from_dict(data: dict) -> Problem:
         """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
         try:
-            measurements = []
+            measurements: list[Measurement] = []
             for m in data["measurements"]:
+                if "type" in m:
+                    measurements.append(from_description(m))
+                    continue
                 base = RAW[m["quantity"]](name=m["name"])
                 measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
             problem = Problem(Model.from_dict(data["model"]), measurements)
@@ -154,11 +162,12 @@ class Problem:
 
     @cached_property
     def digest(self) -> str | None:
-        """sha256 of model and measurements; None where a custom measurement makes it unknown."""
-        if self.custom:
+        """sha256 of model and measurements; None where a measurement without description makes it unknown."""
+        about = [_described(m, self.model) or m.describe(self.model) for m in self.measurements]
+        if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
-        described = [self.model.digest, names, [_described(m, self.model) for m in self.raw]]
+        described = [self.model.digest, names, about]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -168,7 +177,10 @@ class Problem:
         return "\n".join(lines)
 
 
-def _described(m: RawMeasurement, model: Model) -> dict:
+def _described(m: Measurement, model: Model) -> dict | None:
+    """A raw measurement by its scalars; None for others."""
+    if not isinstance(m, RawMeasurement):
+        return None
     return {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
 
 
