@@ -6,8 +6,13 @@ import math
 
 import numpy as np
 
+from sysdyn.backends import python
+from sysdyn.expr import Graph
 from sysdyn.inputs import WRENCHES
+from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.reference.rnea import newton_euler
+from sysdyn.sparse.program import Program
+from sysdyn.system.measurements import Context
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES, Layout
 
@@ -30,12 +35,21 @@ def predict(problem: Problem, q, qd, qdd, fx=None) -> dict[str, np.ndarray]:
         d[:, columns] = np.broadcast_to(values[quantity], shape).reshape(len(d), len(columns))
     state = {"q": model.normalise(q), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(len(d), x.shape[-1]) for name, x in state.items()}
-    system = problem.system()
-    rows = system.residual(state, d).rows  # with y = 0: Y d + b_Y
-    at = len(system.row_blocks) - problem.ny
-    result = {}
-    for m in (*problem.raw, *problem.custom):  # the order of the rows
-        size = len(m.components(model))
-        result[m.name] = rows[:, at : at + size].reshape(*lead, size)
-        at += size
-    return {m.name: result[m.name] for m in problem.measurements}
+
+    # Y and b_Y as a program of q and q̇, run at all states.
+    graph = Graph()
+    inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
+    X = joint_transforms(model, inputs["q"])
+    ctx = Context(model, X, velocities(model, X, inputs["qd"])[0], inputs["q"], inputs["qd"])
+    groups, unknowns, sizes = [], {}, [len(m.components(model)) for m in problem.measurements]
+    for k, m in enumerate(problem.measurements):
+        groups.append((f"{k}", list(np.asarray(m.bias(ctx)).astype(object))))
+        for (quantity, owner), block in m.rows(ctx).items():
+            index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
+            unknowns[f"{k} {quantity} {owner}"] = k, d[:, list(layout.columns(quantity, index))]
+            groups.append((f"{k} {quantity} {owner}", list(np.asarray(block).astype(object).flat)))
+    out = python.run_groups(Program.from_graph(graph, tuple(inputs.items()), groups), state)
+    values = [np.broadcast_to(out[f"{k}"], (len(d), size)) for k, size in enumerate(sizes)]
+    for name, (k, x) in unknowns.items():
+        values[k] = values[k] + np.einsum("nij,nj->ni", out[name].reshape(len(out[name]), sizes[k], x.shape[1]), x)
+    return {m.name: values[k].reshape(*lead, sizes[k]) for k, m in enumerate(problem.measurements)}

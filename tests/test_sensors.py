@@ -347,6 +347,10 @@ REPLACED = {
         "inverse", SOLE,
         [PointContact(TOOL), ForceDirection(TOOL, [0.3, -1.0, 2.0]), LoadCells(TOOL, "fz")],
     ),
+    "force at a point": (
+        "inverse", SOLE,
+        [PointContact(TOOL, reference="world"), LoadCells(TOOL, ["fz", "fx", "fy"], reference="world")],
+    ),
     "accelerometer": ("inverse", BASE, [Accelerometer("body0"), AngularAccelerometer("body0", reference="world")]),
     "one axis": ("inverse", JointAcceleration("joint3"), [AngularAccelerometer(("body3", POSE), "alpha_x")]),
     "frame": ("inverse", BASE, [FrameAcceleration(("body0", POSE))]),
@@ -416,6 +420,30 @@ def test_a_sensor_in_place_of_a_raw_quantity_gives_the_same_answer(case):
     for quantity, expected in moving()[2].items():
         close(solution[quantity], expected, 1e-9)
     assert solution.backward_error().max() <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("removed", "sensors"),
+    [
+        (ExternalWrench("l_ankle_2"), [ForceTorqueSensor("l_ankle_roll", "l_sole", reference="world")]),
+        (JointAcceleration(icub("floating").joint_names[0]), [MomentumRate()]),
+        (
+            JointAcceleration(icub("floating").joint_names[0]),
+            [CentreOfMassAcceleration(), AngularAccelerometer("root_link", reference="world")],
+        ),
+    ],
+    ids=["f/t sensor", "momentum", "centre of mass"],
+)
+def test_world_axes_on_icub(removed, sensors):
+    """Values are turned into the axes where coefficients are constant, so that no pivot depends on the attitude."""
+    model = icub("floating")
+    problem = inverse_dynamics(model) - removed + sensors
+    q, qd, qdd, fx = state(model, 8, 5)
+    solver = sd.compile(problem, "markowitz", level="fast")
+    solution = solver(q, qd, y=predict(problem, q, qd, qdd, fx))
+    close(solution.qdd, qdd, 1e-9)
+    close(solution.fx, fx, 1e-9)
+    assert solver.safety.backward_error <= 1e-12
 
 
 def test_every_class_is_solved_back():

@@ -121,7 +121,8 @@ class BlockSystem:
             y = graph.inputs(f"y:{m.name}", len(names))
             groups.append((f"y:{m.name}", y))
             parts = []
-            for (quantity, owner), block in m.rows(context).items():
+            blocks, bias, turn = m.solved_form(context)
+            for (quantity, owner), block in blocks.items():
                 if quantity not in QUANTITIES:
                     raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
                 index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
@@ -132,8 +133,8 @@ class BlockSystem:
                         f"but {(len(names), len(columns))} is needed (its components × the size of the quantity)"
                     )
                 parts.append((columns, block.astype(object)))
-            bias = np.asarray(m.bias(context)).astype(object)
-            rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(bias - y))
+            value = y if turn is None else turn @ y
+            rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
         return groups
 
     @cached_property

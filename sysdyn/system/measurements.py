@@ -116,6 +116,13 @@ class Measurement:
     def bias(self, ctx: Context) -> np.ndarray:
         return np.zeros(len(self.components(ctx.model)))
 
+    def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
+        """(T rows, T bias, T) with an invertible T (m, m) that makes them simple: T Σ block · x + T bias = T y.
+
+        None for T = 1. It turns values instead of unknowns, so that fewer coefficients (and pivots) depend on q.
+        """
+        return self.rows(ctx), self.bias(ctx), None
+
     def describe(self, model: Model | None = None) -> dict | None:
         """What it is, as JSON, or None where that cannot be written down.
 

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.expr import is_zero
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.spatial import X_inverse, checked_pose, cross, cross_force, rotation, skew
@@ -36,8 +37,9 @@ Blocks = Mapping[tuple[str, str], np.ndarray]
 class _Sensor(Measurement):
     """A measurement that can be stored, with components chosen out of `scalars`.
 
-    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars. components: "all", one name, or several, in
-    the order of the value. name: default the class and what it is on. noise: None for an exact equation.
+    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates where they are simplest,
+    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. components: "all", one name, or several, in the
+    order of the value. name: default the class and what it is on. noise: None for an exact equation.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
@@ -77,11 +79,26 @@ class _Sensor(Measurement):
         self.check(model)
         return self.chosen
 
+    def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        n = len(self.scalars)
+        return _eye(n), _eye(n)
+
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
-        return {key: block[self._places] for key, block in self.equations(ctx)[0].items()}
+        A = self.axes(ctx)[0][self._places]
+        return {key: A @ block for key, block in self.equations(ctx)[0].items()}
 
     def bias(self, ctx: Context) -> np.ndarray:
-        return self.equations(ctx)[1][self._places]
+        return self.axes(ctx)[0][self._places] @ self.equations(ctx)[1]
+
+    def solved_form(self, ctx: Context):
+        """The equations as they are, where their chosen components follow from the chosen components of the value."""
+        chosen = self._places
+        others = [k for k in range(len(self.scalars)) if k not in chosen]
+        inverse = self.axes(ctx)[1][chosen]
+        if not all(is_zero(x) for x in inverse[:, others].flat):
+            return super().solved_form(ctx)
+        blocks, bias = self.equations(ctx)
+        return {key: block[chosen] for key, block in blocks.items()}, bias[chosen], inverse[:, chosen]
 
     @property
     def _places(self) -> list[int]:
@@ -133,9 +150,7 @@ class ForceTorqueSensor(_Sensor):
             raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
         self.joint, self.side = joint, side
         self.frame = None if frame is None else _placed(frame, "ForceTorqueSensor")[0]
-        super().__init__(
-            joint, components, name, noise, joint=joint, frame=self.frame, side=side, reference=reference
-        )  # fmt: skip
+        super().__init__(joint, components, name, noise, joint=joint, frame=self.frame, side=side, reference=reference)
 
     def _child(self, model: Model) -> int:
         return model.body_index(self.joint) if self.joint in model.body_names else model.joint_index(self.joint)
@@ -150,14 +165,17 @@ class ForceTorqueSensor(_Sensor):
             )
 
     def equations(self, ctx):
+        body = ctx.model.body_names[self._child(ctx.model)]
+        return {("f", body): _eye(6) if self.side == "child" else -_eye(6)}, zeros(6)
+
+    def axes(self, ctx):
         child = self._child(ctx.model)
-        body = ctx.model.body_names[child]
-        frame = (body, np.eye(4)) if self.frame is None else self.frame
-        transform = X_inverse(ctx.X(frame)).T
+        frame = (ctx.model.body_names[child], np.eye(4)) if self.frame is None else self.frame
+        A, inverse = _wrench_axes(ctx, frame, self.reference)
         if find_frame(ctx.model, frame).body != child:
-            transform = transform @ ctx.transforms[child].T
-        block = _wrench_axes(ctx, frame, self.reference) @ transform
-        return {("f", body): block if self.side == "child" else -block}, zeros(6)
+            X = ctx.transforms[child]
+            return A @ X.T, X_inverse(X).T @ inverse
+        return A, inverse
 
 
 class LoadCells(_FrameSensor):
@@ -168,13 +186,14 @@ class LoadCells(_FrameSensor):
 
     scalars = WRENCH
 
-    def __init__(
-        self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None
-    ):  # fmt: skip
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
-        return _external(ctx, self.frame, self.reference), zeros(6)
+        return {("fx", ctx.body(self.frame)): _eye(6)}, zeros(6)
+
+    def axes(self, ctx):
+        return _wrench_axes(ctx, self.frame, self.reference)
 
 
 class PointContact(_FrameSensor):
@@ -188,13 +207,14 @@ class PointContact(_FrameSensor):
     references = ("local", "world")
     optional = True
 
-    def __init__(
-        self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None
-    ):  # fmt: skip
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
-        return {key: block[:3] for key, block in _external(ctx, self.frame, self.reference).items()}, zeros(3)
+        return {("fx", ctx.body(self.frame)): X_inverse(ctx.X(self.frame)).T[:3]}, zeros(3)
+
+    def axes(self, ctx):
+        return _turned(ctx, self.frame, self.reference)
 
 
 class ForceDirection(_FrameSensor):
@@ -226,8 +246,8 @@ class ForceDirection(_FrameSensor):
         first = np.cross(d, np.eye(3)[np.argmin(np.abs(d))])
         first /= np.linalg.norm(first)
         across = np.array([first, np.cross(d, first)]).astype(object)
-        wrench = _external(ctx, self.frame, self.reference)
-        return {key: across @ block[3:] for key, block in wrench.items()}, zeros(2)
+        transform = _wrench_axes(ctx, self.frame, self.reference)[0]
+        return {("fx", ctx.body(self.frame)): across @ transform[3:]}, zeros(2)
 
 
 class NetWrench(_FrameSensor):
@@ -249,11 +269,13 @@ class NetWrench(_FrameSensor):
         body = ctx.body(self.frame)
         i = ctx.model.body_index(body)
         I, nu = _net(ctx, i)
-        transform = _wrench_axes(ctx, self.frame, self.reference) @ X_inverse(ctx.X(self.frame)).T
         if not self.gravity:
             E = ctx.R((body, np.eye(4))).T
             nu = nu + I @ _linear(E @ ctx.model.gravity.astype(object))
-        return {("a", body): transform @ I}, transform @ nu
+        return {("a", body): I}, nu
+
+    def axes(self, ctx):
+        return _wrench_axes(ctx, self.frame, self.reference)
 
 
 # ---- accelerations of frames ---------------------------------------------------------------------------------------
@@ -280,12 +302,17 @@ class FrameAcceleration(_FrameSensor):
             raise InvalidInput(
                 "a classical acceleration is of the frame's origin: use reference='world', or classical=False"
             )
-        super().__init__(
-            frame, components, name, noise, classical=classical, gravity=gravity, reference=reference
-        )  # fmt: skip
+        super().__init__(frame, components, name, noise, classical=classical, gravity=gravity, reference=reference)
 
     def equations(self, ctx):
-        return _acceleration(ctx, self.frame, self.classical, self.gravity, self.reference)
+        return _acceleration(ctx, self.frame, self.classical, self.gravity)
+
+    def axes(self, ctx):
+        if self.reference == "space":
+            X = ctx.X0(self.frame)
+            return X_inverse(X), X
+        R, E = _turned(ctx, self.frame, self.reference)
+        return _diagonal(R), _diagonal(E)
 
 
 class Accelerometer(_FrameSensor):
@@ -297,14 +324,15 @@ class Accelerometer(_FrameSensor):
     scalars = ACCELERATION[3:]
     references = ("local", "world")
 
-    def __init__(
-        self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None
-    ):  # fmt: skip
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
-        blocks, bias = _acceleration(ctx, self.frame, True, True, self.reference)
+        blocks, bias = _acceleration(ctx, self.frame, True, True)
         return {key: block[3:] for key, block in blocks.items()}, bias[3:]
+
+    def axes(self, ctx):
+        return _turned(ctx, self.frame, self.reference)
 
 
 class AngularAccelerometer(_FrameSensor):
@@ -313,14 +341,15 @@ class AngularAccelerometer(_FrameSensor):
     scalars = ACCELERATION[:3]
     references = ("local", "world")
 
-    def __init__(
-        self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None
-    ):  # fmt: skip
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
-        blocks, bias = _acceleration(ctx, self.frame, False, True, self.reference)
+        blocks, bias = _acceleration(ctx, self.frame, False, True)
         return {key: block[:3] for key, block in blocks.items()}, bias[:3]
+
+    def axes(self, ctx):
+        return _turned(ctx, self.frame, self.reference)
 
 
 # ---- the robot as a whole ------------------------------------------------------------------------------------------
@@ -339,9 +368,7 @@ class _Subtree(_Sensor):
         name: str | None = None, noise=None,
     ):  # fmt: skip
         self.root, self.gravity = root, gravity
-        super().__init__(
-            root or "all", components, name, noise, root=root, gravity=gravity, reference=reference
-        )  # fmt: skip
+        super().__init__(root or "all", components, name, noise, root=root, gravity=gravity, reference=reference)
 
     def _bodies(self, model: Model) -> tuple[int, list[int]]:
         """(the body in whose coordinates the sum is taken, −1 for the base; the bodies)."""
@@ -358,10 +385,7 @@ class _Subtree(_Sensor):
             raise InvalidInput(f"{self.name!r}: the bodies have no mass, so there is no centre of mass")
 
     def _gathered(self, ctx: Context):
-        """(X (6, 6) from the root to each body, first mass moment (3,) in the root, mass, gravity in the root, R).
-
-        R (3, 3) turns the axes of the root into those of the value.
-        """
+        """(X (6, 6) from the root to each body, first mass moment (3,), mass, gravity), in axes of the root."""
         model = ctx.model
         root, bodies = self._bodies(model)
         X: dict[int, np.ndarray] = {}
@@ -375,9 +399,16 @@ class _Subtree(_Sensor):
             E, rx = rotation(X[i]), -(rotation(X[i]).T @ X[i][3:, :3])
             moment = moment + E.T @ mc + m * np.array([rx[2, 1], rx[0, 2], rx[1, 0]], dtype=object)
             mass += m
-        R = np.eye(3).astype(object) if root < 0 else ctx.R((model.body_names[root], np.eye(4)))
-        gravity = R.T @ model.gravity.astype(object)
-        return X, moment, mass, gravity, R if self.reference == "world" else np.eye(3).astype(object)
+        return X, moment, mass, self._rotation(ctx).T @ model.gravity.astype(object)
+
+    def _rotation(self, ctx: Context) -> np.ndarray:
+        """R (3, 3) from axes of the root to the world's."""
+        root = self._bodies(ctx.model)[0]
+        return _eye(3) if root < 0 else ctx.R((ctx.model.body_names[root], np.eye(4)))
+
+    def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        R = self._rotation(ctx) if self.reference == "world" else _eye(3)
+        return (R, R.T) if len(self.scalars) == 3 else (_diagonal(R), _diagonal(R.T))
 
 
 class CentreOfMassAcceleration(_Subtree):
@@ -391,15 +422,15 @@ class CentreOfMassAcceleration(_Subtree):
     scalars = ACCELERATION[3:]
 
     def equations(self, ctx):
-        X, _, mass, gravity, R = self._gathered(ctx)
+        X, _, mass, gravity = self._gathered(ctx)
         blocks, bias = {}, zeros(3)
         for i in X:
             m, mc = _mass_moment(ctx.model, i)
-            v, turn = ctx.velocities[i], R @ rotation(X[i]).T
+            v, turn = ctx.velocities[i], rotation(X[i]).T
             # m (a + α × c + ω × (v + ω × c)) in the body
             blocks["a", ctx.model.body_names[i]] = turn @ np.hstack([-skew(mc), m * _eye(3)]) * (1.0 / mass)
             bias = bias + turn @ (cross(v[:3], m * v[3:] + cross(v[:3], mc))) * (1.0 / mass)
-        return blocks, bias if self.gravity else bias + R @ gravity
+        return blocks, bias if self.gravity else bias + gravity
 
 
 class MomentumRate(_Subtree):
@@ -413,17 +444,16 @@ class MomentumRate(_Subtree):
     scalars = WRENCH
 
     def equations(self, ctx):
-        X, moment, mass, gravity, R = self._gathered(ctx)
+        X, moment, mass, gravity = self._gathered(ctx)
         to_centre = _eye(6)  # n_G = n − c_G × f
         to_centre[:3, 3:] = -skew(moment * (1.0 / mass))
-        turn = _diagonal(R) @ to_centre
         blocks, bias = {}, zeros(6)
         for i in X:
             I, nu = _net(ctx, i)
-            transform = turn @ X[i].T
+            transform = to_centre @ X[i].T
             blocks["a", ctx.model.body_names[i]] = transform @ I
             bias = bias + transform @ nu
-        return blocks, bias if self.gravity else bias + _linear(R @ gravity * mass)
+        return blocks, bias if self.gravity else bias + _linear(gravity * mass)
 
 
 # ---- stored forms ---------------------------------------------------------------------------------------------------
@@ -451,31 +481,34 @@ def from_description(data: Mapping) -> Measurement:
 # ---- what they share -----------------------------------------------------------------------------------------------
 
 
-def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool, reference: str):
-    """({("a", body): (6, 6)}, (6,)): X_F a, less −g, + ω × v, in the axes asked for."""
+def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool):
+    """({("a", body): (6, 6)}, (6,)): X_F a, less −g, + ω × v, in the axes of the frame."""
     X, bias = ctx.X(frame), zeros(6)
     if classical:
         v = ctx.v(frame)
         bias = bias + _linear(cross(v[:3], v[3:]))
     if not gravity:
         bias = bias + _linear(ctx.R(frame).T @ ctx.model.gravity.astype(object))
+    return {("a", ctx.body(frame)): X}, bias
+
+
+def _turned(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """(R, R^T) from the axes of a frame to those asked for."""
+    R = ctx.R(frame) if reference == "world" else _eye(3)
+    return R, R.T
+
+
+def _wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """(A, A⁻¹) from wrenches in coordinates of the body of a frame to the frame, or to the axes asked for."""
+    X = ctx.X(frame)
+    A, inverse = X_inverse(X).T, X.T
     if reference == "world":
-        axes = _diagonal(ctx.R(frame))
-    else:
-        axes = X_inverse(ctx.X0(frame)) if reference == "space" else _eye(6)
-    return {("a", ctx.body(frame)): axes @ X}, axes @ bias
-
-
-def _external(ctx: Context, frame: Place, reference: str) -> dict[tuple[str, str], np.ndarray]:
-    """fx of the body of a frame, taken to the frame."""
-    return {("fx", ctx.body(frame)): _wrench_axes(ctx, frame, reference) @ X_inverse(ctx.X(frame)).T}
-
-
-def _wrench_axes(ctx: Context, frame: Place, reference: str) -> np.ndarray:
-    """(6, 6) from wrenches in a frame to those in the axes asked for."""
-    if reference == "world":
-        return _diagonal(ctx.R(frame))
-    return ctx.X0(frame).T if reference == "space" else _eye(6)
+        R = ctx.R(frame)
+        return _diagonal(R) @ A, inverse @ _diagonal(R.T)
+    if reference == "space":
+        X0 = ctx.X0(frame)
+        return X0.T @ A, inverse @ X_inverse(X0).T
+    return A, inverse
 
 
 def _net(ctx: Context, i: int) -> tuple[np.ndarray, np.ndarray]:
