@@ -269,8 +269,8 @@ def _reason(parts: list[dict], name: str) -> str:
         "there. With frames by Denavit and Hartenberg X_i is two axial screws; ours makes a matrix of it and "
         f"multiplies by that. The screws would save {mul - axial_mul} multiplications and {add - axial_add} additions. "
         f"The remaining {axial_mul + div - book.mul} and {axial_add - book.add} lie in the formulation: ours stays "
-        "with spatial vectors in body coordinates, as the book's tables write the algorithm; how its figures are composed "
-        "is not itemised in the sources at hand."
+        "with spatial vectors in body coordinates, as the book's tables write the algorithm; how its figures are "
+        "composed is not itemised in the sources at hand."
     )
 
 
