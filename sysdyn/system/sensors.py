@@ -545,4 +545,6 @@ def _placed(frame: Place, kind: str) -> tuple[Place, str]:
     if not (isinstance(frame, (tuple, list)) and len(frame) == 2 and isinstance(frame[0], str)):
         raise InvalidInput(f"{kind}: a frame is a name, or (body, T) with the pose T (4, 4), not {frame!r}")
     body, T = frame
-    return (body, checked_pose(f"pose of the {kind} on {body!r}", T)), f"{body}+pose"
+    T = checked_pose(f"pose of the {kind} on {body!r}", T)
+    T.flags.writeable = False
+    return (body, T), f"{body}+pose"
