@@ -59,17 +59,30 @@ from sysdyn.reference import (
     rnea,
     sparsity,
 )
+from sysdyn.sensing import predict
 from sysdyn.solution import Solution
 from sysdyn.solver import Solver, compile, load_solver
 from sysdyn.system import (
+    Accelerometer,
+    AngularAccelerometer,
     BlockSystem,
     BodyAcceleration,
+    CentreOfMassAcceleration,
     Diagnosis,
     ExternalWrench,
+    ForceDirection,
+    ForceTorqueSensor,
+    FrameAcceleration,
     JointAcceleration,
     JointTorque,
     JointWrench,
+    Linear,
+    LoadCells,
     Measurement,
+    MomentumRate,
+    MotorTorque,
+    NetWrench,
+    PointContact,
     Problem,
     forward_dynamics,
     hybrid_dynamics,
@@ -77,13 +90,15 @@ from sysdyn.system import (
 )
 
 __all__ = [
-    "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning", "Choice", "Diagnosis", "Expr",
-    "ExternalWrench", "Factor", "FileError", "Flops", "Frame", "Function", "Graph", "IKResult", "IgnoredWarning",
-    "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Measurement", "Model", "ModelError",
-    "MujocoState", "NoSafeOrdering", "PlausibilityWarning", "Problem", "ProblemError", "SKOModel", "Safety",
-    "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "SysdynError", "UnknownName", "aba",
-    "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba", "expanded_parent", "forward_dynamics",
+    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
+    "CentreOfMassAcceleration", "Choice", "Diagnosis", "Expr", "ExternalWrench", "Factor", "FileError", "Flops",
+    "ForceDirection", "ForceTorqueSensor", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult",
+    "IgnoredWarning", "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Linear", "LoadCells",
+    "Measurement", "Model", "ModelError", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering",
+    "PlausibilityWarning", "PointContact", "Problem", "ProblemError", "SKOModel", "Safety", "SingularState",
+    "Solution", "Solver", "Sparsity", "StructurallySingular", "SysdynError", "UnknownName", "aba", "auto_tree",
+    "chain", "compile", "compile_function", "count_flops", "crba", "expanded_parent", "forward_dynamics",
     "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_screws",
     "hybrid_dynamics", "inverse_dynamics", "inverse_kinematics", "load", "load_mjcf", "load_solver", "load_urdf",
-    "ltdl", "ltl", "mul_H", "pinv", "random_tree", "rnea", "sparsity",
+    "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "rnea", "sparsity",
 ]  # fmt: skip
