@@ -42,6 +42,7 @@ FAST_STARTS = 2  # starts of each searched order at the fast level
 ATTEMPTS = 4  # searches, each with the states at which the last one failed
 
 Progress = Callable[[str, float], None]
+Order = Callable[[float], Permutations]
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,9 @@ def _build(
     stable: Choice | None = None  # backward stable, though near singular states it loses digits that pivoting keeps
     accepted: Choice | None = None
     for attempt in range(ATTEMPTS):
-        choices, best = _search(system, sampled, ordering, outputs, level, considered, say, plain=attempt == 0)
+        most = FAST_STARTS if level == "fast" and (attempt == 0 or accepted) else None
+        orders = _candidates(system, sampled, ordering, level, plain=attempt == 0, most=most)
+        choices, best = _search(system, orders, ordering, outputs, considered, say)
         failing = []
         for choice in sorted(choices, key=lambda c: c.end_to_end.total):
             say(f"checking {choice.ordering}", 0.7)
@@ -161,18 +164,16 @@ def _build(
 
 def _search(
     system: BlockSystem,
-    sampled: Sampled,
+    orders: Iterator[tuple[str, Order]],
     ordering: str,
     outputs: Sequence[str],
-    level: str,
     considered: list[tuple[str, str]],
     say: Progress,
-    plain: bool,
 ) -> tuple[list[Choice], Elimination | None]:
     """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
     choices: list[Choice] = []
     best: Elimination | None = None
-    for name, order in _candidates(system, sampled, ordering, level, plain):
+    for name, order in orders:
         say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(considered)))
         least = min((c.end_to_end.total for c in choices), default=math.inf)
         try:
@@ -206,15 +207,13 @@ def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
 
 # ---- orders -------------------------------------------------------------------------------------------------------
 
-Order = Callable[[float], Permutations]
-
 
 def _candidates(
-    system: BlockSystem, sampled: Sampled, ordering: str, level: str, plain: bool
+    system: BlockSystem, sampled: Sampled, ordering: str, level: str, plain: bool, most: int | None
 ) -> Iterator[tuple[str, Order]]:
     """(name, function of the operation cap that gives the permutations) of every order to try.
 
-    plain: those that do not heed the samples, too.
+    plain: those that do not heed the samples, too. most: starts of a searched order, all if None.
     """
     if ordering in RECURSIVE:
         yield ordering, lambda cap: RECURSIVE[ordering](system)
@@ -235,8 +234,7 @@ def _candidates(
     elif ordering not in ORDERINGS:
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     for name in names:
-        few = FAST_STARTS if level == "fast" else None
-        blind, heeding = PLAIN.get(name, ())[:few], ORDERINGS[name][:few]
+        blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
         for number, start in enumerate((*blind, *heeding)):
             if number < len(blind) and not plain:
                 continue

@@ -1031,7 +1031,7 @@ def test_searched_orders_keep_their_pivots_on_one_side_of_zero():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordering", ["aba", "crba", "umfpack", "colamd"])
+@pytest.mark.parametrize("ordering", ["aba", "umfpack", "colamd"])
 def test_a_tapered_chain_of_a_hundred_leaves_no_residual(ordering, tmp_path):
     """Condition number 5e23. A past failure: searched orders left 1e-10; refinement in the program ends that."""
     model = auto_tree(100, 1, 1.5, 0.9)
