@@ -173,19 +173,22 @@ def _search(
     """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
     choices: list[Choice] = []
     best: Elimination | None = None
+    seen: list[Permutations] = []
     for name, order in orders:
         say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(considered)))
         least = min((c.end_to_end.total for c in choices), default=math.inf)
         try:
-            elimination = Elimination(system, *order(AUTO_CAP * least), cap=AUTO_CAP * least)
+            permutations = order(AUTO_CAP * least)
+            if permutations in seen:
+                continue
+            seen.append(permutations)
+            elimination = Elimination(system, *permutations, cap=AUTO_CAP * least)
         except (NoSafeOrdering, SingularState, BackendUnavailable) as error:
             if isinstance(error, BackendUnavailable) and ordering != "auto":
                 raise
             considered.append((name, str(error)))
             continue
         choice = elimination.choice(name, outputs)
-        if any((c.row_perm, c.col_perm) == (choice.row_perm, choice.col_perm) for c in choices):
-            continue
         considered.append((name, f"{choice.end_to_end.total} operations"))
         choices.append(choice)
         if choice.end_to_end.total < least:

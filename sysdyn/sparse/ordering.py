@@ -156,22 +156,19 @@ def _umfpack_columns(order: Order) -> Order:
 
 _UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer) for steer in (STEER[1], 1.0)))
 _SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))
+_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
 
 # name → starts, of which the cheapest safe one is used.
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "natural": tuple(_judged(natural)),
     "colamd": tuple(_judged(colamd)),
     "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz)),
-    "umfpack": tuple(
-        scaled(_umfpack_columns(order))
-        for order in (*_UMFPACK, *_SHUFFLED)
-        for scaled in (unscaled, lambda order: order)
-    ),
+    "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
 }
 # Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
 # sampled states: more of them change nothing.
 PLAIN: dict[str, tuple[Order, ...]] = {
-    "umfpack": (*_UMFPACK, *(unscaled(order) for order in (*_UMFPACK[:2], *_SHUFFLED))),
+    "umfpack": (*_UMFPACK, unscaled(_UMFPACK[1]), *(unscaled(order) for order in _SHUFFLED[:2])),
 }
 
 
