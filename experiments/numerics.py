@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 import sysdyn as sd
 from sysdyn.backends import python
 from sysdyn.backends.executable import Executable
-from sysdyn.elimination import GUARD, Elimination, solve_scope
+from sysdyn.elimination import GUARD, Elimination
 from sysdyn.errors import BackendUnavailable
 from sysdyn.experiment import main, read_csv, write_csv
 from sysdyn.expr import is_constant
@@ -60,7 +60,7 @@ NAMES = {
 }  # fmt: skip
 STYLES = {
     PAPER: {"color": "#D55E00", "linestyle": "-"}, "umfpack": {"color": "#0072B2", "linestyle": "--"},
-    "aba": {"color": "#000000", "linestyle": "-."}, "natural": {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
+    "aba": {"color": "#000000", "linestyle": "-."}, "natural": {"color": "#009E73", "linestyle": (0, (6, 1, 1, 1))},
     PIVOTING: {"color": "#666666", "linestyle": ":"},
 }  # fmt: skip
 
@@ -292,12 +292,10 @@ def _guarded(problem: Problem, order: str, failing: list[dict[str, np.ndarray]])
     if not failing:
         return {"guarded": 0, "guarded_solved": 0, "guarded_error": ""}
     states = stacked(failing)
-    known = {x: values if x in ("tau", "qdd") else values.reshape(len(values), -1, 6) for x, values in states.items()}
-    solution = sd.compile(problem, order, level="fast", on_singular="repivot")(known.pop("q"), known.pop("qd"), **known)
+    known = {x: states[x].reshape(len(states["q"]), -1, *([6] if x in ("fx", "f", "a") else [])) for x in states}
+    solution = sd.compile(problem, order, level="fast", on_singular="repivot")(**known)
     error = solution.backward_error()[solution.ok]
-    return {
-        "guarded": len(solution.ok), "guarded_solved": len(error), "guarded_error": f"{error.max(initial=0.0):.2e}",
-    }  # fmt: skip
+    return {"guarded": len(solution.ok), "guarded_solved": len(error), "guarded_error": f"{error.max(initial=0.0):.2e}"}
 
 
 def _regular(system: BlockSystem, states: Mapping[str, np.ndarray], pivots: np.ndarray, typical: float) -> np.ndarray:
@@ -443,8 +441,8 @@ def _path(ax: Axes, folder: Path) -> None:
         if part:
             ax.plot([row["t"] for row in part], [row["error"] for row in part], linewidth=1.0, **STYLES[order])
     zero = [row for row in rows if row["pivot_is_zero"]]
-    ax.plot([row["t"] for row in zero], [row["error"] for row in zero], linestyle="", marker="x", color="black", markersize=5,
-            label="a pivot passes through zero")  # fmt: skip
+    ax.plot([row["t"] for row in zero], [row["error"] for row in zero], linestyle="", marker="x", color="black",
+            markersize=5, label="a pivot passes through zero")  # fmt: skip
     ax.set(yscale="log", ylim=(1e-18, 3e3), xlabel="part of a straight path between two random states",
            ylabel="backward error")  # fmt: skip
     ax.set_title(f"{rows[0]['problem']}: along a path", fontsize=11)
@@ -463,38 +461,35 @@ def findings(folder: Path) -> str:
     firm = [row for pair in safe if not pair[0]["determinant_crosses"] for row in pair]
     statements = []
     if paper:
-        statements = [_paper(folder, paper), _price(folder, safe)]
+        statements += [_paper(folder, paper), _price(folder, safe)]
     if firm:
         pivoted = [row["error"] for row in rows if row["order"] == PIVOTING]
         statements.append(
-            f"Forward dynamics in orders chosen to be safe: at {sum(row['states'] for row in firm):,} states a zero pivot "
-            f"{sum(row['zero_pivot'] for row in firm)} times, {sum(row['crossing'] for row in firm)} pivots that pass "
-            f"through zero, none below {min(row['least_pivot'] for row in firm):.2g} of its median, growth up to "
+            f"Forward dynamics in orders chosen to be safe: a zero pivot at {sum(row['zero_pivot'] for row in firm)} of "
+            f"{sum(row['states'] for row in firm):,} states, {sum(row['crossing'] for row in firm[::2])} pivots that "
+            f"pass through zero, none below {min(row['least_pivot'] for row in firm):.2g} of its median, growth up to "
             f"{max(row['growth'] for row in firm):.3g}, backward error up to {max(row['error'] for row in firm):.1e} "
             f"(pivoting at each state: {max(pivoted):.1e})."
         )
     statements += [_singular(*pair) for pair in safe if pair[0]["determinant_crosses"]]
-    table = [
-        "| problem | order | operations | fill-in | pivots that pass through zero | a zero pivot: random states | right "
-        "angles | greatest backward error: random states | right angles | growth, random states |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for pair in pairs:
-        row = pair[0]
-        cells = [f"{x['error']:.1e}" for x in pair]
-        if row["order"] == PIVOTING:
-            cells = ["-"] * 5 + cells + ["-"]
-        else:
-            zeros = [f"{100 * x['zero_pivot'] / x['states']:.3g} %" for x in pair]
-            crossing = f"{row['crossing']} of {row['pivots']}"
-            cells = [f"{row['end_to_end']:,}", row["fill_in"], crossing, *zeros, *cells, f"{row['growth']:.1e}"]
-        table.append("| " + " | ".join(map(str, [row["problem"], NAMES[row["order"]], *cells])) + " |")
-    head = (
-        "Permutations of one state do not serve the others; chosen with care they are nearly as accurate as pivoting."
-    )
+    table = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    for random, right in pairs:
+        errors = [f"{x['error']:.1e}" for x in (random, right)]
+        cells = [random["problem"], NAMES[random["order"]], *["-"] * 5, *errors, "-"]
+        if random["order"] != PIVOTING:
+            zeros = [f"{100 * x['zero_pivot'] / x['states']:.3g} %" for x in (random, right)]
+            crossing = f"{random['crossing']} of {random['pivots']}"
+            cells[2:7] = [f"{random['end_to_end']:,}", f"{random['fill_in']:,}", crossing, *zeros]
+            cells[-1] = f"{random['growth']:.1e}"
+        table.append("| " + " | ".join(cells) + " |")
+    head = "Permutations of one state do not serve all others; chosen with care they come near to pivoting in accuracy."
     return "\n\n".join([head, "\n".join(f"* {x}" for x in statements), "\n".join(table), NOTE])
 
 
+COLUMNS = (
+    "problem", "order", "operations", "fill-in", "pivots that pass through zero", "a zero pivot: random states",
+    "right angles", "greatest backward error: random states", "right angles", "growth, random states",
+)  # fmt: skip
 NOTE = (
     f"A pivot is zero below {GUARD:g} of its median. Operations from q, q̇ on, everything unknown computed. Growth: "
     "max_k (max_i |l_ik|)(max_j |u_kj|) over the greatest entry of D, rows and columns equilibrated. States at which D "
@@ -507,22 +502,19 @@ def _paper(folder: Path, pairs: list[tuple[dict, dict]]) -> str:
     ones = read_csv(folder / "numerics_one.csv")
     path = [row for row in read_csv(folder / PATH_DATA) if row["order"] == PAPER]
     points = {round(row["t"], 9) for row in path if row["pivot_is_zero"]}
-    worst = max((row["error"] for row in path if row["pivot_is_zero"]), default=0.0)
-    usual = max((row["error"] for row in path if not row["pivot_is_zero"]), default=0.0)
-    text = (
+    there, elsewhere = ([row["error"] for row in path if row["pivot_is_zero"] == x] for x in (1, 0))
+    return (
         "P and Q of one random state, as in the paper: with every joint at a multiple of π/2 a pivot is zero at "
-        f"{100 * min(row['zero_pivot'] / row['states'] for row in right):.3g} % of the states or more, and the backward "
-        f"error at half of them is {min(row['error_median'] for row in right):.1g} or more. At random states none is zero "
-        f"({sum(row['zero_pivot'] for row in random)} of {sum(row['states'] for row in random):,}), but "
-        f"{min(row['crossing'] for row in random)} to {max(row['crossing'] for row in random)} pivots a problem take both "
-        f"signs and so vanish in between: growth up to {max(row['growth'] for row in random):.1e}, backward error up to "
-        f"{max(row['error'] for row in random):.1e}. It is no bad luck: of {len(ones)} P, Q of as many states "
+        f"{100 * min(row['zero_pivot'] / row['states'] for row in right):.3g} % of the states or more, and the "
+        f"backward error at half of them is {min(row['error_median'] for row in right):.1g} or more. One is zero at "
+        f"{sum(row['zero_pivot'] for row in random)} of {sum(row['states'] for row in random):,} random states, but "
+        f"{min(row['crossing'] for row in random)} to {max(row['crossing'] for row in random)} pivots a problem take "
+        f"both signs and so vanish in between: growth up to {max(row['growth'] for row in random):.1e}, backward error "
+        f"up to {max(row['error'] for row in random):.1e}. It is no bad luck: of {len(ones)} P, Q of as many states "
         f"{sum(row['zero_pivot'] > 0 for row in ones)} meet zero pivots at right angles, and "
-        f"{sum(row['crossing'] > 0 for row in ones)} have pivots that pass through zero."
-    )
-    return text + (
-        f" Nor is it a matter of right angles: on a straight path between two random states pivots vanish at {len(points)} "
-        f"points, with a backward error of up to {worst:.1e} there, and {usual:.1e} elsewhere."
+        f"{sum(row['crossing'] > 0 for row in ones)} have pivots that pass through zero. Nor is it a matter of right "
+        f"angles: on a straight path between two random states pivots vanish at {len(points)} points, with a backward "
+        f"error of up to {max(there, default=0.0):.1e} there, {max(elsewhere):.1e} at the others looked at."
     )
 
 
@@ -530,27 +522,27 @@ def _price(folder: Path, safe: list[tuple[dict, dict]]) -> str:
     """What safety costs, against the median of P and Q of several states."""
     ones, parts = read_csv(folder / "numerics_one.csv"), []
     for row, _ in safe:
-        medians = {x: np.median([one[x] for one in ones if one["problem"] == row["problem"]]) for x in PRICE}
-        change = " and ".join(f"{100 * (row[x] / medians[x] - 1):+.0f} %" for x in PRICE)
-        parts.append(f"{change} ({row['problem']}, {NAMES[row['order']]})")
+        change = []
+        for count in ("end_to_end", "fill_in"):
+            median = np.median([one[count] for one in ones if one["problem"] == row["problem"]])
+            change.append(f"{100 * (row[count] / median - 1):+.0f} %")
+        parts.append(f"{' and '.join(change)} ({row['problem']}, {NAMES[row['order']]})")
     return f"The price of safety in operations and in fill-in, against P and Q of one state: {', '.join(parts)}."
-
-
-PRICE = ("end_to_end", "fill_in")
 
 
 def _singular(random: dict, right: dict) -> str:
     """A problem whose determinant takes both signs."""
+    all_right = right["states"] + right["singular"]
     text = (
         f"{random['problem'].capitalize()}: the determinant takes both signs, so that some pivot of every order passes "
-        f"through zero, and {right['singular']:,} of {right['states'] + right['singular']:,} states at right angles are "
-        f"singular. In the order of {NAMES[random['order']]} {random['zero_pivot']} random and {right['zero_pivot']} other "
-        "regular states meet a zero pivot."
+        f"through zero, and {right['singular']:,} of {all_right:,} states at right angles are singular. In the best "
+        f"order found, {NAMES[random['order']]}, {random['zero_pivot']} random and {right['zero_pivot']} other regular states "
+        "meet a zero pivot."
     )
     if random["guarded"]:
         text += (
-            f" The compiled solver notices: by pivoting it solves {random['guarded_solved']} of these {random['guarded']}, "
-            f"with a backward error of at most {random['guarded_error']:.1e}."
+            f" The compiled solver notices: by pivoting it solves {random['guarded_solved']} of these "
+            f"{random['guarded']}, with a backward error of at most {random['guarded_error']:.1e}."
         )
     return text
 
