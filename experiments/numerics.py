@@ -1,5 +1,4 @@
-"""How a fixed elimination order behaves numerically: P and Q of one state as in the paper, orders chosen to be safe at
-every state, and pivoting at each state.
+"""Fixed elimination orders at very many states: P and Q of one state, orders chosen to be safe, and pivoting.
 
 Growth is max_k (max_i |l_ik|) (max_j |u_kj|) / max |D|, with rows and columns of D equilibrated: what bounds the
 backward error of an elimination without pivoting (Higham, Accuracy and Stability of Numerical Algorithms, theorem 9.3).
@@ -182,8 +181,8 @@ class Order:
         groups = [("d", f.solution), ("pivots", varying_pivots(elimination))]
         groups += [(name, [x for x, _ in part]) for name, part in zip("LU", factors, strict=True)]
         self.kernel = Kernel(elimination.graph, elimination.assembly.inputs, groups)
-        begun = self.kernel(sample_states(problem, CHUNK, seed=1))["pivots"][RANDOM]
-        self.pivots, self.begun = Pivots(begun), begun
+        self.begun = self.kernel(sample_states(problem, CHUNK, seed=1))["pivots"][RANDOM]
+        self.pivots = Pivots(self.begun)
         self.seen: list[np.ndarray] = []  # (3, N): backward error, growth, a pivot is zero
 
     def growth(self, out: Mapping[str, np.ndarray], largest: np.ndarray) -> np.ndarray:
@@ -227,6 +226,7 @@ def compute(folder: Path, quick: bool) -> None:
         finally:
             gc.enable()
     for file, table in (("", rows), ("_error", shares), ("_one", ones), ("_path", path)):
+        (folder / f"numerics{file}.csv").unlink(missing_ok=True)  # of a run with other libraries
         if table:
             write_csv(folder / f"numerics{file}.csv", table)
 
@@ -423,9 +423,7 @@ def _shares_above(ax: Axes, rows: list[dict]) -> None:
     least = min(row["share"] for row in rows)
     ax.set(xscale="log", yscale="log", xlim=(RANGE[0] / 3, 3 * RANGE[1]), ylim=(least / 2, 2.0),
            xlabel="backward error", ylabel="share of states with at least that")  # fmt: skip
-    ax.set_xticks(
-        [1e-16, 1e-12, 1e-8, 1e-4, 1.0, RANGE[1]], ["$10^{-16}$", "$10^{-12}$", "$10^{-8}$", "$10^{-4}$", "1", "∞"]
-    )
+    ax.set_xticks([1e-16, 1e-12, 1e-8, 1e-4, 1.0, RANGE[1]], [*(f"$10^{{{k}}}$" for k in (-16, -12, -8, -4)), "1", "∞"])
     ax.minorticks_off()
     ax.grid(color="#DDDDDD", linewidth=0.5)
 
@@ -465,9 +463,10 @@ def findings(folder: Path) -> str:
     if firm:
         pivoted = [row["error"] for row in rows if row["order"] == PIVOTING]
         statements.append(
-            f"Forward dynamics in orders chosen to be safe: a zero pivot at {sum(row['zero_pivot'] for row in firm)} of "
-            f"{sum(row['states'] for row in firm):,} states, {sum(row['crossing'] for row in firm[::2])} pivots that "
-            f"pass through zero, none below {min(row['least_pivot'] for row in firm):.2g} of its median, growth up to "
+            "Forward dynamics in orders chosen to be safe: a zero pivot at "
+            f"{sum(row['zero_pivot'] for row in firm)} of {sum(row['states'] for row in firm):,} states, "
+            f"{sum(row['crossing'] for row in firm[::2])} pivots that pass through zero, none below "
+            f"{min(row['least_pivot'] for row in firm):.2g} of its median, growth up to "
             f"{max(row['growth'] for row in firm):.3g}, backward error up to {max(row['error'] for row in firm):.1e} "
             f"(pivoting at each state: {max(pivoted):.1e})."
         )
@@ -532,12 +531,11 @@ def _price(folder: Path, safe: list[tuple[dict, dict]]) -> str:
 
 def _singular(random: dict, right: dict) -> str:
     """A problem whose determinant takes both signs."""
-    all_right = right["states"] + right["singular"]
     text = (
-        f"{random['problem'].capitalize()}: the determinant takes both signs, so that some pivot of every order passes "
-        f"through zero, and {right['singular']:,} of {all_right:,} states at right angles are singular. In the best "
-        f"order found, {NAMES[random['order']]}, {random['zero_pivot']} random and {right['zero_pivot']} other regular states "
-        "meet a zero pivot."
+        f"{random['problem'].capitalize()}: the determinant takes both signs, so that in every order some pivot passes "
+        f"through zero, and {right['singular']:,} of {right['states'] + right['singular']:,} states at right angles "
+        f"are singular. In the best order found, {NAMES[random['order']]}, {random['zero_pivot']} random and "
+        f"{right['zero_pivot']} other regular states meet a zero pivot."
     )
     if random["guarded"]:
         text += (
