@@ -50,7 +50,6 @@ CAP = 2.0  # likewise a start, times the cheapest one of its order
 JUDGED = 2  # starts of an order that are judged, from the cheapest on, until one is safe
 NUMBERS = ("end_to_end", "mul", "add", "div", "solve", "dearest", "fill_in", "crossing", "least_pivot", "growth",
            "backward_error")  # fmt: skip
-PROCESSES = 2
 GIVEN_UP, IMPOSSIBLE, UNSAFE, CROSSING, SAFE = "given up", "impossible", "unsafe", "crossing", "safe"
 NO_METIS = "UMFPACK is missing, or was built without METIS"
 HEADINGS = {
@@ -244,26 +243,29 @@ def _eliminated(
 
 def compute(folder: Path, quick: bool) -> None:
     """orderings.csv: one row for each problem and order."""
-    if quick:
-        rows = share(0, 1, quick)
-    else:
-        with tempfile.TemporaryDirectory() as parts:
-            paths = [Path(parts) / f"{k}.csv" for k in range(PROCESSES)]
-            commands = [[sys.executable, "-c", SHARE, __file__, str(k), str(path)] for k, path in enumerate(paths)]
-            running = [subprocess.Popen(command) for command in commands]
-            if any([process.wait() for process in running]):
-                raise RuntimeError("a process that computes a share of the orders failed, see above")
-            rows = [row for path in paths for row in read_csv(path)]
-    write_csv(folder / DATA, sorted(rows, key=lambda row: row["number"]))
+    rows = share(0, 1, quick) if quick else side_by_side(quick)
+    write_csv(folder / DATA, rows)
+
+
+def side_by_side(quick: bool) -> list[dict[str, object]]:
+    """Rows of all problems, from two processes that take every second one."""
+    with tempfile.TemporaryDirectory() as parts:
+        paths = [Path(parts) / f"{k}.csv" for k in range(2)]
+        arguments = [[str(k), str(path), "quick" if quick else ""] for k, path in enumerate(paths)]
+        running = [subprocess.Popen([sys.executable, "-c", SHARE, __file__, *x]) for x in arguments]
+        if any([process.wait() for process in running]):
+            raise RuntimeError("a process that computes a share of the orders failed, see above")
+        rows = [row for path in paths for row in read_csv(path)]
+    return sorted(rows, key=lambda row: row["number"])
 
 
 # A function of this file cannot be sent to another process: the file is no module that the other one could import.
 SHARE = """
 import runpy, sys
 from pathlib import Path
-experiment = runpy.run_path(sys.argv[1])
-rows = experiment["share"](int(sys.argv[2]), experiment["PROCESSES"], False)
-experiment["write_csv"](Path(sys.argv[3]), rows)
+file, first, path, quick = sys.argv[1:]
+experiment = runpy.run_path(file)
+experiment["write_csv"](Path(path), experiment["share"](int(first), 2, bool(quick)))
 """
 
 

@@ -14,6 +14,7 @@ from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce, write_csv
 from sysdyn.published import load_cells
 from sysdyn.sampling import order_samples
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.ordering import choose_pivots
 from sysdyn.system.orders import RECURSIVE
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
@@ -173,8 +174,6 @@ def test_what_costs_too_much_is_given_up():
 
 def test_a_start_that_fails_is_made_again_with_the_states_at_which_it_did(monkeypatch):
     """An order that looks only at the last sampled state is safe once it has seen where it fails."""
-    from sysdyn.sparse.ordering import choose_pivots
-
     system = sd.forward_dynamics(sd.chain(4)).system()
     generic = order_samples(system, 2)
     blind = ORDERINGS.replace(generic, values=generic.values[:1])
@@ -192,12 +191,8 @@ def test_a_start_that_fails_is_made_again_with_the_states_at_which_it_did(monkey
     assert seen == [1, seen[1], 1] and seen[1] > 1
 
 
-def test_the_shares_of_two_processes_are_all_rows(results):
-    whole = ORDERINGS.share(0, 1, True)
-    halves = ORDERINGS.share(0, 2, True) + ORDERINGS.share(1, 2, True)
-    key = lambda row: (row["number"], ORDERINGS.SHOWN.index(row["order"]))  # noqa: E731
-    assert sorted(halves, key=key) == sorted(whole, key=key)
-    assert {row["number"] for row in whole} == {row["number"] for row in rows(results)}
+def test_two_processes_find_what_one_does(results):
+    assert ORDERINGS.side_by_side(quick=True) == rows(results)
 
 
 def test_the_paper_takes_the_values_of_one_state():
