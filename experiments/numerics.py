@@ -502,9 +502,11 @@ def _paper(folder: Path, pairs: list[tuple[dict, dict]]) -> str:
     path = [row for row in read_csv(folder / PATH_DATA) if row["order"] == PAPER]
     points = {round(row["t"], 9) for row in path if row["pivot_is_zero"]}
     there, elsewhere = ([row["error"] for row in path if row["pivot_is_zero"] == x] for x in (1, 0))
+    share = min(row["zero_pivot"] / row["states"] for row in right)
+    where = "every state" if share == 1.0 else f"{100 * share:.3g} % of the states or more"
     return (
         "P and Q of one random state, as in the paper: with every joint at a multiple of π/2 a pivot is zero at "
-        f"{100 * min(row['zero_pivot'] / row['states'] for row in right):.3g} % of the states or more, and the "
+        f"{where}, and the "
         f"backward error at half of them is {min(row['error_median'] for row in right):.1g} or more. One is zero at "
         f"{sum(row['zero_pivot'] for row in random)} of {sum(row['states'] for row in random):,} random states, but "
         f"{min(row['crossing'] for row in random)} to {max(row['crossing'] for row in random)} pivots a problem take "

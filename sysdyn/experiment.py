@@ -102,15 +102,16 @@ def default_folder() -> Path:
 def reproduce(
     wanted: Iterable[str], folder: Path, quick: bool = False, say: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Run the named experiments, or all, and write one page of what they found. Returns the page.
+    """Run the named experiments, or all, and write what they found into one page of all. Returns the page.
 
-    say: told of each step. Raises UnknownName, FileError.
+    What the page says of other experiments stays. say: told of each step. Raises UnknownName, FileError.
     """
     known, wanted = names(), list(wanted)
     for name in wanted:
         if name not in known and name != "all":
             raise UnknownName("experiment", name, ("all", *known))
-    sections = []
+    page = folder / PAGE
+    sections = _sections(page)
     for name in known if not wanted or "all" in wanted else wanted:
         module = _load(_folder() / f"{name}.py")
         began = time.perf_counter()
@@ -118,12 +119,17 @@ def reproduce(
         module.compute(folder, quick)
         module.plot(folder)
         say(f"  {time.perf_counter() - began:.1f} s")
-        sections.append(_section(name, module, folder))
-    page = folder / PAGE
-    facts = "; ".join(f"{name} {value}" for name, value in about().items())
-    size = " (quick: reduced sizes)" if quick else ""
-    page.write_text(f"# What was found{size}\n\n{facts}.\n\n" + "\n".join(sections))
+        facts = "; ".join(f"{name} {value}" for name, value in about().items())
+        size = "Reduced sizes (quick). " if quick else ""
+        sections[name] = f"{_section(name, module, folder)}\n{size}{facts}.\n"
+    page.write_text("# What was found\n\n" + "\n".join(sections[name] for name in known if name in sections))
     return page
+
+
+def _sections(page: Path) -> dict[str, str]:
+    """{experiment: its section} of a page written before."""
+    parts = page.read_text().split("\n## ")[1:] if page.is_file() else []
+    return {part.split(":", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 def main(file: str) -> None:
