@@ -26,6 +26,7 @@ from sysdyn.errors import (
 from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.flops import count_flops
 from sysdyn.function import Function, compile_function
+from sysdyn.learning import Learned, learn_noise
 from sysdyn.model import (
     Frame,
     Model,
@@ -79,26 +80,30 @@ from sysdyn.system import (
     Linear,
     LoadCells,
     Measurement,
+    ModelNoise,
     MomentumRate,
     MotorTorque,
     NetWrench,
     PointContact,
+    Prior,
     Problem,
+    Switchable,
     forward_dynamics,
     hybrid_dynamics,
     inverse_dynamics,
 )
 
 __all__ = [
-    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
-    "CentreOfMassAcceleration", "Choice", "Diagnosis", "Expr", "ExternalWrench", "Factor", "FileError", "Flops",
-    "ForceDirection", "ForceTorqueSensor", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult",
-    "IgnoredWarning", "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Linear", "LoadCells",
-    "Measurement", "Model", "ModelError", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering",
-    "PlausibilityWarning", "PointContact", "Problem", "ProblemError", "SKOModel", "Safety", "SingularState",
-    "Solution", "Solver", "Sparsity", "StructurallySingular", "SysdynError", "UnknownName", "aba", "auto_tree",
-    "chain", "compile", "compile_function", "count_flops", "crba", "expanded_parent", "forward_dynamics",
-    "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_screws",
-    "hybrid_dynamics", "inverse_dynamics", "inverse_kinematics", "load", "load_mjcf", "load_solver", "load_urdf",
-    "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "rnea", "sparsity",
+    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
+    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Diagnosis", "Expr", "ExternalWrench", "Factor",
+    "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame", "FrameAcceleration", "Function", "Graph",
+    "IKResult", "IgnoredWarning", "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Learned",
+    "Linear", "LoadCells", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque",
+    "MujocoState", "NetWrench", "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem",
+    "ProblemError", "SKOModel", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",
+    "Switchable", "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function",
+    "count_flops", "crba", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
+    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inverse_dynamics",
+    "inverse_kinematics", "learn_noise", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H",
+    "pinv", "predict", "random_tree", "rnea", "sparsity",
 ]  # fmt: skip

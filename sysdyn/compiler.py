@@ -22,14 +22,17 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.sampling import order_samples, sample_matrix, stacked
-from sysdyn.sparse.ordering import ORDERINGS, PLAIN, Permutations, Sampled
+from sysdyn.sparse.ordering import ORDERINGS as GENERAL
+from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
+from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import structure
 from sysdyn.system.orders import RECURSIVE
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
+ORDERINGS = {**GENERAL, "symmetric": SYMMETRIC}
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
@@ -136,7 +139,8 @@ def _build(
                 stable = choice
             if safety.ok and (accepted is None or _firmness(safety) > _firmness(accepted.safety)):
                 accepted = choice
-            if safety.firm:
+            # what covariances do to the size of a pivot does not bring it nearer to zero
+            if safety.firm or (sampled.tree and safety.ok and safety.exact and not safety.crossing):
                 break
             considered.append((choice.ordering, f"{'a pivot may vanish' if safety.ok else 'not safe'}: {safety}"))
             if safety.crossing or not safety.ok:
@@ -222,7 +226,9 @@ def _candidates(
         yield ordering, lambda cap: RECURSIVE[ordering](system)
         return
     names: tuple[str, ...] = (ordering,)
-    if ordering == "auto":
+    if ordering == "auto" and sampled.tree:
+        names = ("symmetric",)
+    elif ordering == "auto":
         for name, function in RECURSIVE.items():
             if name == "crba" and system.model.nv > CRBA_LIMIT:
                 continue

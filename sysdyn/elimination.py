@@ -214,7 +214,10 @@ class Elimination:
         largest = size.max(axis=0)
         ratio = size / np.where(largest > 0.0, largest, 1.0)
         weak = np.where(_passes(value), WEAK * largest, np.minimum(WEAK * largest, HARMLESS * size.min(axis=0)))
-        limits = zip((GUARD * largest).tolist(), weak.tolist(), strict=True)
+        zero = GUARD * largest
+        if self.system.problem.noisy:  # pivots scale with covariances, which may be others than those sampled
+            zero, weak = GUARD * size.min(axis=0), np.zeros_like(weak)
+        limits = zip(zero.tolist(), weak.tolist(), strict=True)
         self.limits = dict(zip((k for k, _ in pivots), limits, strict=True))
         worst = np.union1d(np.argsort(error)[-WORST_STATES:], np.argsort(component)[-WORST_STATES:])
         if pivots:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.system.measurements import RAW
+from sysdyn.system.noise import noise_of
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
@@ -27,8 +28,10 @@ class Inputs:
             for i, joint in enumerate(model.joints)
             if joint.quaternion is not None
         )
-        self.optional = {"fx", *(f"y:{m.name}" for m in problem.custom if m.optional)}
+        optional = (m.name for m in problem.custom if m.optional or getattr(m, "quantity", "") == "fx")
+        self.optional = {"fx", *(f"y:{name}" for name in optional)}
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
+        self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
         """Shape of the group `name` of `size` scalars at one state."""
@@ -36,8 +39,10 @@ class Inputs:
 
     # ---- by name ---------------------------------------------------------------------------------------------------
 
-    def collect(self, q, qd, known: tuple, y, quantities: Mapping) -> dict:
-        """Values by group; fx and optional measurements are zero where they are missing.
+    def collect(self, q, qd, known: tuple, y, quantities: Mapping, noise=None, active=None, keep=False) -> dict:
+        """Values by group; fx and optional measurements are zero where they are missing, covariances as declared.
+
+        keep: arrays stay the ones they are.
 
         Raises InvalidInput for what else is missing, double or not known.
         """
@@ -54,8 +59,10 @@ class Inputs:
         for name in given:
             if name not in self.positional:
                 raise UnknownName("known quantity", name, self.positional)
+        self._add_noise(given, {} if noise is None else noise)
+        self._add_switches(given, {} if active is None else active)
         if y is not None:
-            self._add_measured(given, y)
+            self._add_measured(given, y, keep)
         given["q"], given["qd"] = q, qd
         for name, size in self.sizes.items():
             if name not in given:
@@ -67,21 +74,50 @@ class Inputs:
                 given[name] = np.zeros(size)
         return given
 
-    def _add_measured(self, given: dict, y: Mapping | np.ndarray) -> None:
+    def _add_noise(self, given: dict, noise: Mapping) -> None:
+        """The numbers of each covariance, as declared or as in {measurement: standard deviations or covariance}."""
+        if not isinstance(noise, Mapping):
+            raise InvalidInput(f"noise is {{measurement name: standard deviation or covariance}}, not {noise!r}")
+        for name in noise:
+            if name not in self.noises:
+                raise UnknownName("noisy measurement", name, self.noises)
+        for name, x in self.noises.items():
+            given[x.group] = x.numbers(noise[name]) if name in noise else x.declared
+
+    def _add_switches(self, given: dict, active: Mapping) -> None:
+        """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
+        sizes = {m.name: len(m.components(self.model)) for m in self.problem.switchable}
+        if not isinstance(active, Mapping):
+            raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
+        for name in active:
+            if name not in sizes:
+                raise UnknownName("switchable measurement", name, sizes)
+        for name, size in sizes.items():
+            x = np.asarray(active.get(name, True))
+            if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
+                raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
+            whole = x.ndim == 0 or x.shape[-1] != size
+            given[f"active:{name}"] = np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
+
+    def _add_measured(self, given: dict, y: Mapping | np.ndarray, keep: bool) -> None:
         """Values by measurement, scattered into the full-size groups."""
-        measurements = {m.name: m for m in self.problem.measurements}
+        measurements = {m.name: m for m in self.problem.valued}
         full: dict[str, list] = {}
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             if name not in measurements:
                 raise UnknownName("measurement", name, measurements)
-            m, value = measurements[name], real(f"y[{name!r}]", value)
+            m, value = measurements[name], value if keep else real(f"y[{name!r}]", value)
             size = len(m.components(self.model))
-            if value.shape[-1:] != (size,):
+            if not keep and value.shape[-1:] != (size,):
                 raise InvalidInput(f"y[{name!r}] has shape {value.shape}, but its last axis must be {size}")
             quantity = getattr(m, "quantity", None)
-            if quantity not in RAW:
+            if quantity not in RAW or m.noise is not None:
                 given[f"y:{name}"] = value
                 continue
+            if keep:
+                raise InvalidInput(
+                    f"bind reads arrays in place: instead of y[{name!r}] hand in {quantity}= at full size"
+                )
             if quantity in given:
                 raise InvalidInput(f"{quantity} is given twice: as {quantity}= and in y[{name!r}]")
             full.setdefault(quantity, []).append((m, value))
@@ -110,7 +146,7 @@ class Inputs:
                 f"y has shape {y.shape}, but its last axis must be ny = {self.problem.ny} (problem.y_names)"
             )
         result, at = {}, 0
-        for m in self.problem.measurements:
+        for m in self.problem.valued:
             size = len(m.components(self.model))
             result[m.name] = y[..., at : at + size]
             at += size
@@ -163,7 +199,8 @@ class Inputs:
         for name, size in self.sizes.items():
             x, shape = given[name], self.shape(name, size)
             if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
-                raise InvalidInput(f"bind keeps {name} and reads it in place: it must be a C-contiguous float64 array")
+                shown = name.removeprefix("y:")
+                raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
             single = x.shape in ((size,), shape)
             if not single and x.shape[1:] not in ((size,), shape):
                 raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")

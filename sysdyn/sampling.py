@@ -13,11 +13,14 @@ from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.expr import is_zero
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import condition
-from sysdyn.sparse.ordering import Sampled
+from sysdyn.sparse.ordering import Sampled, Tree
 from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.augmented import AugmentedSystem
+from sysdyn.system.noise import noise_of
 from sysdyn.system.orders import RECURSIVE
 from sysdyn.system.problem import Problem
 
+NOISE_DECADES = 2.0  # by how much variances are multiplied or divided at half of the sampled states
 SINGULAR = 1e12  # condition number of the equilibrated matrix beyond which a sampled state is not held against an order
 
 
@@ -26,7 +29,8 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
 
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
-    multiplied by random factors, so that the motion is violent.
+    multiplied by random factors, so that the motion is violent, and so are covariances. What can be switched off is
+    off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -42,7 +46,15 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
+    declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
     for name, size in problem.input_sizes[2:]:
+        if name.startswith("active:"):  # all of a measurement on or off
+            inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
+            continue
+        if name in declared:  # as declared, or all of a measurement multiplied by one factor
+            factor = 10.0 ** rng.uniform(-NOISE_DECADES, NOISE_DECADES, n)
+            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
+            continue
         factor = rng.standard_normal((n, size))
         moving = values[name].reshape(n, size) if name in values else np.ones((n, size))
         inputs[name] = np.where(loose[:, None], 3.0 * factor, 1.0) * moving
@@ -55,7 +67,15 @@ def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled
     row, col = system.coordinates
     rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
     entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
-    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs)
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
+
+
+def _tree(system: BlockSystem) -> Tree | None:
+    """The structure that a symmetric order makes use of."""
+    if not isinstance(system, AugmentedSystem):
+        return None
+    positive = (k < system.n_unknowns for k in range(len(system.columns)))
+    return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive))
 
 
 def order_samples(system: BlockSystem, n: int) -> Sampled:

@@ -1,4 +1,4 @@
-"""Values that sensors show during a known motion."""
+"""Values that sensors show during a known motion, with noise if wanted."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.reference.rnea import newton_euler
 from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Context
+from sysdyn.system.noise import noise_of
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES, Layout
 
 
-def predict(problem: Problem, q, qd, qdd, fx=None) -> dict[str, np.ndarray]:
-    """{name: (…, m)}: the exact value of every measurement of `problem` during a known motion.
+def predict(problem: Problem, q, qd, qdd, fx=None, seed: int | None = None) -> dict[str, np.ndarray]:
+    """{name: (…, m)}: the value of every measurement of `problem` during a known motion.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None: none.
+    seed: of the noise, drawn as declared for each measurement and state; None: exact values.
     τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
-    a solver as y, they give the motion back where the problem is well posed. Raises InvalidInput.
+    a solver as y, they give the motion back where the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
     model, layout = problem.model, Layout(problem.model)
     tau, a, f, _ = newton_euler(model, q, qd, qdd, fx)
@@ -41,8 +43,8 @@ def predict(problem: Problem, q, qd, qdd, fx=None) -> dict[str, np.ndarray]:
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
     X = joint_transforms(model, inputs["q"])
     ctx = Context(model, X, velocities(model, X, inputs["qd"])[0], inputs["q"], inputs["qd"])
-    groups, unknowns, sizes = [], {}, [len(m.components(model)) for m in problem.measurements]
-    for k, m in enumerate(problem.measurements):
+    groups, unknowns, sizes = [], {}, [len(m.components(model)) for m in problem.valued]
+    for k, m in enumerate(problem.valued):
         groups.append((f"{k}", list(np.asarray(m.bias(ctx)).astype(object))))
         for (quantity, owner), block in m.rows(ctx).items():
             index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
@@ -52,4 +54,10 @@ def predict(problem: Problem, q, qd, qdd, fx=None) -> dict[str, np.ndarray]:
     values = [np.broadcast_to(out[f"{k}"], (len(d), size)) for k, size in enumerate(sizes)]
     for name, (k, x) in unknowns.items():
         values[k] = values[k] + np.einsum("nij,nj->ni", out[name].reshape(len(out[name]), sizes[k], x.shape[1]), x)
-    return {m.name: values[k].reshape(*lead, sizes[k]) for k, m in enumerate(problem.measurements)}
+    rng = np.random.default_rng(seed)
+    for k, m in enumerate(problem.valued):
+        if m.noise is not None and seed is not None:
+            noise = noise_of(m, model)
+            L = np.linalg.cholesky(noise.matrix(noise.declared))
+            values[k] = values[k] + rng.standard_normal((len(d), sizes[k])) @ L.T
+    return {m.name: values[k].reshape(*lead, sizes[k]) for k, m in enumerate(problem.valued)}

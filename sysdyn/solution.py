@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.estimate import Checked, Part, Posterior
+from sysdyn.inputs import WRENCHES
 from sysdyn.model.kinematics import frame_transform, joint_transforms, velocities
+from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES, Layout
 
 REFERENCES = ("local", "world")
+UNCHECKED = 1e-9  # share of its own error that shows in a residual, below which nothing else checks it
 
 
 class Solution:
@@ -27,8 +34,10 @@ class Solution:
         lead: tuple[int, ...],
         values: dict[str, np.ndarray],
         ok: np.ndarray,
+        posterior: Posterior,
     ):
         self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
+        self._posterior = posterior
         self.ok = ok
 
     def __getattr__(self, name: str) -> np.ndarray:
@@ -46,7 +55,9 @@ class Solution:
         quantity, name = key if isinstance(key, tuple) else (key, None)
         if quantity not in self._values:
             raise UnknownName("output", quantity, self._values)
-        values = self._values[quantity]
+        return self._picked(self._values[quantity], quantity, name)
+
+    def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
         if name is None:
             return values
         model = self._problem.model
@@ -58,7 +69,7 @@ class Solution:
     # ---- checks --------------------------------------------------------------------------------------------------
 
     def residual(self) -> np.ndarray:
-        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding.
+        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding where it is exact.
 
         Needs outputs="all".
         """
@@ -76,18 +87,119 @@ class Solution:
             )
         problem = self._problem
         layout = Layout(problem.model)
-        n = int(np.prod(self._lead, dtype=int))
+        n = self._n
         d = np.zeros((n, layout.n))
         for quantity in QUANTITIES:
             columns = layout.quantity_columns(quantity)
             d[:, columns] = self._values[quantity].reshape(n, len(columns))
-        residual, error, _ = problem.system().residual(self._inputs, d)
+        residual, error, _ = BlockSystem(problem).residual(self._inputs, d)
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
-    def std(self, *quantities: str):
-        raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
+    # ---- what an estimate is worth -------------------------------------------------------------------------------
 
-    covariance = std
+    def std(self, quantity: str, name: str | None = None) -> np.ndarray:
+        """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
+
+        For problems with noise. The program for it is compiled when it is first asked for.
+        """
+        values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
+        model = self._problem.model
+        shape = (model.nb, 6) if quantity in WRENCHES else (model.nv,)
+        return self._picked(values.reshape(*self._lead, *shape), quantity, name)
+
+    def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
+        """Posterior covariance (…, m, n) of one part or between two: "tau", or ("fx", "l_foot"), flattened."""
+        other = first if second is None else second
+        found = self._posterior.covariance(first, other, self._inputs, self._n)
+        return found.reshape(*self._lead, *found.shape[1:])
+
+    def residuals(self) -> dict[str, np.ndarray]:
+        """{name: y − ŷ (…, m)}: what each noisy measurement, prior and equation differs by, in its unit."""
+        parts = self._parts()
+        return {name: self._shaped(-np.einsum("nij,nj->ni", S, mu)) for name, (S, mu, _) in parts.items()}
+
+    def normalised_residuals(self) -> dict[str, np.ndarray]:
+        """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
+
+        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it.
+        """
+        result = {}
+        for name, (S, mu, M) in self._parts().items():
+            variance, checked = np.einsum("nii->ni", M), self._redundancy(S, M) > UNCHECKED
+            with np.errstate(all="ignore"):
+                result[name] = self._shaped(np.where(checked, -mu / np.sqrt(variance), np.nan))
+        return result
+
+    def leverage(self) -> dict[str, np.ndarray]:
+        """{name: h (…, m)}: how much of a component's own error the estimate follows, 1 where nothing else checks it.
+
+        They sum to the number of noisy equations less `redundancy`.
+        """
+        return {name: self._shaped(1.0 - self._redundancy(S, M)) for name, (S, _, M) in self._parts().items()}
+
+    def chi2(self) -> np.ndarray:
+        """ε^T Σ⁻¹ ε (…) of all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
+        total = sum(np.einsum("ni,nij,nj->n", mu, S, mu) for S, mu, _ in self._parts().values())
+        return self._shaped(total)
+
+    @property
+    def redundancy(self) -> np.ndarray:
+        """Equations (…) beyond those that determine the unknowns: degrees of freedom of `chi2`."""
+        equations, unknowns = BlockSystem(self._problem).shape
+        off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if name.startswith("active:")]
+        return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
+
+    def log_likelihood(self) -> np.ndarray:
+        """log p(y) (…) of all noisy equations, the unknowns integrated out over those that satisfy the exact ones.
+
+        log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
+        """
+        det = self._shaped(self._checked().log_determinant)
+        return -0.5 * (self.chi2() + det + self.redundancy * math.log(2.0 * math.pi))
+
+    def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """{name: standard deviations (m,) or covariance (m, m)}: mean of E[ε ε^T] over the states where it is active.
+
+        One iteration of expectation maximisation; see `sysdyn.learn_noise`.
+        """
+        result, parts = {}, self._parts()
+        for noise in self._posterior.noises:
+            if noise.name not in names:
+                continue
+            S, mu, M = parts[noise.name]
+            r = np.einsum("nij,nj->ni", S, mu)
+            expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S
+            on = np.broadcast_to(self._inputs.get(f"active:{noise.name}", 1.0), mu.shape) != 0.0
+            both = on[:, :, None] & on[:, None, :]
+            count = both.sum(axis=0)
+            mean = np.where(both, expected, 0.0).sum(axis=0) / np.maximum(count, 1)
+            mean = np.where(count > 0, mean, S[0])  # never seen
+            result[noise.name] = mean if noise.full else np.sqrt(np.diagonal(mean))
+        return result
+
+    def _checked(self) -> Checked:
+        return self._posterior.check(self._inputs, self._n)
+
+    def _parts(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """{name: (Σ, μ, Cov(μ))}."""
+        checked = self._checked()
+        numbers = {x.name: np.broadcast_to(self._inputs[x.group], (self._n, x.scalars)) for x in self._posterior.noises}
+        return {
+            x.name: (x.matrix(numbers[x.name]), checked.multipliers[x.name], checked.covariances[x.name])
+            for x in self._posterior.noises
+        }
+
+    @staticmethod
+    def _redundancy(S: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """(n, m) diagonal of Σ Cov(μ)."""
+        return np.einsum("nij,nji->ni", S, M)
+
+    @property
+    def _n(self) -> int:
+        return int(np.prod(self._lead, dtype=int))
+
+    def _shaped(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape((*self._lead, *x.shape[1:]))
 
     # ---- accelerations in other terms ----------------------------------------------------------------------------
 
@@ -106,7 +218,7 @@ class Solution:
             raise UnknownName("reference", reference, REFERENCES)
         model = self._problem.model
         found = model.frame(frame)
-        n = int(np.prod(self._lead, dtype=int))
+        n = self._n
         q, qd = (np.broadcast_to(self._inputs[x], (n, self._inputs[x].shape[-1])) for x in ("q", "qd"))
         if found.body >= 0:
             a = self.a.reshape(n, model.nb, 6)[:, found.body]

@@ -20,6 +20,7 @@ from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.estimate import Posterior
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
 from sysdyn.sampling import is_singular, pivoted_solve
@@ -103,7 +104,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 12  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 13  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -121,6 +122,10 @@ class Solver:
         self.on_singular = on_singular
         self._inputs = Inputs(problem)
         self._executable = Executable(self.program, options.backend, LEVELS[options.level])
+        self._posterior = Posterior(
+            problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
+            _cache_key(problem, options),
+        )  # fmt: skip
 
     # ---- calling -----------------------------------------------------------------------------------------------
 
@@ -130,6 +135,8 @@ class Solver:
         qd: np.ndarray,
         *known: np.ndarray,
         y: Mapping[str, np.ndarray] | np.ndarray | None = None,
+        noise: Mapping[str, np.ndarray] | None = None,
+        active: Mapping[str, np.ndarray] | None = None,
         on_singular: str | None = None,
         threads: int | None = None,
         **quantities: np.ndarray,
@@ -139,6 +146,8 @@ class Solver:
         Known quantities are full-size and positional (in the order tau, qdd, fx, a, f of those the problem knows) or
         by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). Entries that the problem does not know are ignored; fx is
         zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`.
+        noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
+            was declared, of the same kind. active: {name: (…) or (…, m) bool} of what is Switchable.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
             States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
@@ -149,7 +158,7 @@ class Solver:
             raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-        arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities))
+        arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities, noise, active))
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
         n = 1
@@ -161,7 +170,7 @@ class Solver:
         if status.any():
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
-        return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0)
+        return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0, self._posterior)
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
@@ -220,17 +229,23 @@ class Solver:
 
     # ---- control loops -----------------------------------------------------------------------------------------
 
-    def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, out=None, **quantities: np.ndarray) -> Step:
+    def bind(
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
+        noise: Mapping | None = None, active: Mapping | None = None, out=None, **quantities: np.ndarray,
+    ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
-        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. out: an
+        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
+        of sensors by name; noise and active: as for a call, at the values that they have now. out: an
         array where one quantity is asked for, or {quantity: array}; made if None. Quaternions are taken to be
         normalised. `step.status` (bits of `sysdyn.backends.llvm`) is not zero where the order failed, and
         WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep.
         """
         if self.options.backend != "llvm":
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
-        arrays, lead = self._inputs.prepared(self._inputs.collect(q, qd, known, None, quantities))
+        arrays, lead = self._inputs.prepared(
+            self._inputs.collect(q, qd, known, y, quantities, noise, active, keep=True)
+        )
         outputs = self._out(out, lead)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         flat = {name: x.reshape(len(status), -1) for name, x in outputs.items()}

@@ -387,8 +387,14 @@ def test_measurements_that_are_none():
     for wrong in (3, None, [1, 2]):
         with Fails(InvalidInput, "JointTorque", "targets are", repr(wrong)):
             JointTorque(wrong)
-    with Fails(ProblemError, "measurement 'tau' has noise", "leave out noise="):
-        Problem(model, [JointTorque("all", name="tau", noise=0.1)])
+    with Fails(InvalidInput, "standard deviation of component 1 of 'tau' is -1.0", "leave out noise="):
+        Problem(model, [JointTorque("all", noise=[1.0, -1.0, 1.0], name="tau")])
+    with Fails(InvalidInput, "covariance of 'tau' is not symmetric", "entry (0, 1) is 0.5"):
+        Problem(model, [JointTorque("all", noise=[[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], name="tau")])
+    with Fails(InvalidInput, "covariance of 'tau' is not positive definite", "eigenvalue"):
+        Problem(model, [JointTorque("all", noise=np.ones((3, 3)), name="tau")])
+    with Fails(InvalidInput, "covariance of 'tau' has shape (2, 2)", "(…, 3, 3)"):
+        Problem(model, [JointTorque("all", noise=np.eye(2), name="tau")])
 
 
 def test_duplicate_measurements():

@@ -88,7 +88,7 @@ def eliminate(
         targets = sorted(below)
         has_rhs = not is_zero(r[pr])
         scale_row = len(row) < len(targets)
-        divide = _divider(pivot, min(len(row), len(targets)) + has_rhs)
+        divide = divider(pivot, min(len(row), len(targets)) + has_rhs)
         column = {i: A[i].pop(pc) for i in targets}
         if scale_row:
             row = {j: divide(u) for j, u in row.items()}
@@ -149,7 +149,7 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (pr, _, pivot, scaled) in enumerate(steps):
         if scaled:
-            r[pr] = _divider(pivot, 2)(r[pr])
+            r[pr] = divider(pivot, 2)(r[pr])
         for i, l in factors.lower[k].items():
             r[i] = r[i] - l * r[pr]
     change: list = [0.0] * len(x)
@@ -158,7 +158,7 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
         total = r[pr]
         for j, u in factors.upper[k].items():
             total = total + u * change[j]
-        change[pc] = -(total if scaled else _divider(pivot, 2)(total))
+        change[pc] = -(total if scaled else divider(pivot, 2)(total))
     return [value + opaque(step) for value, step in zip(x, change, strict=True)]
 
 
@@ -166,7 +166,7 @@ def _same(x):
     return x
 
 
-def _divider(pivot, times: int) -> Callable:
+def divider(pivot, times: int) -> Callable:
     """x ↦ x / pivot, to be used `times` times: by one reciprocal where that is more than once."""
     if is_unit(pivot):
         return _same if pivot == 1.0 else lambda x: -x

@@ -33,13 +33,26 @@ LOOKING = 0.02  # what it costs to look at an entry, in products
 CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
 
 
+@dataclass(frozen=True)
+class Tree:
+    """What a symmetric quasi-definite matrix is made of: [H A^T; A −G] with H and G positive semidefinite.
+
+    group[i]: node of a tree that index i belongs to, −1: none; entries join indices of one path of the tree, but for
+    those of group −1. parent[node] < node. positive[i]: index i is one of H.
+    """
+
+    group: tuple[int, ...]
+    parent: tuple[int, ...]
+    positive: tuple[bool, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Sampled:
     """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
     gives up. equilibrate: judge pivots of rows and columns brought to one scale. least_variation: what a safe pivot
-    keeps of its greatest value at every state.
+    keeps of its greatest value at every state. tree: of a symmetric matrix that has one.
     """
 
     n: int
@@ -51,6 +64,7 @@ class Sampled:
     budget: float = MOST_PRODUCTS
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
+    tree: Tree | None = None
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
         """Constants as they are and generic values, times `steer`, for all else; rows and columns equilibrated."""
@@ -79,7 +93,10 @@ class Sampled:
         """Row and column factors that bring all entries near 1: what a small entry is differs from body to body."""
         if not self.equilibrate:
             return np.ones(self.n), np.ones(self.n)
-        return equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (self.n, self.n))
+        rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (self.n, self.n))
+        if self.tree:
+            rows = columns = np.sqrt(rows * columns)  # the same for both, as symmetry needs
+        return rows, columns
 
 
 def natural(a: Sampled) -> Permutations:

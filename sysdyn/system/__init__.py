@@ -12,6 +12,7 @@ from sysdyn.system.measurements import (
     Measurement,
     RawMeasurement,
 )
+from sysdyn.system.noise import ModelNoise, Prior, Switchable
 from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.system.sensors import (
     SENSORS,
@@ -28,8 +29,9 @@ from sysdyn.system.sensors import (
 )
 
 __all__ = [
-    "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration", "CentreOfMassAcceleration",
-    "Diagnosis", "ExternalWrench", "ForceDirection", "ForceTorqueSensor", "FrameAcceleration", "JointAcceleration",
-    "JointTorque", "JointWrench", "Linear", "LoadCells", "Measurement", "MomentumRate", "MotorTorque", "NetWrench",
-    "PointContact", "Problem", "RawMeasurement", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics",
+    "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration",
+    "CentreOfMassAcceleration", "Diagnosis", "ExternalWrench", "ForceDirection", "ForceTorqueSensor",
+    "FrameAcceleration", "JointAcceleration", "JointTorque", "JointWrench", "Linear", "LoadCells", "Measurement",
+    "ModelNoise", "MomentumRate", "MotorTorque", "NetWrench", "PointContact", "Prior", "Problem", "RawMeasurement",
+    "Switchable", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics",
 ]  # fmt: skip

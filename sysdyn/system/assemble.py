@@ -21,6 +21,7 @@ from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Context
 from sysdyn.system.newton_euler import Rows, newton_euler
+from sysdyn.system.noise import ModelNoise, Noise, noise_of
 from sysdyn.system.variables import QUANTITIES, Layout
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ class BlockSystem:
             y = graph.inputs(f"y:{m.name}", len(names))
             groups.append((f"y:{m.name}", y))
             parts = []
-            blocks, bias, turn = m.solved_form(context)
+            # the covariance of a value turned would have to be turned, too
+            blocks, bias, turn = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
             for (quantity, owner), block in blocks.items():
                 if quantity not in QUANTITIES:
                     raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
@@ -136,6 +138,15 @@ class BlockSystem:
             value = y if turn is None else turn @ y
             rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
         return groups
+
+    @cached_property
+    def noisy(self) -> dict[int, tuple[Noise, int]]:
+        """{row: (noise, component)} of the equations that hold but for noise."""
+        place = {}
+        for m in self.problem.noisy:
+            for k, name in enumerate(m.components(self.model)):
+                place[name if isinstance(m, ModelNoise) else f"y:{m.name}: {name}"] = noise_of(m, self.model), k
+        return {r: place[name] for r, name in enumerate(BlockSystem.row_names.fget(self)) if name in place}
 
     @cached_property
     def assembly(self) -> Assembly:

@@ -28,6 +28,8 @@ class _Pairs:
             self.rows.setdefault(block, []).append(r)
         for c, block in enumerate(system.col_blocks):
             self.columns.setdefault(block, []).append(c)
+        if system.problem.noisy:
+            raise ProblemError(f"ordering {name!r} is for exact problems: use 'auto' or 'symmetric' for estimation")
         if system.problem.custom:
             raise ProblemError(f"ordering {name!r} is defined for raw measurements only; use 'auto' or 'markowitz'")
         # each stated scalar: its measurement row, where known quantities are rows

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+
+import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.model import Model
 from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.augmented import AugmentedSystem
 from sysdyn.system.diagnose import Diagnosis, diagnose
 from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
+from sysdyn.system.noise import WRAPPERS, ModelNoise, Switchable, noise_of
 from sysdyn.system.sensors import from_description
 from sysdyn.system.variables import QUANTITIES, Layout
 
@@ -35,11 +39,6 @@ class Problem:
         for m in self.measurements:
             if not isinstance(m, Measurement):
                 raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
-            if m.noise is not None:
-                raise ProblemError(
-                    f"measurement {m.name!r} has noise: problems with noisy measurements are estimation, "
-                    "which this version does not solve; leave out noise= for an exact equation"
-                )
         names = [m.name for m in self.measurements]
         for name in names:
             if names.count(name) > 1:
@@ -57,6 +56,16 @@ class Problem:
         self._owner = owner
         for m in self.custom:
             m.components(model)  # names that the model does not have are found here
+        softened: dict[str, str] = {}
+        for m in self.noisy:
+            noise_of(m, model)
+            for component in m.components(model) if isinstance(m, ModelNoise) else ():
+                if component in softened:
+                    raise ProblemError(
+                        f"equation {component} is made inexact twice, by {softened[component]!r} and {m.name!r}: "
+                        "remove it from one of them"
+                    )
+                softened[component] = m.name
 
     # ---- changing it -------------------------------------------------------------------------------------------
 
@@ -93,11 +102,28 @@ class Problem:
 
     @property
     def raw(self) -> tuple[RawMeasurement, ...]:
-        return tuple(m for m in self.measurements if isinstance(m, RawMeasurement))
+        """Exact components of quantities."""
+        return tuple(m for m in self.measurements if isinstance(m, RawMeasurement) and m.noise is None)
 
     @property
     def custom(self) -> tuple[Measurement, ...]:
-        return tuple(m for m in self.measurements if not isinstance(m, RawMeasurement))
+        """Measurements with a value of their own: sensors, and all that is noisy."""
+        return tuple(m for m in self.valued if not isinstance(m, RawMeasurement) or m.noise is not None)
+
+    @property
+    def valued(self) -> tuple[Measurement, ...]:
+        """Measurements that have a value, in order; not the noise of the model."""
+        return tuple(m for m in self.measurements if not isinstance(m, ModelNoise))
+
+    @property
+    def noisy(self) -> tuple[Measurement, ...]:
+        """Measurements, priors and equations that hold but for noise; where there are any, solving is estimation."""
+        return tuple(m for m in self.measurements if m.noise is not None)
+
+    @property
+    def switchable(self) -> tuple[Switchable, ...]:
+        """Measurements that can be switched off."""
+        return tuple(m for m in self.measurements if isinstance(m, Switchable))
 
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
         """(body, component) pairs of `quantity` that are stated."""
@@ -110,24 +136,32 @@ class Problem:
 
     @property
     def input_sizes(self) -> tuple[tuple[str, int], ...]:
-        """(name, scalars) of each group of inputs of the problem's programs: q, qd, known quantities, custom values."""
+        """(name, scalars) of each group of inputs of the problem's programs.
+
+        q, qd, exact quantities at full size, values of other measurements, numbers of each covariance, and switches.
+        """
         model, layout = self.model, Layout(self.model)
         known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
         custom = tuple((f"y:{m.name}", len(m.components(model))) for m in self.custom)
-        return (("q", model.nq), ("qd", model.nv), *known, *custom)
+        noise = tuple((x.group, x.scalars) for x in (noise_of(m, model) for m in self.noisy))
+        active = tuple((m.group, len(m.components(model))) for m in self.switchable)
+        return (("q", model.nq), ("qd", model.nv), *known, *custom, *noise, *active)
 
     @cached_property
     def y_names(self) -> tuple[str, ...]:
         """Name of each entry of the packed value y."""
-        return tuple(f"{m.name}: {c}" for m in self.measurements for c in m.components(self.model))
+        return tuple(f"{m.name}: {c}" for m in self.valued for c in m.components(self.model))
 
     @property
     def ny(self) -> int:
         return len(self.y_names)
 
     def system(self, layout: str = "paper", known: str = "rows") -> BlockSystem:
-        """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b."""
-        return BlockSystem(self, layout, known)
+        """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
+
+        Where equations are noisy it is a AugmentedSystem, whose solution is the estimate.
+        """
+        return (AugmentedSystem if self.noisy else BlockSystem)(self, layout, known)
 
     def diagnose(self) -> Diagnosis:
         """Well-posedness in names: a Diagnosis that prints."""
@@ -135,23 +169,17 @@ class Problem:
 
     def to_dict(self) -> dict:
         """Plain description (JSON). Raises ProblemError where a measurement has none."""
-        for m in self.custom:
-            if m.describe() is None:
-                raise ProblemError(f"measurement {m.name!r} is custom and cannot be stored in a file")
-        described = [_described(m, self.model) or m.describe() for m in self.measurements]
+        described = [_described(m, self.model) for m in self.measurements]
+        if None in described:
+            name = self.measurements[described.index(None)].name
+            raise ProblemError(f"measurement {name!r} is custom and cannot be stored in a file")
         return {"model": self.model.to_dict(), "measurements": described}
 
     @staticmethod
     def from_dict(data: dict) -> Problem:
         """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
         try:
-            measurements: list[Measurement] = []
-            for m in data["measurements"]:
-                if "type" in m:
-                    measurements.append(from_description(m))
-                    continue
-                base = RAW[m["quantity"]](name=m["name"])
-                measurements.append(_Subset(base, tuple((int(i), int(k)) for i, k in m["pairs"])))
+            measurements = [_restored(m) for m in data["measurements"]]
             problem = Problem(Model.from_dict(data["model"]), measurements)
             _ = problem.y_names  # looks each pair up
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -163,7 +191,7 @@ class Problem:
     @cached_property
     def digest(self) -> str | None:
         """sha256 of model and measurements; None where a measurement without description makes it unknown."""
-        about = [_described(m, self.model) or m.describe(self.model) for m in self.measurements]
+        about = [_described(m, self.model, placed=True) for m in self.measurements]
         if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
@@ -177,11 +205,30 @@ class Problem:
         return "\n".join(lines)
 
 
-def _described(m: Measurement, model: Model) -> dict | None:
-    """A raw measurement by its scalars; None for others."""
-    if not isinstance(m, RawMeasurement):
-        return None
-    return {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
+def _described(m: Measurement, model: Model, placed: bool = False) -> dict | None:
+    """The measurement as JSON, or None; a raw one by its scalars. placed: with where its frame is."""
+    if type(m) in WRAPPERS.values():
+        of = _described(m.of, model, placed)
+        return None if of is None else {"type": type(m).__name__, "name": m.name, "of": of}
+    if isinstance(m, RawMeasurement):
+        described: dict | None = {"quantity": m.quantity, "name": m.name, "pairs": [list(p) for p in m.pairs(model)]}
+    else:
+        described = m.describe(model) if placed else m.describe()
+    if described is not None and m.noise is not None:
+        described = {**described, "noise": np.asarray(m.noise, dtype=float).tolist()}
+    return described
+
+
+def _restored(data: Mapping) -> Measurement:
+    """Inverse of `_described`."""
+    if "quantity" in data:
+        base = RAW[data["quantity"]](name=data["name"], noise=data.get("noise"))
+        return _Subset(base, tuple((int(i), int(k)) for i, k in data["pairs"]))
+    if data["type"] in WRAPPERS:
+        return WRAPPERS[data["type"]](_restored(data["of"]), name=data["name"])
+    if data["type"] == "ModelNoise":
+        return ModelNoise(**{key: x for key, x in data.items() if key != "type"})
+    return from_description(data)
 
 
 class _Subset(RawMeasurement):
