@@ -103,7 +103,7 @@ class Inputs:
         """Values by measurement, scattered into the full-size groups."""
         measurements = {m.name: m for m in self.problem.valued}
         full: dict[str, list] = {}
-        for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
+        for name, value in (y if isinstance(y, Mapping) else self.problem.unpack(real("y", y))).items():
             if name not in measurements:
                 raise UnknownName("measurement", name, measurements)
             m, value = measurements[name], value if keep else real(f"y[{name!r}]", value)
@@ -137,20 +137,6 @@ class Inputs:
             for m, value in parts:
                 array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
             given[quantity] = array
-
-    def _unpacked(self, y) -> dict[str, np.ndarray]:
-        """{measurement: (…, m)} of a packed y (…, ny)."""
-        y = real("y", y)
-        if y.shape[-1:] != (self.problem.ny,):
-            raise InvalidInput(
-                f"y has shape {y.shape}, but its last axis must be ny = {self.problem.ny} (problem.y_names)"
-            )
-        result, at = {}, 0
-        for m in self.problem.valued:
-            size = len(m.components(self.model))
-            result[m.name] = y[..., at : at + size]
-            at += size
-        return result
 
     def _position(self, quantity: str, body: int, component: int) -> int:
         return self.model.v_slice(body).start + component if quantity in ("tau", "qdd") else 6 * body + component

@@ -121,6 +121,12 @@ def noise_of(m: Measurement, model: Model) -> Noise:
     return Noise(m.name, size, noise.full, noise.numbers(x))
 
 
+def noise_part(noise, kept: list[int]):
+    """What a noise declared for several components says of some of them, in their order."""
+    x = np.asarray(noise)
+    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[kept] * x.ndim)]
+
+
 class _Wrapped(Measurement):
     """A noisy measurement that is treated in a special way."""
 

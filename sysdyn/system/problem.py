@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.augmented import AugmentedSystem
 from sysdyn.system.diagnose import Diagnosis, diagnose
 from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
-from sysdyn.system.noise import WRAPPERS, ModelNoise, Switchable, noise_of
+from sysdyn.system.noise import WRAPPERS, ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.system.sensors import from_description
 from sysdyn.system.variables import QUANTITIES, Layout
 
@@ -74,29 +75,55 @@ class Problem:
         return Problem(self.model, [*self.measurements, *new])
 
     def __sub__(self, measurement: Measurement) -> Problem:
-        """Remove the scalar components that `measurement` names (or a custom measurement of that name)."""
-        if not isinstance(measurement, RawMeasurement):
+        """Remove the scalar components that `measurement` names.
+
+        Of a raw one, those that other raw ones state. Of a sensor, those of the sensor of the same type with the same
+        arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
+        """
+        if isinstance(measurement, RawMeasurement):
+            kept = self._without_scalars(measurement)
+        else:
             kept = [m for m in self.measurements if m.name != measurement.name]
-            if len(kept) == len(self.measurements):
+            if (place := self._same_sensor(measurement)) is not None:
+                rest = _without(self.measurements[place], measurement)
+                kept = [*self.measurements[:place], *([rest] if rest else []), *self.measurements[place + 1 :]]
+            elif len(kept) == len(self.measurements):
                 raise UnknownName("measurement", measurement.name, [m.name for m in self.measurements])
-            return Problem(self.model, kept)
-        gone = {(measurement.quantity, *pair) for pair in measurement.pairs(self.model)}
-        missing = [key for key in gone if key not in self._owner]
-        if missing:
-            quantity, body, k = min(missing)
-            scalar = Layout(self.model).scalar_names(quantity, body)[k]
-            raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
-        kept = []
-        for m in self.measurements:
-            if not isinstance(m, RawMeasurement) or m.quantity != measurement.quantity:
-                kept.append(m)
-                continue
-            pairs = [p for p in m.pairs(self.model) if (m.quantity, *p) not in gone]
-            if len(pairs) == len(m.pairs(self.model)):
-                kept.append(m)
-            elif pairs:
-                kept.append(_Subset(m, tuple(pairs)))
         return Problem(self.model, kept)
+
+    def _without_scalars(self, measurement: RawMeasurement) -> list[Measurement]:
+        """The measurements but for scalars of a quantity: exact ones where they are stated exactly, else noisy ones."""
+        gone = set(measurement.pairs(self.model))
+        stated = [m for m in self.measurements if isinstance(m, RawMeasurement) and m.quantity == measurement.quantity]
+        exact = self.knows(measurement.quantity)
+        noisy = {pair for m in stated if m.noise is not None for pair in m.pairs(self.model)}
+        if missing := gone - exact - noisy:
+            body, k = min(missing)
+            scalar = Layout(self.model).scalar_names(measurement.quantity, body)[k]
+            raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
+        kept: list[Measurement] = []
+        for m in self.measurements:
+            pairs = m.pairs(self.model) if m in stated else ()
+            cut = gone if m.noise is None else gone - exact
+            rest = [k for k, pair in enumerate(pairs) if pair not in cut]
+            if len(rest) == len(pairs):
+                kept.append(m)
+            elif rest:
+                kept.append(_Subset(m, tuple(pairs[k] for k in rest), noise_part(m.noise, rest)))
+        return kept
+
+    def _same_sensor(self, sensor: Measurement) -> int | None:
+        """Number of the measurement that is this sensor, whatever its name, components and noise; None: there is none.
+
+        Where several are, the one of its name, else the first that has its components.
+        """
+        about = _identity(sensor)
+        same = [k for k, m in enumerate(self.measurements) if about is not None and _identity(m) == about]
+        has = [
+            k for k in same if set(sensor.components(self.model)) <= set(self.measurements[k].components(self.model))
+        ]
+        named = [k for k in same if self.measurements[k].name == sensor.name]
+        return next(iter([*named, *has, *same]), None)
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
@@ -155,6 +182,39 @@ class Problem:
     @property
     def ny(self) -> int:
         return len(self.y_names)
+
+    def pack(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """y (…, ny) in the order of `y_names` of {measurement: (…, m)}; zero where an optional one is left out.
+
+        Raises UnknownName, InvalidInput for shapes that do not fit and values that are missing.
+        """
+        sizes = {m.name: len(m.components(self.model)) for m in self.valued}
+        for name in values:
+            if name not in sizes:
+                raise UnknownName("measurement", name, sizes)
+        parts = []
+        for m in self.valued:
+            if m.name not in values and not (m.optional or getattr(m, "quantity", "") == "fx"):
+                raise InvalidInput(f"no value for measurement {m.name!r}: pack needs {', '.join(map(repr, sizes))}")
+            x = np.asarray(values.get(m.name, np.zeros(sizes[m.name])), dtype=float)
+            if x.shape[-1:] != (sizes[m.name],):
+                raise InvalidInput(
+                    f"the value of {m.name!r} has shape {x.shape}, but its last axis must be {sizes[m.name]}"
+                )
+            parts.append(x)
+        try:
+            lead = np.broadcast_shapes(*(x.shape[:-1] for x in parts))
+        except ValueError:
+            raise InvalidInput("the leading (batch) axes of the values do not fit together") from None
+        return np.concatenate([np.zeros((*lead, 0)), *(np.broadcast_to(x, (*lead, x.shape[-1])) for x in parts)], -1)
+
+    def unpack(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """{measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
+        y = np.asarray(y)
+        if y.shape[-1:] != (self.ny,):
+            raise InvalidInput(f"y has shape {y.shape}, but its last axis must be ny = {self.ny} (problem.y_names)")
+        ends = np.cumsum([0, *(len(m.components(self.model)) for m in self.valued)])
+        return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
 
     def system(self, layout: str = "paper", known: str = "rows") -> BlockSystem:
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
@@ -222,8 +282,8 @@ def _described(m: Measurement, model: Model, placed: bool = False) -> dict | Non
 def _restored(data: Mapping) -> Measurement:
     """Inverse of `_described`."""
     if "quantity" in data:
-        base = RAW[data["quantity"]](name=data["name"], noise=data.get("noise"))
-        return _Subset(base, tuple((int(i), int(k)) for i, k in data["pairs"]))
+        base = RAW[data["quantity"]](name=data["name"])
+        return _Subset(base, tuple((int(i), int(k)) for i, k in data["pairs"]), data.get("noise"))
     if data["type"] in WRAPPERS:
         return WRAPPERS[data["type"]](_restored(data["of"]), name=data["name"])
     if data["type"] == "ModelNoise":
@@ -231,11 +291,30 @@ def _restored(data: Mapping) -> Measurement:
     return from_description(data)
 
 
+def _identity(m: Measurement) -> str | None:
+    """What a sensor is but for its name, components and noise; None where it has no components to choose."""
+    if not hasattr(m, "arguments"):
+        return None
+    described = m.describe()
+    return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
+
+
+def _without(m: Measurement, other: Measurement) -> Measurement | None:
+    """The sensor m without the components of `other`; None where nothing is left. Raises ProblemError."""
+    for component in other.chosen:
+        if component not in m.chosen:
+            raise ProblemError(f"{component} cannot be removed from {m.name!r}, which has only {', '.join(m.chosen)}")
+    kept = [k for k, component in enumerate(m.chosen) if component not in other.chosen]
+    rest = copy.copy(m)
+    rest.chosen, rest.noise = tuple(m.chosen[k] for k in kept), noise_part(m.noise, kept)
+    return rest if kept else None
+
+
 class _Subset(RawMeasurement):
     """A raw measurement of which some scalars were removed."""
 
-    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...]):
-        super().__init__(name=base.name, noise=base.noise)
+    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None):
+        super().__init__(name=base.name, noise=noise)
         object.__setattr__(self, "quantity", base.quantity)
         object.__setattr__(self, "_pairs", pairs)
 
