@@ -95,7 +95,7 @@ class Solution:
             raise UnknownName("reference", reference, REFERENCES)
         constraint, _ = self._place(name)
         if not isinstance(constraint, FrameConstraint):
-            raise InvalidInput(f'{name!r} has no frame: its components are solution["w", {name!r}]')
+            raise InvalidInput(f"{name!r} has no frame: its components are solution['w', {name!r}]")
         wrench = constraint.spread(self["w", name])
         if reference == constraint.reference:
             return wrench

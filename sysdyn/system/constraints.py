@@ -91,6 +91,8 @@ class Contact(FrameConstraint, FrameAcceleration):
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         held = _named("kind of a Contact", kind, CONTACTS)
         name = name or f"Contact({placed(frame, 'Contact')[1]})"
+        if reference not in self.references:
+            raise UnknownName(f"reference of {name!r}:", reference, self.references)
         super().__init__(frame, held, reference=reference, name=name)
 
     def check(self, model: Model) -> None:
