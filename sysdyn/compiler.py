@@ -58,19 +58,24 @@ class Compiled:
     seconds: float
 
 
-def output_quantities(outputs: str | Sequence[str]) -> tuple[str, ...]:
-    """The requested quantities in canonical order. Raises UnknownName."""
+def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:
+    """The requested quantities in canonical order, out of those that are valid. Raises UnknownName."""
     if outputs == "all":
-        return QUANTITIES
+        return tuple(valid)
     if outputs is None:
-        raise InvalidInput(f"outputs is None: name some of {', '.join(QUANTITIES)}, or 'all'")
+        raise InvalidInput(f"outputs is None: name some of {', '.join(valid)}, or 'all'")
     wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in wanted:
-        if name not in QUANTITIES:
-            raise UnknownName("output", name, ("all", *QUANTITIES))
+        if name not in valid:
+            raise UnknownName("output", name, ("all", *valid))
     if not wanted:
-        raise InvalidInput(f"outputs is empty: name some of {', '.join(QUANTITIES)}, or 'all'")
-    return tuple(x for x in QUANTITIES if x in wanted)
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
+    return tuple(x for x in valid if x in wanted)
+
+
+def eliminated_system(problem: Problem, ordering: str, layout: str, known: str) -> BlockSystem:
+    """What is permuted: the recursive orders are of D as it stands, others are found with joints turned."""
+    return problem.system(layout, known, turn=ordering not in RECURSIVE)
 
 
 def build(
@@ -112,8 +117,9 @@ def _build(
 ) -> Compiled:
     began = time.perf_counter()
     say("assembling", 0.0)
-    system = problem.system(layout, known)
-    structure(system).require_solvable()
+    system = eliminated_system(problem, ordering, layout, known)
+    plain = problem.system(layout, known) if system.layout.turned else system
+    structure(plain).require_solvable()
     sampled = order_samples(system, ORDER_SAMPLES)
     singular: dict[int, bool] = {}
     considered: list[tuple[str, str]] = []
@@ -139,8 +145,9 @@ def _build(
                 stable = choice
             if safety.ok and (accepted is None or _firmness(safety) > _firmness(accepted.safety)):
                 accepted = choice
-            # what covariances do to the size of a pivot does not bring it nearer to zero
-            if safety.firm or (sampled.tree and safety.ok and safety.exact and not safety.crossing):
+            # pivots as good as any: covariances change the size of those of an estimate, singular constraints theirs
+            definite = sampled.tree or (problem.constraints and choice.ordering in RECURSIVE)
+            if safety.firm or (definite and safety.ok and safety.exact and not safety.crossing):
                 break
             considered.append((choice.ordering, f"{'a pivot may vanish' if safety.ok else 'not safe'}: {safety}"))
             if safety.crossing or not safety.ok:

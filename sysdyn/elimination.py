@@ -15,7 +15,6 @@ from sysdyn.sampling import is_singular, pivoted_solve, sample_states
 from sysdyn.sparse.lu import Factors, eliminate, refine
 from sysdyn.sparse.program import Program
 from sysdyn.system.assemble import Assembly, BlockSystem, generic
-from sysdyn.system.variables import QUANTITIES
 
 SHARING = "algebraic"
 SAFETY_SAMPLES = 2048
@@ -291,7 +290,7 @@ class Elimination:
     def _difference(self, d: np.ndarray, reference: np.ndarray) -> float:
         """Greatest relative difference of an unknown quantity (∞-norms) at any of the states."""
         worst = 0.0
-        for quantity in QUANTITIES:
+        for quantity in self.system.problem.quantities:
             columns = self.system.layout.quantity_columns(quantity)
             if len(columns) > len(self.system.problem.knows(quantity)):
                 size = np.abs(reference[:, columns]).max(axis=1)

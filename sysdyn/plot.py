@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
+from sysdyn.compiler import eliminated_system
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.solver import Solver
@@ -26,12 +27,16 @@ KNOWN, FILL = "known", "fill-in"
 # Okabe and Ito's palette, which stays apart for colour-blind readers.
 COLOURS = {
     "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
-    KNOWN: "#6E6E6E", FILL: "#D55E00",
+    "w": "#000000", KNOWN: "#6E6E6E", FILL: "#D55E00",
 }  # fmt: skip
-SYMBOLS = {"a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", KNOWN: "known"}
+SYMBOLS = {
+    "a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", "w": "$w$",
+    KNOWN: "known",
+}  # fmt: skip
 LEGEND = {
     "a": "acceleration $a$", "fB": "net force $f^B$", "f": "joint wrench $f$", "tau": r"torque $\tau$",
-    "fx": "external wrench $f^x$", "qdd": r"joint acceleration $\ddot{q}$", KNOWN: "known quantity: $x = y$",
+    "fx": "external wrench $f^x$", "qdd": r"joint acceleration $\ddot{q}$", "w": "constraint wrench $w$",
+    KNOWN: "known quantity: $x = y$",
     FILL: "fill-in of L + U",
 }  # fmt: skip
 SIDE = 5.3  # inches of each matrix
@@ -75,7 +80,7 @@ class Pattern:
 
 def pattern(solver: Solver) -> Pattern:
     """What `plot_matrix` draws."""
-    system = solver.problem.system(solver.options.layout, solver.options.known)
+    system = eliminated_system(solver.problem, solver.options.ordering, solver.options.layout, solver.options.known)
     row_perm, col_perm = solver.choice.row_perm, solver.choice.col_perm
     n = len(system.columns)
     to_row, to_col = np.empty(n, dtype=int), np.empty(n, dtype=int)
@@ -83,15 +88,18 @@ def pattern(solver: Solver) -> Pattern:
     row, col = system.coordinates
     factors = eliminate(system.assembly.rows, system.assembly.b, row_perm, col_perm)
     fill = np.array(factors.fill, dtype=int).reshape(-1, 2)
-    # a row of a measurement belongs to no body
-    rows = tuple((KNOWN, -1) if kind == "y" else (kind, i) for kind, i in system.row_blocks)
-    cols = tuple(system.col_blocks)
+    rows, cols = (tuple(_shown(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
     kind = np.array([KNOWN if rows[r][0] == KNOWN else cols[c][0] for r, c in zip(row, col, strict=True)])
     pivots = tuple(rows[r] if rows[r][0] == KNOWN else cols[c] for r, c in zip(row_perm, col_perm, strict=True))
     return Pattern(
         n, row, col, kind, to_row[row], to_col[col], np.column_stack([to_row[fill[:, 0]], to_col[fill[:, 1]]]), rows,
         cols, pivots, tuple(rows[r] for r in row_perm), tuple(cols[c] for c in col_perm),
     )  # fmt: skip
+
+
+def _shown(kind: str, body: int) -> tuple[str, int]:
+    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity."""
+    return {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}.get(kind, (kind, body))
 
 
 def plot_matrix(solver: Solver) -> Figure:

@@ -84,21 +84,34 @@ def order_samples(system: BlockSystem, n: int) -> Sampled:
     Raises StructurallySingular where there are none.
     """
     states = sample_states(system.problem, n)
-    try:
-        RECURSIVE["aba"](system)
-    except ProblemError:
+    if not _always_regular(system):
         regular = ~is_singular(system, states)
         if not regular.any():
             diagnosis = system.problem.diagnose()
             message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
-            raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant) from None
+            raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
         states = {name: x[regular] for name, x in states.items()}
     return sample_matrix(system, states)
 
 
+def _always_regular(system: BlockSystem) -> bool:
+    """Its solution is that of one or more positive definite systems: hybrid dynamics of an unconstrained robot."""
+    if system.problem.constraints:
+        return False
+    try:
+        RECURSIVE["aba"](system)
+    except ProblemError:
+        return False
+    return True
+
+
 def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
-    """(N,) bool: the equilibrated matrix has a condition number (estimated, 1-norm) above 1e12 at the state."""
-    return np.array([condition(system.scaled(x)) > SINGULAR for x in sample_matrix(system, states).values], dtype=bool)
+    """(N,) bool: the matrix has a condition number (estimated, 1-norm) above 1e12 at the state, equilibrated or not.
+
+    Rounding errors in the entries of a model, 1e-18 where it means 0, can mislead the equilibration.
+    """
+    values = sample_matrix(system, states).values
+    return np.array([all(condition(A(x)) > SINGULAR for A in (system.scaled, system.matrix)) for x in values], bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

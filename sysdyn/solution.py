@@ -10,10 +10,13 @@ import numpy as np
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.estimate import Checked, Part, Posterior
 from sysdyn.inputs import WRENCHES
-from sysdyn.model.kinematics import frame_transform, joint_transforms, velocities
+from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
+from sysdyn.spatial import rotation
 from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.constraints import FrameConstraint
+from sysdyn.system.measurements import Constraint, find_frame
 from sysdyn.system.problem import Problem
-from sysdyn.system.variables import QUANTITIES, Layout
+from sysdyn.system.variables import QUANTITIES
 
 REFERENCES = ("local", "world")
 UNCHECKED = 1e-9  # share of its own error that shows in a residual, below which nothing else checks it
@@ -23,8 +26,8 @@ class Solution:
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
-    folded in). solution["tau", "l_knee"] picks one joint or body by name. ok (…) bool: the state was solved; False
-    where on_singular="nan" left NaN.
+    folded in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body
+    or constraint by name. ok (…) bool: the state was solved; False where on_singular="nan" left NaN.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Solution:
         values = self.__dict__.get("_values", {})
         if name in values:
             return values[name]
-        if name in QUANTITIES:
+        if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
             raise AttributeError(
                 f"{name} was not asked for: this solver computes {', '.join(values)}; "
                 f"compile with outputs={[*values, name]!r} or 'all'"
@@ -64,7 +67,49 @@ class Solution:
         if quantity in ("tau", "qdd"):
             block = values[..., model.v_slice(model.joint_index(name))]
             return block[..., 0] if block.shape[-1] == 1 else block
+        if quantity == "w":
+            return values[..., self._place(name)[1]]
         return values[..., model.body_index(name), :]
+
+    def _place(self, name: str) -> tuple[Constraint, slice]:
+        """The constraint of that name, and where its components are in w."""
+        constraints = {m.name: m for m in self._problem.constraints}
+        if name not in constraints:
+            raise UnknownName("constraint", name, constraints)
+        layout = self._problem.layout()
+        columns = layout.columns("w", list(constraints).index(name))
+        start = layout.columns("w", 0).start
+        return constraints[name], slice(columns.start - start, columns.stop - start)
+
+    def wrench(self, name: str, reference: str = "local") -> np.ndarray:
+        """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
+
+        It acts on the body of the contact at the origin of its frame, or on that of frame_b of a loop at the origin of
+        frame_b; the opposite acts on the body of frame_a.
+
+        reference  "local" (axes of the frame of a contact, of frame_a of a loop) or "world" (axes of the world)
+
+        Raises UnknownName.
+        """
+        if reference not in REFERENCES:
+            raise UnknownName("reference", reference, REFERENCES)
+        constraint, _ = self._place(name)
+        if not isinstance(constraint, FrameConstraint):
+            raise InvalidInput(f"{name!r} has no frame: its components are solution['w', {name!r}]")
+        wrench = constraint.spread(self["w", name])
+        if reference == constraint.reference:
+            return wrench
+        model = self._problem.model
+        frame = find_frame(model, constraint.frame)
+        flat = wrench.reshape(-1, 6)
+        q = np.broadcast_to(self._inputs["q"], (len(flat), model.nq))
+        for k, state in enumerate(q):
+            E = rotation(frame.X)
+            if frame.body >= 0:
+                E = E @ rotation(forward_kinematics(model, state)[frame.body])
+            turn = E.T if reference == "world" else E
+            flat[k] = np.concatenate([turn @ flat[k, :3], turn @ flat[k, 3:]])
+        return flat.reshape(wrench.shape)
 
     # ---- checks --------------------------------------------------------------------------------------------------
 
@@ -80,16 +125,16 @@ class Solution:
         return self._residual()[1]
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
-        missing = [x for x in QUANTITIES if x not in self._values]
+        missing = [x for x in self._problem.quantities if x not in self._values]
         if missing:
             raise InvalidInput(
                 f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'"
             )
         problem = self._problem
-        layout = Layout(problem.model)
+        layout = problem.layout()
         n = self._n
         d = np.zeros((n, layout.n))
-        for quantity in QUANTITIES:
+        for quantity in problem.quantities:
             columns = layout.quantity_columns(quantity)
             d[:, columns] = self._values[quantity].reshape(n, len(columns))
         residual, error, _ = BlockSystem(problem).residual(self._inputs, d)

@@ -70,7 +70,7 @@ def compile(
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
-    wanted = output_quantities(outputs)
+    wanted = output_quantities(outputs, problem.quantities)
     choices = (("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR))
     for name, value, valid in choices:
         if value not in valid:
@@ -104,7 +104,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 13  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 14  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

@@ -227,3 +227,28 @@ class MuJoCo:
 
     def _attitude(self, i) -> np.ndarray:
         return self.data.xmat[self.body[i]].reshape(3, 3).copy()
+
+
+def constrained(oracle: Pinocchio, constraints, q, qd, tau, fx=None, mu=0.0, iterations=1):
+    """(q̈ (nv,), [wrench (6,) on the first joint's body, angular first]) by Pinocchio's constraintDynamics.
+
+    constraints: (ContactType, joint, placement) against the world, or with a second joint and placement; in local
+    axes. fx enters as the torques that balance it, since constraintDynamics takes none. mu, iterations: of the
+    proximal solver, for redundant constraints.
+    """
+    models, datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()
+    for kind, *places in constraints:
+        models.append(pin.RigidConstraintModel(kind, oracle.pin, *places, pin.ReferenceFrame.LOCAL))
+        datas.append(models[len(models) - 1].createData())
+    data = oracle.pin.createData()
+    pin.initConstraintDynamics(oracle.pin, data, models, datas)
+    if fx is not None:
+        still = np.zeros(oracle.pin.nv)
+        at = oracle._position(q)
+        free = pin.rnea(oracle.pin, data, at, still, still).copy()
+        tau = tau + oracle._from(free - pin.rnea(oracle.pin, data, at, still, still, oracle._wrenches(fx)))
+    settings = pin.ProximalSettings(1e-15, mu, iterations)
+    qdd = pin.constraintDynamics(
+        oracle.pin, data, oracle._position(q), oracle._to(qd), oracle._to(tau), models, datas, settings
+    )
+    return oracle._from(qdd), [_swap(c.contact_force.vector) for c in datas]

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sysdyn.model import Model, from_dh
+from sysdyn.model import Free, Model, from_dh, random_tree
 
 DATA = Path(__file__).parent / "data" / "robots.json"
 
@@ -38,3 +38,11 @@ def load_robot(name: str) -> tuple[Model, dict[str, Any]]:
         joint_types=column("type"), gravity=robot["gravity"], name=name, strict=None,
     )  # fmt: skip
     return model, robot["test"]
+
+
+def floating_tree(n: int, seed: int, parent: tuple[int, ...] | None = None) -> Model:
+    """A random tree of revolute joints whose first joint is free."""
+    model = random_tree(n, seed=seed, joints=("revolute",))
+    limits = dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit"))
+    changed = limits if parent is None else {**limits, "parent": parent}
+    return model.replace(joints=(Free(), *model.joints[1:]), base="floating", **changed)

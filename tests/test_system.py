@@ -374,7 +374,7 @@ def test_recursive_orders_say_where_they_do_not_apply():
     partial = inverse_dynamics(model) - ExternalWrench("body2", ["fz"]) + JointTorque("joint0")
     with pytest.raises(ProblemError, match="'aba' needs all external wrenches known"):
         RECURSIVE["aba"](partial.system())
-    with pytest.raises(ProblemError, match="'crba' is defined for raw measurements only"):
+    with pytest.raises(ProblemError, match="'crba' is defined for raw measurements and constraints"):
         RECURSIVE["crba"]((inverse_dynamics(model) + Accelerometer("body2")).system())
 
 

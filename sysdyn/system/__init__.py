@@ -1,10 +1,12 @@
 """Problems of dynamics as one block-sparse linear system D(q) d + b(q, q̇) = 0."""
 
 from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.constraints import CONSTRAINTS, Contact, LoopJoint
 from sysdyn.system.diagnose import Diagnosis
 from sysdyn.system.linear import Linear, MotorTorque
 from sysdyn.system.measurements import (
     BodyAcceleration,
+    Constraint,
     ExternalWrench,
     JointAcceleration,
     JointTorque,
@@ -29,9 +31,10 @@ from sysdyn.system.sensors import (
 )
 
 __all__ = [
-    "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration",
-    "CentreOfMassAcceleration", "Diagnosis", "ExternalWrench", "ForceDirection", "ForceTorqueSensor",
-    "FrameAcceleration", "JointAcceleration", "JointTorque", "JointWrench", "Linear", "LoadCells", "Measurement",
-    "ModelNoise", "MomentumRate", "MotorTorque", "NetWrench", "PointContact", "Prior", "Problem", "RawMeasurement",
-    "Switchable", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics",
+    "CONSTRAINTS", "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration",
+    "CentreOfMassAcceleration", "Constraint", "Contact", "Diagnosis", "ExternalWrench", "ForceDirection",
+    "ForceTorqueSensor", "FrameAcceleration", "JointAcceleration", "JointTorque", "JointWrench", "Linear",
+    "LoadCells", "LoopJoint", "Measurement", "ModelNoise", "MomentumRate", "MotorTorque", "NetWrench",
+    "PointContact", "Prior", "Problem", "RawMeasurement", "Switchable", "forward_dynamics", "hybrid_dynamics",
+    "inverse_dynamics",
 ]  # fmt: skip

@@ -19,10 +19,10 @@ from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.program import Program
-from sysdyn.system.measurements import Context
+from sysdyn.system.measurements import Constraint, Context
 from sysdyn.system.newton_euler import Rows, newton_euler
 from sysdyn.system.noise import ModelNoise, Noise, noise_of
-from sysdyn.system.variables import QUANTITIES, Layout
+from sysdyn.system.variables import QUANTITIES
 
 if TYPE_CHECKING:
     from sysdyn.system.problem import Problem
@@ -60,18 +60,19 @@ class BlockSystem:
 
     layout  "paper" (20 scalars for a body with one freedom) or "net_force" (26: with fB = I a + ν)
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
+    turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own where `sysdyn.system.directions` says so
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
     col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
     the block ("y", number of the measurement).
     """
 
-    def __init__(self, problem: Problem, layout: str = "paper", known: str = "rows"):
+    def __init__(self, problem: Problem, layout: str = "paper", known: str = "rows", turn: bool = False):
         if known not in KNOWN:
             raise UnknownName("treatment of known quantities", known, KNOWN)
         self.problem, self.known = problem, known
         self.model = problem.model
-        self.layout = Layout(self.model, layout)
+        self.layout = problem.layout(layout, turn)
         stated = {
             self.layout.columns(m.quantity, i)[k] for m in problem.raw for i, k in m.pairs(self.model)
         }  # fmt: skip
@@ -127,8 +128,7 @@ class BlockSystem:
             for (quantity, owner), block in blocks.items():
                 if quantity not in QUANTITIES:
                     raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
-                index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
-                columns, block = layout.columns(quantity, index), np.asarray(block)
+                columns, block = layout.columns(*layout.block(quantity, owner)), np.asarray(block)
                 if block.shape != (len(names), len(columns)):
                     raise ProblemError(
                         f"measurement {m.name!r} gives a block of shape {block.shape} for {quantity}({owner}), "
@@ -137,6 +137,10 @@ class BlockSystem:
                 parts.append((columns, block.astype(object)))
             value = y if turn is None else turn @ y
             rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
+            if isinstance(m, Constraint):
+                columns = layout.columns("w", self.problem.constraints.index(m))
+                for owner, block in m.loads(context).items():
+                    rows.extend(("f", model.body_index(owner)), columns, -np.asarray(block).astype(object))
         return groups
 
     @cached_property

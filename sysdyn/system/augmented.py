@@ -48,26 +48,33 @@ class AugmentedSystem(BlockSystem):
         n = len(self.plain.columns)
         self.n_unknowns = n
         self.columns = [*self.plain.columns, *range(self.layout.n, self.layout.n + rows)]
-        self.layout = AugmentedLayout(self.model, layout, rows)
+        self.layout = AugmentedLayout(self.model, layout, self.layout.constraints, multipliers=rows)
         self.col_names = (*self.plain.col_names, *(f"multiplier of {name}" for name in self.plain.row_names))
-        self.body_of = [*(block[1] for block in self.plain.col_blocks), *self._bodies_of_rows()]
+        self.body_of = [*self._bodies_of_columns(), *self._bodies_of_rows()]
         multipliers = (("multiplier", body) for body in self.body_of[n:])
         self.col_blocks = (*self.plain.col_blocks, *multipliers)
 
-    def _bodies_of_rows(self) -> list[int]:
-        """The body that each row belongs to: the far end of the path it is about, or where its branches meet."""
-        parent, body = self.model.parent, [block[1] for block in self.plain.col_blocks]
-        found = []
-        for block, row in zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True):
-            if block[0] != "y":
-                found.append(block[1])
-                continue
-            bodies = {body[c] for c in row}
-            deepest = common = max(bodies, default=-1)
-            for i in bodies:
-                common = _common_ancestor(parent, common, i)
-            found.append(deepest if bodies <= set(_ancestors(parent, deepest)) else common)
+    def _bodies_of_columns(self) -> list[int]:
+        """The body that each unknown belongs to; a wrench of a constraint to those that it loads."""
+        found = [block[1] for block in self.plain.col_blocks]
+        for c in (c for c, block in enumerate(self.plain.col_blocks) if block[0] == "w"):
+            rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
+            found[c] = self._body_of({block[1] for block, row in rows if c in row})
         return found
+
+    def _bodies_of_rows(self) -> list[int]:
+        """The body that each row belongs to."""
+        body = [block[1] for block in self.plain.col_blocks]
+        rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
+        return [block[1] if block[0] != "y" else self._body_of({body[c] for c in row}) for block, row in rows]
+
+    def _body_of(self, bodies: set[int]) -> int:
+        """The far end of the path that something is about, or where its branches meet."""
+        parent = self.model.parent
+        deepest = common = max(bodies, default=-1)
+        for i in bodies:
+            common = _common_ancestor(parent, common, i)
+        return deepest if bodies <= set(_ancestors(parent, deepest)) else common
 
     @property
     def noise(self) -> Mapping[int, tuple]:

@@ -18,7 +18,7 @@ from sysdyn.sparse.condition import condition
 RANK_STATES = 3
 RANK_LIMIT = 2000  # scalar unknowns up to which the rank is computed (dense singular values)
 RELATIVE_RANK = 1e-10
-JOINT_AND_CONTACT = ("fx(", "qdd(", "tau(")  # unknowns that a user would state; shown first
+JOINT_AND_CONTACT = ("w(", "fx(", "qdd(", "tau(")  # unknowns that a user would state; shown first
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,21 @@ class Measurement:
         return None
 
 
+class Constraint(Measurement):
+    """A measurement that brings unknowns of its own: the wrench by which a motion is kept to what is known of it.
+
+    Subclasses give `wrench(model) → names of the components of w` and `loads(ctx) → {body name: (6, size of w)}`: the
+    wrench L w on each body, in its coordinates, which is one term more in c(f_i) as fx_i is. Without friction L is the
+    transpose of what `rows` has for the acceleration of that body.
+    """
+
+    def wrench(self, model: Model) -> tuple[str, ...]:
+        raise NotImplementedError(f"{type(self).__name__} must implement wrench(model)")
+
+    def loads(self, ctx: Context) -> Mapping[str, np.ndarray]:
+        raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
+
+
 @dataclass(frozen=True, init=False)
 class RawMeasurement(Measurement):
     """Known components of one quantity.

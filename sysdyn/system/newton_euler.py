@@ -4,6 +4,11 @@
     c(f_i)   −f_i + I_i a_i − fx_i + Σ_{j∈μ(i)} X_j^T f_j + ν_i = 0
     c(τ_i)   −τ_i + S_i^T f_i + A_i q̈_i = 0                  (A_i: armature, not in the paper)
 
+Where X_i a_λ(i) or X_j^T f_j is an unknown of its own, it takes the place of the product, and gives its factor:
+
+    c(Xa_i)  −a_λ(i) + X_i⁻¹ Xa_i = 0
+    c(Xf_j)  −f_j + X_j^{−T} Xf_j = 0
+
 With the net force as a variable: c(fB_i): −fB_i + I_i a_i + ν_i = 0 and fB_i in place of I_i a_i + ν_i in c(f_i).
 """
 
@@ -17,7 +22,7 @@ import numpy as np
 from sysdyn.expr import is_zero
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.spatial import cross_force
+from sysdyn.spatial import X_inverse, cross_force
 from sysdyn.system.variables import Layout
 
 
@@ -42,6 +47,11 @@ class Rows:
             self.b.append(b[k])
             self.blocks.append(block)
             self.names.append(name)
+
+    def extend(self, block: tuple[str, int], columns: range, matrix: np.ndarray) -> None:
+        """One part more for the block row of that name; matrix has a row for each of its rows."""
+        for k, row in enumerate(r for r, b in enumerate(self.blocks) if b == block):
+            self.entries[row] |= {c: x for c, x in zip(columns, matrix[k], strict=True) if not is_zero(x)}
 
 
 def newton_euler(
@@ -69,11 +79,21 @@ def newton_euler(
         bias = c[i]
         if parent < 0:
             bias = bias + X[i] @ a0
+        elif ("Xa", i) in layout.turned:
+            product = layout.columns("Xa", i)
+            acceleration.append((product, -minus_one))
+            parts = [(layout.columns("a", parent), minus_one), (product, X_inverse(X[i]))]
+            rows.add(("Xa", i), _names(layout, "Xa", i), parts, [0.0] * 6)
         else:
             acceleration.append((layout.columns("a", parent), X[i]))
         rows.add(("a", i), _names(layout, "a", i), acceleration, bias)
         force = [(f, minus_one), (fx, minus_one)]
-        force += [(layout.columns("f", j), X[j].T) for j in model.children[i]]
+        for j in model.children[i]:
+            product = ("Xf", j) in layout.turned
+            force.append((layout.columns("Xf", j), -minus_one) if product else (layout.columns("f", j), X[j].T))
+        if ("Xf", i) in layout.turned:
+            parts = [(f, minus_one), (layout.columns("Xf", i), X_inverse(X[i]).T)]
+            rows.add(("Xf", i), _names(layout, "Xf", i), parts, [0.0] * 6)
         if layout.name == "net_force":
             net = layout.columns("fB", i)
             rows.add(("fB", i), _names(layout, "fB", i), [(net, minus_one), (a, inertia)], nu)

@@ -2,7 +2,8 @@
 
 Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where
 it is unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every
-state.
+state. The rows of constraints give their wrenches, last: A H⁻¹ A^T is left for these, positive definite where the
+constraints are independent.
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ class _Pairs:
             self.columns.setdefault(block, []).append(c)
         if system.problem.noisy:
             raise ProblemError(f"ordering {name!r} is for exact problems: use 'auto' or 'symmetric' for estimation")
-        if system.problem.custom:
-            raise ProblemError(f"ordering {name!r} is defined for raw measurements only; use 'auto' or 'markowitz'")
+        if len(system.problem.custom) > len(system.problem.constraints):
+            raise ProblemError(
+                f"ordering {name!r} is defined for raw measurements and constraints only; use 'auto' or 'markowitz'"
+            )
+        if system.layout.turned:
+            raise ProblemError(f"ordering {name!r} is not for systems with turned joints; use 'auto' or 'markowitz'")
         # each stated scalar: its measurement row, where known quantities are rows
         self.measured: dict[int, int] = {}
-        for r, block in enumerate(system.row_blocks):
-            if block[0] == "y":
+        for r, (kind, number) in enumerate(system.row_blocks):
+            if kind == "y" and number < len(system.problem.raw):
                 (column,) = system.assembly.rows[r]
                 self.measured[column] = r
         nb = system.model.nb
@@ -87,13 +92,17 @@ class _Pairs:
             self.block("fB", i)
 
     def done(self) -> Permutations:
+        for k in range(len(self.system.problem.constraints)):
+            number = len(self.system.problem.raw) + k
+            for r, c in zip(self.rows["y", number], self.columns["w", k], strict=True):
+                self.pair(r, c)
         return self.row_perm, self.col_perm
 
 
 def rnea(system: BlockSystem) -> Permutations:
     """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
     p = _Pairs(system, "rnea")
-    if p.known["tau"]:
+    if p.known["tau"] or system.problem.constraints:
         raise ProblemError(
             "ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'"
         )
@@ -146,8 +155,10 @@ def articulated(system: BlockSystem) -> Permutations:
     where it is an unknown, goes before the f_i.
     """
     p = _Pairs(system, "articulated")
-    if p.known["qdd"]:
-        raise ProblemError("the matrices of Property 2 are for forward dynamics: all joint torques known")
+    if p.known["qdd"] or system.problem.constraints:
+        raise ProblemError(
+            "the matrices of Property 2 are for forward dynamics: all joint torques known, no constraint"
+        )
     p.known_pivots()
     bodies = range(p.nb)
     for i in reversed(bodies):

@@ -14,10 +14,20 @@ from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.model import Model
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.augmented import AugmentedSystem
+from sysdyn.system.constraints import CONSTRAINTS
 from sysdyn.system.diagnose import Diagnosis, diagnose
-from sysdyn.system.measurements import RAW, ExternalWrench, JointAcceleration, JointTorque, Measurement, RawMeasurement
+from sysdyn.system.directions import turned
+from sysdyn.system.measurements import (
+    RAW,
+    Constraint,
+    ExternalWrench,
+    JointAcceleration,
+    JointTorque,
+    Measurement,
+    RawMeasurement,
+)
 from sysdyn.system.noise import WRAPPERS, ModelNoise, Switchable, noise_of, noise_part
-from sysdyn.system.sensors import from_description
+from sysdyn.system.sensors import SENSORS, from_description
 from sysdyn.system.variables import QUANTITIES, Layout
 
 
@@ -152,6 +162,20 @@ class Problem:
         """Measurements that can be switched off."""
         return tuple(m for m in self.measurements if isinstance(m, Switchable))
 
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return tuple(m for m in self.measurements if isinstance(m, Constraint))
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """Those of which the unknowns consist: tau, qdd, fx, a, f, and w where there are constraints."""
+        return (*QUANTITIES, "w") if self.constraints else QUANTITIES
+
+    def layout(self, name: str = "paper", turn: bool = False) -> Layout:
+        """Names and places of the unknowns; see `BlockSystem`."""
+        constraints = tuple((m.name, m.wrench(self.model)) for m in self.constraints)
+        return Layout(self.model, name, constraints, turned(self) if turn else ())
+
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
         """(body, component) pairs of `quantity` that are stated."""
         return frozenset((i, k) for x, i, k in self._owner if x == quantity)
@@ -216,12 +240,13 @@ class Problem:
         ends = np.cumsum([0, *(len(m.components(self.model)) for m in self.valued)])
         return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
 
-    def system(self, layout: str = "paper", known: str = "rows") -> BlockSystem:
+    def system(self, layout: str = "paper", known: str = "rows", turn: bool = False) -> BlockSystem:
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
-        Where equations are noisy it is a AugmentedSystem, whose solution is the estimate.
+        Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
+        unknowns by which an exact problem is solved, see `BlockSystem`.
         """
-        return (AugmentedSystem if self.noisy else BlockSystem)(self, layout, known)
+        return AugmentedSystem(self, layout, known) if self.noisy else BlockSystem(self, layout, known, turn)
 
     def diagnose(self) -> Diagnosis:
         """Well-posedness in names: a Diagnosis that prints."""
@@ -288,12 +313,12 @@ def _restored(data: Mapping) -> Measurement:
         return WRAPPERS[data["type"]](_restored(data["of"]), name=data["name"])
     if data["type"] == "ModelNoise":
         return ModelNoise(**{key: x for key, x in data.items() if key != "type"})
-    return from_description(data)
+    return from_description(data, {**SENSORS, **CONSTRAINTS})
 
 
 def _identity(m: Measurement) -> str | None:
     """What a sensor is but for its name, components and noise; None where it has no components to choose."""
-    if not hasattr(m, "arguments"):
+    if not hasattr(m, "arguments") or isinstance(m, Constraint):
         return None
     described = m.describe()
     return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})

@@ -34,7 +34,7 @@ _UNIT = {**dict.fromkeys(WRENCH[:3], "N m"), **dict.fromkeys(WRENCH[3:], "N"),
 Blocks = Mapping[tuple[str, str], np.ndarray]
 
 
-class _Sensor(Measurement):
+class Sensor(Measurement):
     """A measurement that can be stored, with components chosen out of `scalars`.
 
     Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates where they are simplest,
@@ -117,11 +117,11 @@ class _Sensor(Measurement):
         return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
 
 
-class _FrameSensor(_Sensor):
+class _FrameSensor(Sensor):
     """A sensor in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) fixed in the body."""
 
     def __init__(self, frame: Place, components, name, noise, **arguments):
-        self.frame, label = _placed(frame, type(self).__name__)
+        self.frame, label = placed(frame, type(self).__name__)
         super().__init__(label, components, name, noise, frame=self.frame, **arguments)
 
     def check(self, model: Model) -> None:
@@ -131,7 +131,7 @@ class _FrameSensor(_Sensor):
 # ---- wrenches ------------------------------------------------------------------------------------------------------
 
 
-class ForceTorqueSensor(_Sensor):
+class ForceTorqueSensor(Sensor):
     """Six-axis sensor at a joint: the wrench [N m, N] transmitted across it, y = X_F^{−T} f.
 
     joint   the joint across which the wrench passes; its name, or that of its child body
@@ -149,7 +149,7 @@ class ForceTorqueSensor(_Sensor):
         if side not in SIDES:
             raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
         self.joint, self.side = joint, side
-        self.frame = None if frame is None else _placed(frame, "ForceTorqueSensor")[0]
+        self.frame = None if frame is None else placed(frame, "ForceTorqueSensor")[0]
         super().__init__(joint, components, name, noise, joint=joint, frame=self.frame, side=side, reference=reference)
 
     def _child(self, model: Model) -> int:
@@ -271,7 +271,7 @@ class NetWrench(_FrameSensor):
         I, nu = _net(ctx, i)
         if not self.gravity:
             E = ctx.R((body, np.eye(4))).T
-            nu = nu + I @ _linear(E @ ctx.model.gravity.astype(object))
+            nu = nu + I @ linear(E @ ctx.model.gravity.astype(object))
         return {("a", body): I}, nu
 
     def axes(self, ctx):
@@ -312,7 +312,7 @@ class FrameAcceleration(_FrameSensor):
             X = ctx.X0(self.frame)
             return X_inverse(X), X
         R, E = _turned(ctx, self.frame, self.reference)
-        return _diagonal(R), _diagonal(E)
+        return diagonal(R), diagonal(E)
 
 
 class Accelerometer(_FrameSensor):
@@ -355,7 +355,7 @@ class AngularAccelerometer(_FrameSensor):
 # ---- the robot as a whole ------------------------------------------------------------------------------------------
 
 
-class _Subtree(_Sensor):
+class _Subtree(Sensor):
     """A sum over the bodies that `root` carries, itself among them; None: over the whole robot.
 
     reference "world", or "local": the axes of the root body.
@@ -408,7 +408,7 @@ class _Subtree(_Sensor):
 
     def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
         R = self._rotation(ctx) if self.reference == "world" else _eye(3)
-        return (R, R.T) if len(self.scalars) == 3 else (_diagonal(R), _diagonal(R.T))
+        return (R, R.T) if len(self.scalars) == 3 else (diagonal(R), diagonal(R.T))
 
 
 class CentreOfMassAcceleration(_Subtree):
@@ -453,7 +453,7 @@ class MomentumRate(_Subtree):
             transform = to_centre @ X[i].T
             blocks["a", ctx.model.body_names[i]] = transform @ I
             bias = bias + transform @ nu
-        return blocks, bias if self.gravity else bias + _linear(gravity * mass)
+        return blocks, bias if self.gravity else bias + linear(gravity * mass)
 
 
 # ---- stored forms ---------------------------------------------------------------------------------------------------
@@ -467,15 +467,15 @@ SENSORS: dict[str, type[Measurement]] = {
 }  # fmt: skip
 
 
-def from_description(data: Mapping) -> Measurement:
+def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SENSORS) -> Measurement:
     """Inverse of `describe()`. Raises UnknownName for a type that does not exist."""
     arguments = dict(data)
     kind = arguments.pop("type")
-    if kind not in SENSORS:
-        raise UnknownName("type of measurement", kind, SENSORS)
+    if kind not in valid:
+        raise UnknownName("type of measurement", kind, valid)
     if kind == "Linear":
         arguments["blocks"] = {(quantity, owner): C for quantity, owner, C in arguments["blocks"]}
-    return SENSORS[kind](**arguments)
+    return valid[kind](**arguments)
 
 
 # ---- what they share -----------------------------------------------------------------------------------------------
@@ -486,9 +486,9 @@ def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool):
     X, bias = ctx.X(frame), zeros(6)
     if classical:
         v = ctx.v(frame)
-        bias = bias + _linear(cross(v[:3], v[3:]))
+        bias = bias + linear(cross(v[:3], v[3:]))
     if not gravity:
-        bias = bias + _linear(ctx.R(frame).T @ ctx.model.gravity.astype(object))
+        bias = bias + linear(ctx.R(frame).T @ ctx.model.gravity.astype(object))
     return {("a", ctx.body(frame)): X}, bias
 
 
@@ -504,7 +504,7 @@ def _wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray
     A, inverse = X_inverse(X).T, X.T
     if reference == "world":
         R = ctx.R(frame)
-        return _diagonal(R) @ A, inverse @ _diagonal(R.T)
+        return diagonal(R) @ A, inverse @ diagonal(R.T)
     if reference == "space":
         X0 = ctx.X0(frame)
         return X0.T @ A, inverse @ X_inverse(X0).T
@@ -523,11 +523,11 @@ def _mass_moment(model: Model, i: int) -> tuple[float, np.ndarray]:
     return float(I[5, 5]), np.array([I[2, 4], I[0, 5], I[1, 3]]).astype(object)
 
 
-def _linear(x: np.ndarray) -> np.ndarray:
+def linear(x: np.ndarray) -> np.ndarray:
     return np.concatenate([zeros(3), x])
 
 
-def _diagonal(R: np.ndarray) -> np.ndarray:
+def diagonal(R: np.ndarray) -> np.ndarray:
     """[R 0; 0 R]."""
     A = np.full((6, 6), 0.0, dtype=object)
     A[:3, :3] = A[3:, 3:] = R
@@ -538,7 +538,7 @@ def _eye(n: int) -> np.ndarray:
     return np.eye(n).astype(object)
 
 
-def _placed(frame: Place, kind: str) -> tuple[Place, str]:
+def placed(frame: Place, kind: str) -> tuple[Place, str]:
     """(the frame, checked; how it is called)."""
     if isinstance(frame, str):
         return frame, frame
