@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn import cache, storage
-from sysdyn.backends import llvm
+from sysdyn import cache, export, storage
+from sysdyn.backends import casadi, llvm
 from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
@@ -343,6 +343,25 @@ class Solver:
         path = Path(path)
         storage.write(path, storage.pack(self.compiled, self.options, self.problem))
         return path
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
+
+        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
+        entries are named in the header) and a workspace of the caller, and returns the status bits of the kernel.
+        main checks it against results of this solver. name: a C identifier, by default from the robot and the problem.
+        Files of an earlier export are replaced.
+
+        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        """
+        return export.export_c(folder, name, self.problem, self.outputs, self._executable)
+
+    def to_casadi(self, name: str | None = None):
+        """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
+
+        Raises BackendUnavailable where CasADi is not installed.
+        """
+        return casadi.function(self.program, name or export.problem_name(self.problem))
 
     def __reduce__(self):
         return _restored, (self.problem, storage.pack(self.compiled, self.options, None), self.on_singular)
