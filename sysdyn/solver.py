@@ -18,6 +18,7 @@ from sysdyn.backends import casadi, llvm
 from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
+from sysdyn.derivatives import Derivatives, compile_derivatives
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.estimate import Posterior
@@ -268,6 +269,23 @@ class Solver:
                     f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}"
                 )
         return {name: out[name] if name in out else np.zeros(shape) for name, shape in shapes.items()}
+
+    # ---- derivatives -------------------------------------------------------------------------------------------
+
+    def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
+        """Compiled partial derivatives of solved quantities by the inputs.
+
+            J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
+            J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
+
+        of: some of tau, qdd, fx, a, f; default: the solver's outputs. wrt: q, qd, known quantities and measurements by
+        name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and hybrid dynamics are analytic; all
+        others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
+        whichever needs fewer operations.
+
+        Raises UnknownName.
+        """
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
