@@ -68,7 +68,7 @@ class Function:
     def __init__(self, name: str, program: Program, inputs: dict, results: list[tuple], several: bool, level: int):
         self.name, self.program = name, program
         self._inputs, self._results, self._several = inputs, results, several
-        self._executable = Executable(program, level=level)
+        self._executable = Executable(program, level=level, zeros=False)
 
     @property
     def flops(self) -> Flops:
@@ -108,7 +108,7 @@ class Function:
             rows[name] = np.ascontiguousarray(
                 x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
             )
-        outputs = {name: np.empty((count, size)) for name, size in self.program.output_groups}
+        outputs = {name: np.zeros((count, size)) for name, size in self.program.output_groups}
         status = np.zeros(count, dtype=np.int64)
         self._executable.run(rows, outputs, status, threads)
         if status.any():

@@ -32,7 +32,7 @@ def export(
         raise InvalidInput("there is nothing to export: no result has any entries")
     code = Code(check_name(name), program, description)
     n = len(next(iter(inputs.values())))
-    outputs = {group: np.empty((n, size)) for group, size in program.output_groups}
+    outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
     status = np.empty(n, dtype=np.int64)
     executable.run(inputs, outputs, status, threads=1)
     solved = np.flatnonzero(status == 0)[:TEST_STATES]

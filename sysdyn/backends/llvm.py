@@ -32,6 +32,7 @@ VERSION = 6  # of the emitted code; raise it with every change of the emitter
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
 
+MAX_COPIES = 500  # in a function, as compile time grows faster than linearly
 LEAST_GAP = 4  # distance of outputs between which zeros are left out
 
 # Status bits of a state
@@ -168,9 +169,9 @@ class _Emitter(Types):
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
                 calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
-        if self.copies:
-            functions.append(self.copies_function())
-            calls.append("  call void @copies(ptr %work, i64 %rounds)")
+        for k in range(0, len(self.copies), MAX_COPIES):
+            functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
+            calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
         parts = [
             _table("constants", "double", [double(c) for c in constants]),
             _table("places", "i64", [str(p * self.width) for p in places]),
@@ -321,10 +322,10 @@ class _Emitter(Types):
             f"  store {self.ints} %ge{k}, ptr %gp{k}, align {self.align}",
         ]
 
-    def copies_function(self) -> str:
+    def copies_function(self, name: str, copies: list[tuple[int, int]]) -> str:
         """Outputs that no operation writes: inputs, constants, repeated outputs."""
         program, lines = self.program, []
-        for k, (place, value) in enumerate(self.copies):
+        for k, (place, value) in enumerate(copies):
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
@@ -335,7 +336,7 @@ class _Emitter(Types):
                 what = f"%x{k}"
             lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
             lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
-        return self.function("copies", "", lines)
+        return self.function(name, "", lines)
 
     # ---- driver ------------------------------------------------------------------------------------------------
 
