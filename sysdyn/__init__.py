@@ -7,6 +7,7 @@ solution = solver(q, qd, tau)
 
 __version__ = "0.1.0"
 
+from sysdyn.derivatives import Derivatives
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import (
     BackendUnavailable,
@@ -46,18 +47,23 @@ from sysdyn.model import (
 from sysdyn.reference import (
     Factor,
     IKResult,
+    InverseDynamics,
     SKOModel,
     Sparsity,
     aba,
     crba,
     expanded_parent,
     forward_dynamics_crba,
+    inertial_parameters,
     inverse_kinematics,
+    joint_torque_regressor,
     ltdl,
     ltl,
     mul_H,
     pinv,
+    regressor,
     rnea,
+    rnea_derivatives,
     sparsity,
 )
 from sysdyn.sensing import predict
@@ -98,16 +104,16 @@ from sysdyn.system import (
 
 __all__ = [
     "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Diagnosis", "Expr",
-    "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
-    "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "JointAcceleration",
-    "JointTorque", "JointWrench", "Learned", "Linear", "LoadCells", "LoopJoint", "Measurement", "Model",
-    "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering",
-    "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel", "Safety",
-    "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
-    "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
+    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis",
+    "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
+    "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "InverseDynamics",
+    "JointAcceleration", "JointTorque", "JointWrench", "Learned", "Linear", "LoadCells", "LoopJoint", "Measurement",
+    "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
+    "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
+    "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable",
+    "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
     "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_screws", "hybrid_dynamics", "inverse_dynamics", "inverse_kinematics", "learn_noise",
-    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree",
-    "rnea", "sparsity",
+    "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters", "inverse_dynamics",
+    "inverse_kinematics", "joint_torque_regressor", "learn_noise", "load", "load_mjcf", "load_solver", "load_urdf",
+    "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea", "rnea_derivatives", "sparsity",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | solve | diagnose | flops | plot | report | reproduce | demo."""
+"""The command line: sysdyn info | solve | diagnose | flops | plot | report | export | reproduce | demo."""
 
 from __future__ import annotations
 
@@ -403,6 +403,33 @@ def report(
     """
     solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
     output().print(escape(solver.report()), soft_wrap=True)
+
+
+@app.command()
+def export(
+    subject: Subject,
+    out: Annotated[Path, typer.Option(help="Folder of the C project; made if it is not there.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of files and functions; default: robot and problem.", show_default=False)
+    ] = None,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+) -> None:
+    """Write a solver as C99 that needs nothing but math.h.
+
+    NAME.h and NAME.c with one function; main.c, which shows its use and checks test vectors; and CMakeLists.txt. Then:
+    cmake -S FOLDER -B FOLDER/build && cmake --build FOLDER/build && ctest --test-dir FOLDER/build
+
+    Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
+    """
+    _check_folder(out)
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
+    path = solver.export_c(out, name)
+    files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
+    output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)
 
 
 @app.command()

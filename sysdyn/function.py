@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
+from sysdyn.backends import c_project
+from sysdyn.backends.c import Description
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.errors import InvalidInput, SingularState
@@ -15,6 +19,7 @@ from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.sparse.program import Program
 
 _RESULT = "result"  # output groups are result, result1, …
+_EXPORT_STATES = 64  # among which the test vectors of an export are found
 
 
 def compile_function(
@@ -63,7 +68,7 @@ class Function:
     def __init__(self, name: str, program: Program, inputs: dict, results: list[tuple], several: bool, level: int):
         self.name, self.program = name, program
         self._inputs, self._results, self._several = inputs, results, several
-        self._executable = Executable(program, level=level)
+        self._executable = Executable(program, level=level, zeros=False)
 
     @property
     def flops(self) -> Flops:
@@ -103,7 +108,7 @@ class Function:
             rows[name] = np.ascontiguousarray(
                 x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
             )
-        outputs = {name: np.empty((count, size)) for name, size in self.program.output_groups}
+        outputs = {name: np.zeros((count, size)) for name, size in self.program.output_groups}
         status = np.zeros(count, dtype=np.int64)
         self._executable.run(rows, outputs, status, threads)
         if status.any():
@@ -124,6 +129,18 @@ class Function:
         outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
         status = np.zeros(1, dtype=np.int64)
         return self._executable.step(rows, outputs, status, self._shaped(outputs, ()), single=True)
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
+
+        name: by default the function's. The test vectors are at standard normal inputs. Raises InvalidInput for the
+        name, FileError where the folder cannot be written, SingularState where no test vector has a finite result.
+        """
+        name = self.name if name is None else name
+        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self._inputs.items())}"
+        rng = np.random.default_rng(2)
+        states = {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
+        return c_project.export(folder, name, self._executable, Description(title), states)
 
     def _matched(self, arrays: tuple) -> tuple:
         if len(arrays) != len(self._inputs):

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn import cache, storage
-from sysdyn.backends import llvm
+from sysdyn import cache, export, storage
+from sysdyn.backends import casadi, llvm
 from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
+from sysdyn.derivatives import Derivatives, compile_derivatives
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.estimate import Posterior
@@ -269,6 +270,23 @@ class Solver:
                 )
         return {name: out[name] if name in out else np.zeros(shape) for name, shape in shapes.items()}
 
+    # ---- derivatives -------------------------------------------------------------------------------------------
+
+    def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
+        """Compiled partial derivatives of solved quantities by the inputs.
+
+            J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
+            J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
+
+        of: some of tau, qdd, fx, a, f; default: the solver's outputs. wrt: q, qd, known quantities and measurements by
+        name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and hybrid dynamics are analytic; all
+        others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
+        whichever needs fewer operations.
+
+        Raises UnknownName.
+        """
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
+
     # ---- what it is --------------------------------------------------------------------------------------------
 
     @property
@@ -343,6 +361,25 @@ class Solver:
         path = Path(path)
         storage.write(path, storage.pack(self.compiled, self.options, self.problem))
         return path
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
+
+        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
+        entries are named in the header) and a workspace of the caller, and returns the status bits of the kernel.
+        main checks it against results of this solver. name: a C identifier, by default from the robot and the problem.
+        Files of an earlier export are replaced.
+
+        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        """
+        return export.export_c(folder, name, self.problem, self.outputs, self._executable)
+
+    def to_casadi(self, name: str | None = None):
+        """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
+
+        Raises BackendUnavailable where CasADi is not installed.
+        """
+        return casadi.function(self.program, name or export.problem_name(self.problem))
 
     def __reduce__(self):
         return _restored, (self.problem, storage.pack(self.compiled, self.options, None), self.on_singular)

@@ -31,7 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "system": LEAVES | {"model", "sparse", "backends"},
 }
 # The offline and the online phase join them. What people look at is on top of that, may import all, and is not listed.
-JOIN = {"sampling", "elimination", "compiler", "inputs", "solution", "storage", "solver", "estimate"}
+JOIN = {"sampling", "elimination", "compiler", "inputs", "solution", "storage", "export", "sensitivity", "derivatives"}
+JOIN |= {"solver", "estimate"}
 ALLOWED |= {part: set(ALLOWED) | JOIN for part in JOIN}
 
 

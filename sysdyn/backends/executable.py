@@ -24,14 +24,15 @@ class Executable:
 
     Arrays are C-contiguous float64 by name of the program's groups: inputs (N, size), or (size,) for what all states
     share; outputs (N, size). status (N,) int64 receives the bits of `sysdyn.backends.llvm` for each state.
+    zeros: outputs that are the constant 0 are written, too; where not, they have to be 0 beforehand.
     """
 
-    def __init__(self, program: Program, backend: str = "llvm", level: int = 2):
+    def __init__(self, program: Program, backend: str = "llvm", level: int = 2, zeros: bool = True):
         self.program, self.backend = program, backend
         self._local = threading.local()
         if backend == "llvm":
-            self._scalar = llvm.compile(program, 1, level)
-            self._vector = llvm.compile(program, llvm.simd_width(), level)
+            self._scalar = llvm.compile(program, 1, level, zeros)
+            self._vector = llvm.compile(program, llvm.simd_width(), level, zeros)
 
     def run(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, threads: int | None = None) -> None:
         """threads: as many as the batch is worth, up to the number of cores, where it is None."""

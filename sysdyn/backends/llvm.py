@@ -27,10 +27,13 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 5  # of the emitted code; raise it with every change of the emitter
+VERSION = 6  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
+
+MAX_COPIES = 500  # in a function, as compile time grows faster than linearly
+LEAST_GAP = 4  # distance of outputs between which zeros are left out
 
 # Status bits of a state
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT = 1, 2, 4, 8
@@ -85,19 +88,20 @@ def aligned(n: int) -> tuple[np.ndarray, int]:
     return work, (address + _ALIGN - 1) // _ALIGN * _ALIGN
 
 
-def compile(program: Program, width: int = 1, level: int = 2) -> Kernel:
+def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True) -> Kernel:
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    Object code is cached on disk by program, width, level, processor and versions.
+    zeros: write outputs that are the constant 0, too; where not, they are there already. Object code is cached on disk
+    by program, width, level, zeros, processor and versions.
     """
     with _lock:
         machine = _machine(level)
         about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, machine.triple, llvm.get_host_cpu_name(),
-                 llvm.get_host_cpu_features().flatten(), width, level)  # fmt: skip
+                 llvm.get_host_cpu_features().flatten(), width, level, *(() if zeros else ("no zeros",)))  # fmt: skip
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
-            emitter = _Emitter(program, schedule(program), width)
+            emitter = _Emitter(program, schedule(program), width, zeros)
             text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = machine.emit_object(llvm.parse_assembly(text))
             cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
@@ -117,10 +121,26 @@ def _table(name: str, kind: str, entries: list[str]) -> str:
     return f"@{name} = internal constant [{len(entries)} x {kind}] [{values}]"
 
 
+def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """(group, first, length, place) of runs that hold all wanted outputs, and others only where few lie between."""
+    found, offset = [], 0
+    for g, (_, size) in enumerate(program.output_groups):
+        marked = np.flatnonzero(wanted[offset : offset + size])
+        for part in np.split(marked, np.flatnonzero(np.diff(marked) >= LEAST_GAP) + 1):
+            if len(part):
+                first, last = int(part[0]), int(part[-1])
+                found.append((g, first, last - first + 1, program.n_inputs + offset + first))
+        offset += size
+    return found
+
+
 class _Emitter(Types):
-    def __init__(self, program: Program, plan: Schedule, width: int):
+    def __init__(self, program: Program, plan: Schedule, width: int, zeros: bool = True):
         super().__init__(width)
         self.program, self.plan = program, plan
+        self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
+        written = {place + k for _, _, length, place in self.runs for k in range(length)}
+        self.copies = [(place, value) for place, value in plan.copies if place in written]
         self.status_slot = plan.n_slots
         self.block = (plan.n_slots + 1) * width  # doubles of workspace of one block of states
         alone = sum(len(segment.shape.kind) for segment in plan.segments if not segment.shared)
@@ -149,9 +169,9 @@ class _Emitter(Types):
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
                 calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
-        if self.plan.copies:
-            functions.append(self.copies_function())
-            calls.append("  call void @copies(ptr %work, i64 %rounds)")
+        for k in range(0, len(self.copies), MAX_COPIES):
+            functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
+            calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
         parts = [
             _table("constants", "double", [double(c) for c in constants]),
             _table("places", "i64", [str(p * self.width) for p in places]),
@@ -302,10 +322,10 @@ class _Emitter(Types):
             f"  store {self.ints} %ge{k}, ptr %gp{k}, align {self.align}",
         ]
 
-    def copies_function(self) -> str:
+    def copies_function(self, name: str, copies: list[tuple[int, int]]) -> str:
         """Outputs that no operation writes: inputs, constants, repeated outputs."""
         program, lines = self.program, []
-        for k, (place, value) in enumerate(self.plan.copies):
+        for k, (place, value) in enumerate(copies):
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
@@ -316,7 +336,7 @@ class _Emitter(Types):
                 what = f"%x{k}"
             lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
             lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
-        return self.function("copies", "", lines)
+        return self.function(name, "", lines)
 
     # ---- driver ------------------------------------------------------------------------------------------------
 
@@ -427,18 +447,18 @@ class _Emitter(Types):
             f"  %osp = getelementptr i64, ptr %ocell, i64 {self.status_slot * w}",
             "  br label %out0",
         ]
-        offset = self.program.n_inputs
-        blocks = [(size, at) for size, at in outputs if size]
-        for g, (size, at) in enumerate(blocks):
-            pointer, stride = words[at]
+        blocks = self.runs
+        for g, (group, first, size, place) in enumerate(blocks):
+            pointer, stride = words[outputs[group][1]]
             lines += [
                 f"out{g}:",
                 f"  %onull{g} = icmp eq ptr {pointer}, null",
                 f"  br i1 %onull{g}, label %out{g + 1}, label %outgo{g}",
                 f"outgo{g}:",
                 f"  %ooff{g} = mul i64 %o, {stride}",
-                f"  %orow{g} = getelementptr double, ptr {pointer}, i64 %ooff{g}",
-                f"  %ocol{g} = getelementptr double, ptr %ocell, i64 {offset * w}",
+                f"  %ofirst{g} = add i64 %ooff{g}, {first}",
+                f"  %orow{g} = getelementptr double, ptr {pointer}, i64 %ofirst{g}",
+                f"  %ocol{g} = getelementptr double, ptr %ocell, i64 {place * w}",
                 f"  br label %outloop{g}",
                 f"outloop{g}:",
                 f"  %k{g} = phi i64 [ 0, %outgo{g} ], [ %kn{g}, %outloop{g} ]",
@@ -462,7 +482,6 @@ class _Emitter(Types):
                 f"  store i64 %out{g}or, ptr %osp",
                 f"  br label %out{g + 1}",
             ]
-            offset += size
         lines += [
             f"out{len(blocks)}:",
             f"  %stp = getelementptr i64, ptr {status}, i64 %o",

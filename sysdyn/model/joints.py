@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
+from sysdyn.expr import cos, sin
 from sysdyn.spatial import quaternion_to_E, rot_axis
 
 Z_AXIS = (0.0, 0.0, 1.0)
@@ -100,6 +101,10 @@ class Joint(ABC):
     def integrate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) acted for unit time."""
         return np.asarray(q, dtype=float) + np.asarray(v, dtype=float)
+
+    def rates(self, q: np.ndarray) -> np.ndarray:
+        """N (nq, nv) with dq/dt = N(q) v, the derivative of `integrate` by v at 0; q as for `transform`."""
+        return _as(q, np.eye(self.nq))
 
     def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
         """v (…, nv) with q0 ⊕ v = q1 (quaternions: the shortest, q1 up to its sign)."""
@@ -239,6 +244,12 @@ class Planar(Joint):
         r = [a * q[0] + b * q[1] for a, b in zip(x, y, strict=True)]
         return _as(q, rot_axis(self.normal, q[2])), _vector(r, q)
 
+    def rates(self, q):
+        N = _as(q, np.eye(3))
+        c, s = cos(q[2]), sin(q[2])
+        N[0, 0], N[0, 1], N[1, 0], N[1, 1] = c, -s, s, c
+        return N
+
     def integrate(self, q, v):
         """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
         q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
@@ -290,6 +301,9 @@ class Spherical(Joint):
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 1.0])
 
+    def rates(self, q):
+        return _quaternion_rates(q)
+
     def integrate(self, q, v):
         return _quaternion_step(np.asarray(q, dtype=float), np.asarray(v, dtype=float))
 
@@ -318,6 +332,11 @@ class Free(Joint):
 
     def neutral(self):
         return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+    def rates(self, q):
+        N = _as(q, np.zeros((7, 6)))
+        N[:3, 3:], N[3:, :3] = quaternion_to_E(q[3:]).T, _quaternion_rates(q[3:])
+        return N
 
     def integrate(self, q, v):
         """SE(3): p ⊕ = R V(ω) v, V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
@@ -414,6 +433,16 @@ def _quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
     half = np.linalg.norm(w, axis=-1, keepdims=True) / 2
     stepped = _quaternion_product(p, np.concatenate([0.5 * _sinc(half) * w, np.cos(half)], axis=-1))
     return stepped / np.linalg.norm(stepped, axis=-1, keepdims=True)
+
+
+def _quaternion_rates(p: np.ndarray) -> np.ndarray:
+    """(4, 3): the rate of the quaternion p = (u, w) for a unit angular velocity in the body, ½ p ⊗ (ω, 0)."""
+    x, y, z, w = 0.5 * p
+    N = np.empty((4, 3), dtype=p.dtype)
+    for k, row in enumerate(((w, -z, y), (z, w, -x), (-y, x, w), (-x, -y, -z))):
+        for j, value in enumerate(row):
+            N[k, j] = value
+    return N
 
 
 def _quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:

@@ -86,6 +86,15 @@ def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
     return X0 if _is_identity(frame.X) else X_f @ X0
 
 
+def joint_placement(model: Model, i: int, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(E (3, 3), r (3,)) of body i in its parent: X_i = [E 0; −E r× E] of `joint_transforms`. q (nq,) or object."""
+    E, r = _placement(model.X_tree[i], q.dtype)
+    if model.joints[i].nq:
+        E_J, r_J = model.joints[i].transform(q[model.q_slice(i)])
+        E, r = E_J @ E, r + E.T @ r_J
+    return E, r
+
+
 def path(model: Model, body: int) -> list[int]:
     """The bodies from `body` to the base, which is left out."""
     found = []
@@ -114,10 +123,7 @@ def pose_and_jacobian(model: Model, q: np.ndarray, frame_name: str) -> tuple[np.
         for column, s in enumerate(joint.S.T.astype(q.dtype), model.v_slice(i).start):
             J[:3, column] = E @ s[:3]
             J[3:, column] = E @ (s[3:] - cross(r, s[:3]))
-        E_i, r_i = _placement(model.X_tree[i], q.dtype)
-        if joint.nq:
-            E_J, r_J = joint.transform(q[model.q_slice(i)])
-            E_i, r_i = E_J @ E_i, r_i + E_i.T @ r_J
+        E_i, r_i = joint_placement(model, i, q)
         E, r = E @ E_i, r_i + E_i.T @ r
     return pose(E, r), J
 

@@ -146,20 +146,46 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
         for j, entry in row.items():
             rest = rest + entry * x[j]
         r.append(rest)
+    change = solve(factors, r)
+    return [value + opaque(step) for value, step in zip(x, change, strict=True)]
+
+
+def solve(factors: Factors, b: Sequence) -> list:
+    """The solution of A x + b = 0 for another b, with the factors of A."""
+    r = list(b)
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (pr, _, pivot, scaled) in enumerate(steps):
         if scaled:
             r[pr] = divider(pivot, 2)(r[pr])
         for i, l in factors.lower[k].items():
             r[i] = r[i] - l * r[pr]
-    change: list = [0.0] * len(x)
+    x: list = [0.0] * len(r)
     for k in range(len(steps) - 1, -1, -1):
         pr, pc, pivot, scaled = steps[k]
         total = r[pr]
         for j, u in factors.upper[k].items():
-            total = total + u * change[j]
-        change[pc] = -(total if scaled else divider(pivot, 2)(total))
-    return [value + opaque(step) for value, step in zip(x, change, strict=True)]
+            total = total + u * x[j]
+        x[pc] = -(total if scaled else divider(pivot, 2)(total))
+    return x
+
+
+def solve_transposed(factors: Factors, c: Sequence) -> list:
+    """The solution of A^T y = c, with the factors of A."""
+    r = list(c)
+    steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
+    for k, (_, pc, pivot, scaled) in enumerate(steps):
+        if not scaled:
+            r[pc] = divider(pivot, 2)(r[pc])
+        for j, u in factors.upper[k].items():
+            r[j] = r[j] - u * r[pc]
+    y: list = [0.0] * len(r)
+    for k in range(len(steps) - 1, -1, -1):
+        pr, pc, pivot, scaled = steps[k]
+        total = r[pc]
+        for i, l in factors.lower[k].items():
+            total = total - l * y[i]
+        y[pr] = divider(pivot, 2)(total) if scaled else total
+    return y
 
 
 def _same(x):

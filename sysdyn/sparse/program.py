@@ -94,6 +94,15 @@ class Program:
         return used[: self.n_inputs]
 
     @cached_property
+    def zero_outputs(self) -> np.ndarray:
+        """(n_outputs) bool: the output is the constant 0."""
+        place = self.outputs.astype(np.int64) - self.n_inputs
+        constant = (place >= 0) & (place < len(self.constants))
+        zero = np.zeros(self.n_outputs, dtype=bool)
+        zero[constant] = self.constants[place[constant]] == 0.0
+        return zero
+
+    @cached_property
     def digest(self) -> str:
         """sha256 of everything that determines what the program computes."""
         h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())

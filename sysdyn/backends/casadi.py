@@ -1,0 +1,37 @@
+"""A program as a CasADi function, for optimal control and automatic differentiation there (an extra)."""
+
+from __future__ import annotations
+
+from sysdyn.backends.c import identifier
+from sysdyn.errors import BackendUnavailable
+from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.sparse.program import Program
+
+
+def function(program: Program, name: str):
+    """casadi.Function `name` of SX: the same operations, inputs and outputs by group, each a column.
+
+    An input that is an output, too, as what is partly known, is called known_…. CasADi has no status: it gives inf or
+    nan where the program would say that a pivot is zero. Raises BackendUnavailable.
+    """
+    try:
+        import casadi
+    except ImportError as error:
+        raise BackendUnavailable(
+            "CasADi is not installed: pip install casadi, or pip install 'sysdyn[casadi]'"
+        ) from error
+    infix = {ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b}
+    prefix = {NEG: lambda a: -a, SIN: casadi.sin, COS: casadi.cos, SQRT: casadi.sqrt}
+    inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.input_groups]
+    value = [x for column in inputs for x in casadi.vertsplit(column)]
+    value += [casadi.SX(x) for x in program.constants.tolist()]
+    for kind, a, b in zip(program.kind.tolist(), program.lhs.tolist(), program.rhs.tolist(), strict=True):
+        value.append(prefix[kind](value[a]) if b < 0 else infix[kind](value[a], value[b]))
+    outputs, at = [], 0
+    for _, size in program.output_groups:
+        outputs.append(casadi.vertcat(*(value[k] for k in program.outputs[at : at + size].tolist())))
+        at += size
+    results = [identifier(group) for group, _ in program.output_groups]
+    given = [identifier(group) for group, _ in program.input_groups]
+    given = [f"known_{x}" if x in results else x for x in given]
+    return casadi.Function(name, inputs, outputs, given, results)

@@ -1,0 +1,79 @@
+"""Inverse dynamics as a matrix times inertial parameters, in which it is linear."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from sysdyn.function import Function, compile_function
+from sysdyn.model import Model
+from sysdyn.model.kinematics import path
+from sysdyn.reference.root_frame import root_motion
+from sysdyn.reference.states import run
+from sysdyn.spatial import cross
+
+PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
+
+
+def inertial_parameters(model: Model) -> np.ndarray:
+    """π (10 nb): of each body m [kg], m c (3) [kg m], and I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²] about its origin.
+
+    In body coordinates; the order is Pinocchio's (`Inertia.toDynamicParameters`).
+    """
+    return np.concatenate(
+        [
+            [I[5, 5], I[2, 4], I[0, 5], I[1, 3], I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]]
+            for I in model.inertias
+        ]
+        or [np.zeros(0)]
+    )
+
+
+def joint_torque_regressor(model: Model, q, qd, qdd) -> np.ndarray:
+    """Y (…, nv, 10 nb) with τ = Y π + A q̈ = ID(q, q̇, q̈), for π of `inertial_parameters` and the armature A.
+
+    With the freedom s, the velocity ω, the angular acceleration α and the acceleration d of the origin of a body that
+    it carries, in coordinates of that body, the columns of the body are
+
+        s·[d; 0],   (α× + ω×ω×)^T s_v + d × s_ω,   s_ω^T I α + (s_ω × ω)^T I ω by each entry of I
+
+    q (…, nq), qd (…, nv), qdd (…, nv); leading axes are batch axes. Arrays of Expr give Expr. Columns of bodies that a
+    freedom does not carry are 0.0. Raises InvalidInput.
+
+    C. Atkeson, C. An, J. Hollerbach, Estimation of inertial parameters of manipulator loads and links, IJRR 5 (1986).
+    """
+    (Y,) = run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd})
+    return Y
+
+
+def regressor(model: Model) -> Function:
+    """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm."""
+    shapes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,)}
+    return compile_function(partial(joint_torque_regressor, model), shapes)
+
+
+def _recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
+    motion = root_motion(model, q, qd, qdd)
+    Y = np.full((model.nv, 10 * model.nb), 0.0, dtype=np.result_type(q, qd, qdd))
+    for i in range(model.nb):
+        v, a = motion.seen(i, motion.v[i]), motion.seen(i, motion.a[i])
+        w, alpha = v[:3], a[:3]
+        d = a[3:] + cross(w, v[3:])
+        for j in path(model, i):
+            for k, s in enumerate(motion.S[j], start=model.v_slice(j).start):
+                t = motion.seen(i, s)
+                turn, move = t[:3], t[3:]
+                pulled = cross(move, alpha) + cross(w, cross(w, move)) + cross(d, turn)
+                spun, swept = _products(turn, alpha), _products(cross(turn, w), w)
+                for n, x in enumerate([move @ d, *pulled, *(x + y for x, y in zip(spun, swept, strict=True))]):
+                    Y[k, 10 * i + n] = x
+    return (Y,)
+
+
+def _products(x: np.ndarray, y: np.ndarray) -> list:
+    """x^T I y by each entry of the symmetric I: xx, xy, yy, xz, yz, zz."""
+    return [
+        x[0] * y[0], x[0] * y[1] + x[1] * y[0], x[1] * y[1],
+        x[0] * y[2] + x[2] * y[0], x[1] * y[2] + x[2] * y[1], x[2] * y[2],
+    ]  # fmt: skip

@@ -1,0 +1,309 @@
+"""Derivatives against Pinocchio's, central differences and one another."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import icub
+from pinocchio_models import Twin
+from programs import executed
+from robots import ROBOTS, load_robot
+
+import sysdyn as sd
+from sysdyn import sensitivity
+from sysdyn.backends.executable import Executable
+from sysdyn.elimination import Elimination
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.model.joints import JOINTS
+from sysdyn.sampling import sample_states
+from sysdyn.sparse.lu import eliminate, solve, solve_transposed
+from sysdyn.states import random_states
+
+PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
+MODELS = {
+    **{name: lambda name=name: load_robot(name)[0] for name in ROBOTS},
+    "auto_tree": lambda: sd.auto_tree(7, 2, 1.5, 0.9),
+    "pin_joints": lambda: sd.random_tree(7, seed=5, joints=PIN_JOINTS),
+    "icub": lambda: icub("fixed"),
+    "icub_floating": lambda: icub("floating"),
+}
+ALL_JOINTS = sd.random_tree(9, seed=3, joints=tuple(JOINTS))
+
+
+def close(found, expected, tolerance=1e-8):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max(initial=0.0)))
+
+
+def fast(problem: sd.Problem, **options) -> sd.Solver:
+    """A solver that is compiled in little time: nothing here depends on its order."""
+    return sd.compile(problem, **({"level": "fast"} | options))
+
+
+def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: float = 1e-5) -> np.ndarray:
+    """Central differences of an array function by x, in the tangent space where it is a position."""
+    columns = []
+    for e in step * np.eye(model.nv if position else x.size):
+        ends = [model.integrate(x, s * e) if position else x + s * e.reshape(x.shape) for s in (1.0, -1.0)]
+        columns.append((function(ends[0]) - function(ends[1])) / (2 * step))
+    return np.stack(columns, axis=-1) if columns else np.zeros((*function(x).shape, 0))
+
+
+# ---- against Pinocchio ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_derivatives_are_those_of_pinocchio(name):
+    model = MODELS[name]()
+    twin = Twin(model)
+    rng = np.random.default_rng(1)
+    q, qd, x = model.random_state(seed=1, batch=5)
+    fx = rng.standard_normal((5, model.nb, 6))
+    inverse = fast(sd.inverse_dynamics(model), outputs="tau", ordering="rnea").derivatives(wrt=("q", "qd", "qdd"))
+    forward = fast(sd.forward_dynamics(model), outputs="qdd", ordering="aba").derivatives(wrt=("q", "qd", "tau"))
+    assert inverse.method == forward.method == "analytic"
+    found, solved = inverse(q, qd, x, fx), forward(q, qd, x, fx)
+    for k in range(5):
+        state = (twin.position(q[k]), twin.T @ qd[k], twin.T @ x[k], twin.wrenches(fx[k]))
+        pin.computeRNEADerivatives(twin.pin, twin.data, *state)
+        H = np.triu(twin.data.M) + np.triu(twin.data.M, 1).T
+        for key, expected in (("q", twin.data.dtau_dq), ("qd", twin.data.dtau_dv), ("qdd", H)):
+            close(found["tau", key][k], twin.ours(expected))
+        pin.computeABADerivatives(twin.pin, twin.data, *state)
+        Minv = np.triu(twin.data.Minv) + np.triu(twin.data.Minv, 1).T
+        for key, expected in (("q", twin.data.ddq_dq), ("qd", twin.data.ddq_dv), ("tau", Minv)):
+            close(solved["qdd", key][k], twin.ours(expected))
+
+
+# ---- against differences -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", JOINTS)
+def test_rates_are_the_derivative_of_integrate(kind):
+    joint = JOINTS[kind]()
+    rng = np.random.default_rng(0)
+    q, v = joint.random(rng), rng.standard_normal(joint.nv)
+    expected = (joint.integrate(q, 1e-6 * v) - joint.integrate(q, -1e-6 * v)) / 2e-6
+    np.testing.assert_allclose(joint.rates(q) @ v, expected, atol=1e-9)
+
+
+def test_every_joint_type_against_differences_of_the_reference():
+    model = ALL_JOINTS.replace(armature=np.linspace(0.0, 0.3, ALL_JOINTS.nv))
+    q, qd, qdd = model.random_state(seed=2)
+    fx = np.random.default_rng(0).standard_normal((model.nb, 6))
+    found = sd.rnea_derivatives(model, q, qd, qdd, fx)
+    close(found.tau, sd.rnea(model, q, qd, qdd, fx), 1e-12)
+    close(found.H, sd.crba(model, q), 1e-12)
+    close(found.dtau_dq, differences(lambda x: sd.rnea(model, x, qd, qdd, fx), model, q, True))
+    close(found.dtau_dqd, differences(lambda x: sd.rnea(model, q, x, qdd, fx), model, qd, False))
+    by_fx = differences(lambda x: sd.rnea(model, q, qd, qdd, x), model, fx, False)
+    close(found.dtau_dfx.reshape(model.nv, -1), by_fx)
+    batch = sd.rnea_derivatives(model, np.tile(q, (3, 1)), qd, qdd, fx)
+    for one, many in zip(found, batch, strict=True):
+        np.testing.assert_allclose(many, np.broadcast_to(one, many.shape), atol=1e-12)
+
+
+def sensors() -> sd.Problem:
+    """An acceleration is unknown, an accelerometer on a leaf tells it."""
+    model = sd.auto_tree(5, 2, 0.7, 0.9)
+    problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[1]])
+    return problem + sd.Accelerometer(model.body_names[4], components=["a_x"], name="accelerometer")
+
+
+def estimation() -> sd.Problem:
+    model = sd.chain(3, seed=2)
+    torques = sd.JointTorque("all", noise=0.1, name="torques")
+    accelerations = sd.JointAcceleration("all", noise=0.5, name="accelerations")
+    return sd.Problem(model, [sd.ExternalWrench("all", name="fx"), torques, accelerations])
+
+
+CASES = {
+    "hybrid": (lambda: sd.hybrid_dynamics(ALL_JOINTS, [ALL_JOINTS.joint_names[4], ALL_JOINTS.joint_names[6]]),
+               ("tau", "qdd"), ("q", "qd", "tau", "qdd", "fx"), "analytic"),
+    "wrenches": (lambda: sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("free", "revolute", "planar"))),
+                 ("qdd", "a", "f"), ("q", "qd", "tau"), "implicit"),
+    "sensors": (sensors, ("tau", "qdd"), None, "implicit"),
+    "one_sensor": (sensors, ("tau", "f"), ("accelerometer",), "implicit"),
+    "estimation": (estimation, ("qdd", "tau"), None, "implicit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_problem_against_differences_of_its_solver(case):
+    make, of, wrt, method = CASES[case]
+    problem = make()
+    model = problem.model
+    solver = fast(problem, outputs=of)
+    J = solver.derivatives(of=of, wrt=wrt)
+    assert J.method.startswith(method)
+    if case == "sensors":
+        assert J.wrt == ("q", "qd", "qdd", "accelerometer")
+    if case == "estimation":
+        assert J.wrt == ("q", "qd", "torques", "accelerations")
+    state = {k: x[0] for k, x in random_states(problem, 1, seed=3).arrays.items() if k not in J._inputs.noises}
+
+    def arguments(changed=()):
+        values = {**state, **dict(changed)}
+        y = {k.removeprefix("y:"): x for k, x in values.items() if k.startswith("y:")}
+        return {k: x for k, x in values.items() if k in ("q", "qd", "tau", "qdd", "fx")} | ({"y": y} if y else {})
+
+    found = J(**arguments())
+    for (x, name), value in found.items():
+        group = name if name in state else f"y:{name}"
+        expected = differences(
+            lambda z, x=x, group=group: solver(**arguments({group: z}))[x].ravel(), model, state[group], name == "q"
+        )
+        assert value.shape[: solver(**arguments())[x].ndim] == solver(**arguments())[x].shape
+        close(value.reshape(expected.shape), expected, 1e-7)
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(1, 5), torques=st.integers(0, 31))
+@settings(max_examples=8)
+def test_the_three_forms_agree(seed, n, torques):
+    """Recursions by hand, and implicit differentiation by columns and by rows of the same system."""
+    model = sd.random_tree(n, seed=seed)
+    problem = sd.hybrid_dynamics(model, [name for k, name in enumerate(model.joint_names) if torques >> k & 1])
+    choice = fast(problem, backend="python").choice
+    of, wrt = ("tau", "qdd"), tuple(name for name, _ in problem.input_sizes)
+    forms = [sensitivity.analytic(problem, of, wrt)]
+    for transposed in (False, True):
+        elimination = Elimination(problem.system(), choice.row_perm, choice.col_perm)
+        forms.append(sensitivity.implicit(elimination, (), of, wrt, transposed))
+    state = {name: x[0] for name, x in random_states(problem, 1, seed=seed).arrays.items()}
+    results = []
+    for form in forms:
+        named = {f"{g}[{k}]": float(x) for g, v in form.inputs for k, x in enumerate(np.ravel(state[g]))}
+        results.append({key: np.asarray(sd.evaluate.evaluate(block, named), dtype=float)
+                        for key, block in form.blocks.items()})  # fmt: skip
+    for key, value in results[0].items():
+        for other in results[1:]:
+            close(other[key], value, 1e-9)
+
+
+def test_solutions_with_factors_and_their_transpose():
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((9, 9)) * (rng.random((9, 9)) < 0.5) + 4.0 * np.eye(9)
+    rows = [{j: float(x) for j, x in enumerate(row) if x} for row in A]
+    perm = rng.permutation(9).tolist()
+    factors = eliminate(rows, [0.0] * 9, perm, perm)
+    assert len(set(factors.scaled)) == 2, "both kinds of scaling are tested"
+    b = rng.standard_normal(9)
+    np.testing.assert_allclose(A @ solve(factors, b.tolist()) + b, 0.0, atol=1e-12)
+    np.testing.assert_allclose(A.T @ solve_transposed(factors, b.tolist()), b, atol=1e-12)
+
+
+# ---- the compiled object -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tree() -> sd.Derivatives:
+    return fast(sd.forward_dynamics(sd.auto_tree(6, 2, 1.5, 0.9)), outputs="qdd").derivatives()
+
+
+def test_the_pattern_holds_what_is_nonzero_and_no_more(tree):
+    """Branches of a tree do not feel each other's positions by dynamics of the base alone: some entries are zero."""
+    problem = sd.inverse_dynamics(tree.model)
+    for J in (tree, fast(problem, outputs="tau").derivatives()):
+        states = random_states(J.problem, 50, seed=0).arrays
+        for key, value in J(**states).items():
+            np.testing.assert_array_equal(J.sparsity[key], (value != 0.0).any(axis=0))
+    assert not J.sparsity["tau", "q"].all()
+
+
+def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
+    """Constant zeros are not written: they have to be there in every call, bound or not, whatever was in memory."""
+    J = fast(sd.inverse_dynamics(tree.model), outputs="tau").derivatives()
+    q, qd, qdd = tree.model.random_state(seed=0, batch=40)
+    expected = sd.rnea_derivatives(tree.model, q, qd, qdd).dtau_dq
+    for _ in range(3):
+        junk = [np.full((40, tree.model.nv**2), np.nan) for _ in range(8)]
+        del junk
+        np.testing.assert_allclose(J(q, qd, qdd)["tau", "q"], expected, atol=1e-12)
+    program = J.program
+    outputs = {name: np.full((40, size), 7.0) for name, size in program.output_groups}
+    inputs = {"q": q, "qd": qd, "qdd": qdd, "fx": np.zeros(6 * tree.model.nb)}
+    Executable(program, zeros=False).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
+    whole = np.concatenate(list(outputs.values()), axis=1)
+    untouched = (whole == 7.0).all(axis=0)
+    assert untouched.any() and program.zero_outputs[untouched].all()
+    Executable(program).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
+    whole = np.concatenate(list(outputs.values()), axis=1)
+    assert (whole[:, program.zero_outputs] == 0.0).all()
+
+
+def test_counts_are_those_of_the_program_that_runs(tree):
+    n = sum(size for _, size in tree.program.input_groups)
+    assert executed(tree.program, np.linspace(0.1, 1.0, n).tolist())[0] == tree.flops
+    assert repr(tree).endswith(f"qdd by q, qd, tau; analytic, {tree.flops.total} operations")
+
+
+def test_batches_and_prepared_calls(tree):
+    model = tree.model
+    q, qd, tau = model.random_state(seed=0, batch=6)
+    flat = tree(q, qd, tau)
+    shaped = tree(q.reshape(2, 3, -1), qd.reshape(2, 3, -1), tau[0], threads=2)["qdd", "q"]
+    assert shaped.shape == (2, 3, model.nv, model.nv)
+    np.testing.assert_array_equal(shaped[0, 0], flat["qdd", "q"][0])
+    step, many = tree.bind(q[0], qd[0], tau[0]), tree.bind(q, qd, tau)
+    for scale in (1.0, 0.5):
+        tau *= scale
+        expected = tree(q, qd, tau)
+        step(), many()
+        assert not step.status.any() and not many.status.any()
+        for key, value in expected.items():
+            np.testing.assert_allclose(step.out[key], value[0], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(many.out[key], value, rtol=1e-12, atol=1e-12)
+    assert tree(np.empty((0, model.nq)), qd[0], tau[0])["qdd", "tau"].shape == (0, model.nv, model.nv)
+
+
+def test_what_is_wrong_is_named(tree):
+    solver = fast(sensors(), outputs="qdd")
+    with pytest.raises(UnknownName, match=r"accelerometr.*Did you mean 'accelerometer'"):
+        solver.derivatives(wrt="accelerometr")
+    with pytest.raises(UnknownName, match="Valid names: tau, qdd, fx, a, f"):
+        solver.derivatives(of="q")
+    with pytest.raises(InvalidInput, match="no output is named"):
+        solver.derivatives(of=())
+    q, qd, tau = tree.model.random_state(seed=0)
+    with pytest.raises(InvalidInput, match="tau"):
+        tree(q, qd)
+    with pytest.raises(InvalidInput, match="qd has shape"):
+        tree(q, qd[1:], tau)
+    with pytest.raises(InvalidInput, match="every input must be finite"):
+        tree(q, qd * np.nan, tau)
+    with pytest.raises(InvalidInput, match="angle of joint"):
+        tree(q + 1e12, qd, tau)
+    with pytest.raises(UnknownName, match="on_singular"):
+        tree(q, qd, tau, on_singular="repivot")
+
+
+def test_singular_states_raise_or_are_nan():
+    """Joints at multiples of π/2, where the accelerometer may not feel the one that it is to tell of."""
+    problem = sensors()
+    solver = fast(problem, outputs="qdd", on_singular="nan")
+    J = solver.derivatives()
+    states = sample_states(problem, 400, seed=11)
+    y = {"accelerometer": states.pop("y:accelerometer")}
+    expected = solver(**states, y=y).ok
+    assert 0 < (~expected).sum() < 200
+    with pytest.raises(SingularState, match="of 400 states") as caught:
+        J(**states, y=y)
+    assert set(np.flatnonzero(~expected)) <= set(caught.value.states)
+    found = J(**states, y=y, on_singular="nan")["qdd", "q"]
+    solved = np.isfinite(found).all(axis=(1, 2))
+    assert np.isnan(found[~solved]).all() and not solved[~expected].any() and solved.sum() > 200
+
+
+def test_derivatives_are_exported_as_c(tree, tmp_path):
+    folder = tree.export_c(tmp_path / "c", "tree")
+    command = "gcc -std=c99 -Wall -Wextra -pedantic -Werror tree.c main.c -o main -lm".split()
+    try:
+        subprocess.run(command, cwd=folder, check=True, timeout=120)
+    except FileNotFoundError:
+        pytest.skip("no C compiler")
+    run = subprocess.run([folder / "main"], capture_output=True, text=True)
+    assert run.returncode == 0 and "dqdd_dq" in run.stdout
