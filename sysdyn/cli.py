@@ -15,9 +15,11 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import sysdyn
+from sysdyn.columns import Columns
 from sysdyn.compiler import output_quantities
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.flops import count_flops
+from sysdyn.log import Log, estimate_log
 from sysdyn.model import Model
 from sysdyn.problems import ICUB, KINDS, Task, load_robot, load_task, make_problem
 from sysdyn.reference import aba, rnea
@@ -26,6 +28,7 @@ from sysdyn.solver import ON_SINGULAR, Solver
 from sysdyn.sparse.ordering import ORDERINGS
 from sysdyn.states import States, check_suffix, random_states, read_states, write_states
 from sysdyn.system.orders import RECURSIVE
+from sysdyn.tables import read_table, table_suffix
 from sysdyn.terminal import Bar, count_cells, errors, output
 
 NOT_SOLVED, WRONG = 1, 2  # exit codes
@@ -221,19 +224,42 @@ def solve(
         str | None,
         typer.Option(help="Where the order fails: raise (default), nan, or repivot.", show_default=False),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log of sensors: .csv, .npz or .parquet with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
+        ),
+    ] = None,
+    missing: Annotated[
+        str, typer.Option(help="Missing values of a log: raise, skip the state, or do without the sensor.")
+    ] = "raise",
+    picture: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
+    ] = None,
 ) -> None:
-    """Solve a problem at given or random states.
+    """Solve a problem at given or random states, or for each state of a log.
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
     q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
     columns, so that they can be the states of another problem.
 
+    A log has one column for each component of each measurement, and may be of any length; its results are estimates,
+    tau:JOINT and so on, and their standard deviations std:tau:JOINT.
+
     Example: sysdyn solve icub --problem forward --random 5 --out result.csv
 
     Example: sysdyn solve icub --problem inverse --states result.csv
+
+    Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
     """
-    if (states is None) == (random is None):
-        raise InvalidInput("give either --states FILE or --random N" + (", not both" if states else ""))
+    given = [option for option in (states, random, log) if option is not None]
+    if len(given) != 1:
+        raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if given else ""))
+    if log is not None:
+        _solve_log(_task(subject, base, kind, torque, ordering, outputs, on_singular), log, out, missing, picture)
+        return
+    if picture is not None or missing != "raise":
+        raise InvalidInput("--plot and --missing are for a log: give --log FILE")
     if out is not None:
         check_suffix(out, "output file")
         _check_folder(out)
@@ -241,6 +267,9 @@ def solve(
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
     given = read_states(states, task.problem) if states else random_states(task.problem, random or 1, seed)
+    if task.values and states:
+        constant = {m.name: task.values[m.name] for m in task.problem.custom if m.name in task.values}
+        given = replace(given, arrays={"y": constant, **given.arrays})
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = _compile(task)
@@ -255,6 +284,40 @@ def solve(
         failed = np.flatnonzero(~np.atleast_1d(solution.ok))
         numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
         errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _solve_log(task: Task, path: Path, out: Path | None, missing: str, picture: Path | None) -> None:
+    """Estimate the states of a log; write and draw them."""
+    if out is not None:
+        table_suffix(out, "output file")
+    if picture is not None:
+        from sysdyn.bands import Bands  # matplotlib takes half a second to import
+        from sysdyn.plot import SUFFIXES, save_figure
+
+        if picture.suffix.lower() not in SUFFIXES:
+            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
+    for target in (out, picture):
+        if target is not None:
+            _check_folder(target)
+    columns = Columns(task.problem, task.values)
+    columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
+    solver = _compile(task)
+    bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
+    console = output()
+    if task.title:
+        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    console.print(escape(repr(solver)), soft_wrap=True)
+    found = estimate_log(Log(path, solver, task.values, missing), solver, out, bands)
+    notes = [f"{found.states:,} states of {path}"]
+    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
+    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
+    notes += [f"written to {out}"] if out is not None else []
+    if bands is not None and picture is not None:
+        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
+    console.print(escape("; ".join(notes)), soft_wrap=True)
+    if found.unsolved:
+        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
         raise typer.Exit(NOT_SOLVED)
 
 

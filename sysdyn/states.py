@@ -25,6 +25,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.model import Model
+from sysdyn.sensing import predict
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import COMPONENTS, QUANTITIES
 
@@ -55,10 +56,16 @@ def column_names(model: Model, quantity: str) -> list[str]:
 
 
 def random_states(problem: Problem, n: int, seed: int = 0) -> States:
-    """n random states: q, q̇ as `Model.random_state`, known values standard normal (forces, torques: ten times that)."""
+    """n random states: q, q̇ as `Model.random_state`, known values standard normal (forces, torques: ten times that).
+
+    Where sensors or noise make values depend on each other, they are `predict`ed for random q̈ and fx, with noise.
+    """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, _ = model.random_state(seed=seed, batch=n)
-    arrays = {"q": q, "qd": qd}
+    arrays: dict[str, Any] = {"q": q, "qd": qd}
+    if problem.custom:
+        qdd, fx = rng.standard_normal((n, model.nv)), 10.0 * rng.standard_normal((n, model.nb, 6))
+        return States(n, {**arrays, "y": predict(problem, q, qd, qdd, fx, seed)})
     for name, size in problem.input_sizes[2:]:
         value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
         arrays[name] = value.reshape(n, -1, 6) if name in _WRENCHES else value
