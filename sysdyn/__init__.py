@@ -106,7 +106,6 @@ from sysdyn.system import (
 
 __all__ = [
     "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-<<<<<<< HEAD
     "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis",
     "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
     "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "InverseDynamics",
@@ -115,21 +114,9 @@ __all__ = [
     "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable",
     "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
-    "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters", "inverse_dynamics",
-    "inverse_kinematics", "joint_torque_regressor", "learn_noise", "load", "load_mjcf", "load_solver", "load_urdf",
-    "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea", "rnea_derivatives", "sparsity",
-=======
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Diagnosis", "Expr", "ExternalWrench", "Factor",
-    "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame", "FrameAcceleration", "Function", "Graph",
-    "IKResult", "IgnoredWarning", "InvalidInput", "JointAcceleration", "JointTorque", "JointWrench", "Learned",
-    "Linear", "LoadCells", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque",
-    "MujocoState", "NetWrench", "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem",
-    "ProblemError", "SKOModel", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",
-    "Switchable", "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function",
-    "count_flops", "crba", "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba",
-    "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inverse_dynamics",
-    "inverse_kinematics", "learn_noise", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H",
-    "pinv", "predict", "random_tree", "rnea", "sensor", "sparsity",
->>>>>>> c0c101d (Read every measurement from problem files, sensors of the robot description, and logs)
+    "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
+    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
+    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "learn_noise", "load", "load_mjcf",
+    "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea",
+    "rnea_derivatives", "sensor", "sparsity",
 ]  # fmt: skip
