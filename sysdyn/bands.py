@@ -16,7 +16,7 @@ from sysdyn.model import Model
 POINTS = 2000  # of a curve
 PANELS = 12
 SYMBOLS = {"tau": r"$\tau$", "qdd": r"$\ddot{q}$"}
-LINE, BAND = "#0072B2", "#56B4E9"
+LINE, BAND = "#0072B2", "#E69F00"
 
 
 class Bands:
@@ -57,7 +57,7 @@ class Bands:
         x, nv = np.vstack(self._parts), self.model.nv
         t, values, std = x[:, 0], x[:, 1 : 1 + nv], x[:, 1 + nv :]
         shown = self._chosen(values, joints)
-        across = min(3, len(shown))
+        across = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
         down = -(-len(shown) // across)
         figure = Figure(figsize=(3.6 * across, 1.9 * down + 0.8), layout="constrained")
         FigureCanvasAgg(figure)
@@ -67,8 +67,8 @@ class Bands:
         for axis, k in zip(axes.flat, shown, strict=False):
             if noisy:
                 low, high = values[:, k] - 2.0 * std[:, k], values[:, k] + 2.0 * std[:, k]
-                axis.fill_between(t, low, high, color=BAND, alpha=0.45, linewidth=0.0, label="±2 σ")
-            axis.plot(t, values[:, k], color=LINE, linewidth=0.9, label="estimate")
+                axis.fill_between(t, low, high, color=BAND, alpha=0.6, linewidth=0.0, label="±2 σ")
+            axis.plot(t, values[:, k], color=LINE, linewidth=0.6, label="estimate")
             axis.set_title(self.model.dof_names[k], fontsize=9)
             axis.set_ylabel(f"{SYMBOLS[self.quantity]} [{units[k]}]", fontsize=8)
             axis.tick_params(labelsize=8)

@@ -227,7 +227,7 @@ def solve(
     log: Annotated[
         Path | None,
         typer.Option(
-            help="A log of sensors: .csv, .npz or .parquet with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
+            help="A log (.csv, .npz, .parquet) with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
         ),
     ] = None,
     missing: Annotated[

@@ -219,7 +219,7 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
             doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
     given = {key: _argument(doc, (*place, key), key, table[key]) for key in parameters if key in table}
     if kind == DECLARED:
-        given = {"model": model, **given, "name": given.pop("sensor")}
+        given = {"model": model, "name": given.pop("sensor"), **given}
     wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if table.get(key)]
     if len(wrappers) > 1:
         doc.fail(place, "a measurement is either a prior or switchable")
