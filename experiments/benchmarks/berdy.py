@@ -1,6 +1,6 @@
 """Estimation beside iDynTree's BERDY: the same robot, sensors, covariances and values; means and times of one run.
 
-    python experiments/benchmarks/berdy.py [--states 2000] [--record tests/data/berdy.json]
+    python experiments/benchmarks/berdy.py [--robot small|icub] [--record tests/data/berdy.json]
 
 Needs iDynTree (pip install idyntree), which is used through its own Python interface and which nothing else of this
 project needs. BERDY's unknowns are those of the layout "net_force", all with Gaussian priors, and its equations of
@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import icub_models
 import numpy as np
+from common import timed, write_csv
 
 import sysdyn as sd
 
@@ -199,10 +200,87 @@ def difference(model: sd.Model, berdy_mean: np.ndarray, places: dict, solution: 
     return {quantity: worst[quantity] / sizes[quantity] for quantity in worst}
 
 
-def normal_equations(berdy: Berdy, q: np.ndarray, qd: np.ndarray, y: np.ndarray) -> np.ndarray:
+def least_squares(berdy: Berdy, q: np.ndarray, qd: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The mean from BERDY's matrices by orthogonal factorisation of the weighted equations: what both should give."""
     D, b_D, Y, b_Y = berdy.matrices(q, qd)
     prior, motion, sensors = (1.0 / np.sqrt(x) for x in berdy.variances)
     A = np.vstack([np.diag(prior), motion[:, None] * D, sensors[:, None] * Y])
     b = np.concatenate([np.zeros(len(prior)), -motion * b_D, sensors * (y - b_Y)])
     return np.linalg.lstsq(A, b, rcond=None)[0]
+
+
+def one_state(robot: str, deviations: Deviations) -> tuple[Berdy, sd.Problem, dict, dict]:
+    """(BERDY prepared for one state, the problem, the state with the values, BERDY's sensors)."""
+    if robot == "icub":
+        urdf = Path(str(icub_models.get_model_file("iCubGazeboV2_5")))
+    else:
+        urdf = SMALL
+    model = sd.load(str(urdf), base="fixed")
+    berdy = Berdy(urdf, list(model.joint_names), deviations)
+    placed = berdy.placed()
+    problem = problem_of(model, placed, deviations)
+    q, qd, qdd = model.random_state(seed=0)
+    fx = np.random.default_rng(0).standard_normal((model.nb, 6))
+    y = sd.predict(problem, q, qd, qdd, fx, seed=1)
+    y = {name: x for name, x in y.items() if not name.startswith("prior")}
+    order = [model.v_slice(model.joint_index(name)).start for name in berdy.joints]
+    b_Y = berdy.matrices(q[order], qd[order])[3]
+    state = {"q": q, "qd": qd, "y": y, "order": order, "values": packed(berdy, model, placed, y, b_Y)}
+    berdy.prepare(q[order], qd[order], state["values"])
+    berdy.estimate()
+    return berdy, problem, state, placed
+
+
+def record(path: Path, berdy: Berdy, state: dict, placed: dict) -> None:
+    """What BERDY found, by quantity and name in this project's order of components."""
+    mean = berdy.mean()
+    stored = {
+        "iDynTree": "15.1.0",
+        "sensors": {name: [kind, on, T.tolist()] for name, (kind, on, T) in placed.items()},
+        "q": state["q"].tolist(), "qd": state["qd"].tolist(),
+        "y": {name: x.tolist() for name, x in state["y"].items()},
+        "mean": [[*key, mean[place].tolist()] for key, place in berdy.places.items()],
+    }  # fmt: skip
+    path.write_text(json.dumps(stored, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robot", choices=("small", "icub"), default="small")
+    parser.add_argument("--states", type=int, default=4000)
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    if idyntree is None:
+        sys.exit("iDynTree is not installed: pip install idyntree")
+    berdy, problem, state, placed = one_state(options.robot, Deviations())
+    if options.record:
+        record(options.record, berdy, state, placed)
+    solver = sd.compile(problem, level="fast")
+    q, qd, y = state["q"], state["qd"], state["y"]
+    solution = solver(q, qd, y=y)
+    exact = least_squares(berdy, q[state["order"]], qd[state["order"]], state["values"])
+    apart = max(difference(problem.model, berdy.mean(), berdy.places, solution).values())
+    truth = max(difference(problem.model, exact, berdy.places, solution).values())
+    step = solver.bind(q.copy(), qd.copy(), y=y)
+    batch = [np.repeat(x[None], options.states, axis=0) for x in (q, qd)]
+    many = {name: np.repeat(x[None], options.states, axis=0) for name, x in y.items()}
+    times = {
+        "BERDY, one state": timed(berdy.estimate, number=100),
+        "bind, one state": timed(step, number=500),
+        "batch, one thread, a state": timed(lambda: solver(*batch, y=many, threads=1)).scaled(1 / options.states),
+    }
+    n = berdy.helper.getNrOfDynamicVariables(), berdy.helper.getNrOfSensorsMeasurements()
+    print(f"{problem.model.name}: {n[0]} unknowns, {n[1]} values; {solver!r}")
+    print(f"mean: {apart:.1e} from BERDY's, {truth:.1e} from orthogonal factorisation of BERDY's equations")
+    rows = []
+    for what, x in times.items():
+        ratio = times["BERDY, one state"].median / x.median
+        print(f"  {what:<28}{x.median * 1e6:10.1f} µs   {ratio:.1f}")
+        rows.append({"robot": options.robot, "what": what, "seconds": f"{x.median:.4g}", "least": f"{x.least:.4g}",
+                     "greatest": f"{x.greatest:.4g}", "ratio": f"{ratio:.2f}", "difference": f"{apart:.2e}",
+                     "operations": solver.flops.end_to_end.total})  # fmt: skip
+    write_csv("berdy", rows)
+
+
+if __name__ == "__main__":
+    main()
