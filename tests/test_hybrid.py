@@ -209,6 +209,21 @@ def test_contacts_with_some_joints_driven(moves):
     assert solver.ordering in ("aba", "crba")
 
 
+def test_derivatives_across_turned_joints():
+    """Those of the wrench on a foot by what a sensor at the knee shows, against the linear solution's differences."""
+    model = icub("fixed")
+    problem = inverse_dynamics(model) - ExternalWrench(FOOT) + ForceTorqueSensor("l_knee", name="knee")
+    solver = sd.compile(problem, outputs=["fx"], level="fast")
+    q, qd, qdd = model.random_state(seed=6)
+    y = np.zeros(6)
+    found = solver.derivatives(wrt=("knee",))(q, qd, qdd=qdd, y={"knee": y})["fx", "knee"]
+    base = solver(q, qd, qdd=qdd, y={"knee": y}).fx
+    for k, e in enumerate(np.eye(6)):
+        close(found[..., k], solver(q, qd, qdd=qdd, y={"knee": e}).fx - base, 1e-10)
+    force = found[model.body_index(FOOT), 3:, 3:]  # −R: what comes through the knee goes to the ground
+    close(force @ force.T, np.eye(3), 1e-12)
+
+
 def test_what_is_turned():
     """Only joints between what is measured and what it is for."""
     model = icub("floating")
