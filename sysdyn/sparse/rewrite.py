@@ -219,7 +219,7 @@ class _Rewriting:
     # ---- the new graph ---------------------------------------------------------------------------------------------
 
     def result(self) -> tuple[Graph, list]:
-        graph = Graph("structural")
+        graph = Graph(self.graph.sharing)
         made: dict[int, object] = {}
         old = self.graph
 
