@@ -98,7 +98,7 @@ def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, 
     return H
 
 
-def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[Scalar]) -> Vector:
+def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar, int]]) -> Vector:
     """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3."""
     u, n = list(u), len(u)
     ancestors: list[list[int]] = [[] for _ in u]
@@ -109,7 +109,7 @@ def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[Scalar]) -> 
     L: dict[tuple[int, int], Scalar] = {}
     for c in reversed(range(n)):
         rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
-        pivots.append(H[c, c])
+        pivots.append((H[c, c], c))
         inverse = 1.0 / H[c, c]
         for k, r in enumerate(rows[c]):
             L[r, c] = H[r, c] * inverse
@@ -184,7 +184,7 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
     return [[columns[j][i] for j in range(3)] for i in range(3)]
 
 
-def articulated(model: Model, links: list[Link], u: Vector, pivots: list[Scalar]) -> Vector:
+def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[Scalar, int]]) -> Vector:
     """q̈ (nv) from H q̈ = u. RBDA Table 7.1 with v = 0 and a_0 = 0."""
     bodies = [Articulated.rigid(*parameters(model, i)) for i in range(model.nb)]
     forces: list[Vector] = [[0.0] * 6 for _ in bodies]
@@ -193,7 +193,7 @@ def articulated(model: Model, links: list[Link], u: Vector, pivots: list[Scalar]
         for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
             U = bodies[i].times(s)
             D = dot(s, U) + float(model.armature[k])
-            pivots.append(D)
+            pivots.append((D, k))
             rest = u[k] - dot(s, forces[i])
             inverse = 1.0 / D
             W = scaled(inverse, U)

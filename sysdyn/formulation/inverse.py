@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.formulation.links import Link, Scalar, Vector, cross, dot, is_zero, plus, scaled
+from sysdyn.formulation.links import Link, Scalar, Vector, cross, dot, is_zero, of_joint, plus, scaled
 from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
 from sysdyn.model.regroup import pseudo_inertia
@@ -80,7 +80,7 @@ def inverse(
 
     for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
         spin, A = (still, gravity) if parent < 0 else (spins[parent], accelerations[parent])
-        rate, acceleration = _of_joint(link, qd[model.v_slice(i)]), _of_joint(link, qdd[model.v_slice(i)])
+        rate, acceleration = of_joint(link, qd[model.v_slice(i)]), of_joint(link, qdd[model.v_slice(i)])
         w_J, v_J = rate[:3], rate[3:]
         w, dw = spin.w, spin.dw
         turned = False
@@ -111,14 +111,6 @@ def inverse(
         if (parent := model.parent[i]) >= 0:
             wrenches[parent] = plus(wrenches[parent], links[i].force(wrenches[i]))
     return tau
-
-
-def _of_joint(link: Link, rate: Vector) -> Vector:
-    """S q̇ (6)."""
-    total: Vector = [0.0] * 6
-    for column, x in zip(link.S, rate, strict=True):
-        total = plus(total, [s * x for s in column])
-    return total
 
 
 def parameters(model: Model, i: int) -> tuple[list[Vector], Vector, float]:

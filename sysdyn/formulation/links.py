@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.expr import Expr, cos, sin
 from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
-from sysdyn.model.canonical import is_axial, placement
+from sysdyn.model.canonical import is_along_z, placement
 from sysdyn.model.joints import Revolute
 from sysdyn.spatial import rotation, translation
 
@@ -119,7 +119,7 @@ class Link:
     def __init__(self, model: Model, i: int, q: Vector, plan: Plan):
         joint, self.plan, self.number = model.joints[i], plan, i
         self.S = [[float(x) for x in column] for column in joint.S.T]
-        self.axial = is_axial(model, i)
+        self.axial = is_along_z(model, i)
         if not self.axial:
             E_J, r_J = joint.transform(np.array([*q, None], dtype=object)[:-1])
             self.before: list[Step] = [
@@ -168,3 +168,11 @@ class Link:
             else:
                 n, f = step.back(n), step.back(f)
         return n + f
+
+
+def of_joint(link: Link, rate: Vector) -> Vector:
+    """S q̇ (6)."""
+    total: Vector = [0.0] * 6
+    for column, x in zip(link.S, rate, strict=True):
+        total = plus(total, [s * x for s in column])
+    return total

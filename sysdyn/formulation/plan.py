@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 Key = tuple[Hashable, ...]
@@ -25,20 +24,21 @@ class Plan:
         return min(self.choices.get(key, 0), of - 1)
 
 
-def tuned(cost: Callable[[Plan], int], plan: Plan, seconds: float, rounds: int = 3) -> tuple[Plan, int]:
-    """(a plan no dearer than `plan`, its cost): decisions changed one at a time for as long as that saves operations.
+def tuned(cost: Callable[[Plan], int], starts: Iterable[Plan], budget: float, rounds: int = 3) -> tuple[Plan, int]:
+    """(the plan found, its cost): the best of `starts`, then decisions changed one at a time for as long as that saves.
 
-    cost: builds with a plan and gives the operations. Deterministic as long as the time, `seconds`, suffices.
+    cost: writes with a plan and gives the operations. budget: operations written in all, beyond the starts: what a
+    search may cost does not depend on the machine, and neither does its result.
     """
-    began = time.perf_counter()
-    best = cost(plan)
+    best, _, plan = min(((cost(plan), k, plan) for k, plan in enumerate(starts)), key=lambda x: x[:2])
     for _ in range(rounds):
         before = best
-        for key, of in list(plan.open.items()):
+        for key, of in sorted(plan.open.items(), key=lambda x: ORDER.index(x[0][0])):
             for form in range(of):
                 if form == plan.choices.get(key, 0):
                     continue
-                if time.perf_counter() - began > seconds:
+                budget -= best
+                if budget < 0:
                     return plan, best
                 trial = Plan({**plan.choices, key: form})
                 count = cost(trial)
@@ -47,3 +47,6 @@ def tuned(cost: Callable[[Plan], int], plan: Plan, seconds: float, rounds: int =
         if best == before:
             break
     return plan, best
+
+
+ORDER = ("frames", "unit", "meeting", "left", "moment", "acceleration", "inertia", "force", "motion")

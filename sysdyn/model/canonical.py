@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.model.joints import Prismatic, Revolute, snap
+from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, snap
 from sysdyn.model.tree import Frame, Model
 from sysdyn.spatial import X_inverse, X_motion, rotation, translation
 
@@ -43,8 +43,13 @@ class Placement:
 
 
 def is_axial(model: Model, i: int) -> bool:
-    """Whether joint i is revolute or prismatic, so that the frame of body i is free about and along its axis."""
+    """Whether joint i is revolute or prismatic: the frame of body i is then free about its axis."""
     return isinstance(model.joints[i], (Revolute, Prismatic))
+
+
+def is_along_z(model: Model, i: int) -> bool:
+    """Whether joint i is revolute or prismatic with its axis along z."""
+    return is_axial(model, i) and model.joints[i].axis == Z_AXIS  # type: ignore[attr-defined]
 
 
 def placement(X: np.ndarray) -> Placement:
@@ -73,16 +78,22 @@ def transform(place: Placement) -> np.ndarray:
     return X_motion(E, np.array(place.p) + E.T @ np.array([0.0, 0.0, place.r]))
 
 
+def upright(model: Model) -> tuple[Model, np.ndarray]:
+    """As `canonical`, but frames are only turned, onto z by a permutation of axes wherever that is possible."""
+    X = np.tile(np.eye(6), (model.nb, 1, 1))
+    for i, joint in enumerate(model.joints):
+        if is_axial(model, i):
+            X[i] = X_motion(_to_z(np.array(joint.axis)), np.zeros(3))
+    return changed_frames(model, X), X
+
+
 def canonical(model: Model) -> tuple[Model, np.ndarray]:
     """(the model in canonical frames, X (nb, 6, 6): motion transforms from each body's frame to its canonical one).
 
     q, τ and q̈ are the same; a becomes X a, and f becomes X⁻ᵀ f. Joints that are neither revolute nor prismatic keep
     the frames of their bodies.
     """
-    X = np.tile(np.eye(6), (model.nb, 1, 1))
-    for i, joint in enumerate(model.joints):
-        if is_axial(model, i):
-            X[i] = X_motion(_to_z(np.array(joint.axis)), np.zeros(3))
+    X = upright(model)[1]
     # X_i may be followed by any screw about z; from the leaves to the base, each is chosen by its first child
     placed = np.array(model.X_tree)
     for i in reversed(range(model.nb)):
