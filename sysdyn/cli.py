@@ -344,7 +344,8 @@ def flops(
             continue
         mark = "triangular" if solver.triangular else ""
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
-            rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+            if counts is not None:
+                rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
     if task.kind in REFERENCES:
         algorithm = REFERENCES[task.kind]
         counted = count_flops(algorithm, task.problem.model, fx=True)

@@ -7,15 +7,15 @@ where only τ or q̈ is wanted, and with the decisions of a `Plan` found by sear
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from sysdyn.expr import Expr, Graph
+from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.formulation.forward import articulated, mass_matrix, solve
 from sysdyn.formulation.inverse import inverse
-from sysdyn.formulation.links import Link, Scalar, Vector, cross, plus, scalars
+from sysdyn.formulation.links import Link, Scalar, Vector, cross, plus
 from sysdyn.formulation.plan import Plan, tuned
 from sysdyn.formulation.unknowns import accelerations, velocity_terms, wrenches
 from sysdyn.model import Model
@@ -29,6 +29,7 @@ from sysdyn.spatial import rotation, translation
 SHARING = "algebraic"
 COMPOSITE_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
 REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was written
+HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
 MEETINGS = 4  # depths at which all columns of H meet, tried to begin with
 UNITS = 60  # candidates for the unit of length
 METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known
@@ -39,14 +40,16 @@ class Written:
     """Expressions of the outputs, by quantity at full size.
 
     method: "newton-euler", "composite" or "articulated". pivots: (D, freedom) of each divisor that depends on the
-    state. given: operations if X, v, c and ν were given, where the formulation knows them.
+    state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
+    operations) of those that were tried.
     """
 
     method: str
     graph: Graph
     outputs: dict[str, list]
     pivots: list[tuple[Scalar, int]]
-    given: object = None
+    given: Flops | None = None
+    considered: tuple[tuple[str, int], ...] = ()
 
     @property
     def scalars(self) -> list:
@@ -69,20 +72,26 @@ def write(
     methods = METHODS[known] if method == "auto" else (method,)
     if method == "auto" and known == "tau" and model.nv > COMPOSITE_LIMIT:
         methods = ("articulated",)
-    every = bool({"a", "f"} & set(outputs))
-    wanted = _Unknowns(model, known, wrenches) if every else _Reduced(model, known, wrenches)
-    found = []
+    reduced = not {"a", "f"} & set(outputs)
+    wanted = (_Reduced if reduced else _Unknowns)(model, known, wrenches)
+    found: list[tuple[int, str, Plan]] = []
     for name in methods:
+        starts = list(_starts(model, name))
+        if len(methods) == len(starts) == 1:
+            found.append((0, name, starts[0]))
+            continue
 
         def cost(plan: Plan, name: str = name) -> int:
             return wanted.write(name, outputs, plan).total
 
-        plan, count = tuned(cost, _starts(model, name), 0.0)
+        plan, count = tuned(cost, starts, 0.0)
         found.append((count, name, plan))
-    _, name, plan = min(found, key=lambda x: x[:2])
+    _, name, plan = min(found, key=lambda x: x[0])
     if budget:
         plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget)
-    return wanted.write(name, outputs, plan, counted=True)
+    written = wanted.write(name, outputs, plan, counted=True)
+    considered = [(other, count) for count, other, _ in found if other != name]
+    return replace(written, considered=((name, written.total), *considered))
 
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:
@@ -108,18 +117,19 @@ class _Inputs:
             self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
 
     def links(self, model: Model, plan: Plan) -> list[Link]:
-        links = []
-        for i in range(model.nb):
-            self.graph.mark()
-            links.append(Link(model, i, self.q[model.q_slice(i)], plan))
-        return links
+        return [Link(model, i, self.q[model.q_slice(i)], plan, self.graph.mark) for i in range(model.nb)]
 
     def finished(
-        self, method: str, outputs: dict[str, list], pivots: list[tuple[Scalar, int]], given: object = None
+        self,
+        method: str,
+        outputs: dict[str, list],
+        pivots: list[tuple[Scalar, int]],
+        bound: float,
+        given: Flops | None = None,
     ) -> Written:
         """With sums and products rewritten, where that saves something."""
         written = Written(method, self.graph, outputs, pivots, given)
-        if written.total > REWRITE_LIMIT:
+        if written.total > min(REWRITE_LIMIT, HOPELESS * bound):
             return written
         everything = [*written.scalars, *(x for x, _ in pivots)]
         graph, new = rewritten(self.graph, everything)
@@ -164,7 +174,7 @@ class _Reduced:
             bias = inverse(model, links, inputs.qd, [0.0] * model.nv, plan, fx)
             u = [t - x for t, x in zip(inputs.known, bias, strict=True)]
             values["qdd"] = _accelerations(method, model, links, u, plan, pivots)
-        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots))
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
 
 
 class _Unknowns:
@@ -187,7 +197,8 @@ class _Unknowns:
 
     def _rest(
         self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
-        terms: Callable[[Graph], tuple[list[Vector], list[Vector]]], links: list[Link] | None = None, given=None,
+        terms: Callable[[Graph], tuple[list[Vector], list[Vector]]], links: list[Link] | None = None,
+        given: Flops | None = None,
     ) -> Written:  # fmt: skip
         """From c and ν on."""
         model = self.upright
@@ -210,7 +221,7 @@ class _Unknowns:
             "a": [x for i, v in enumerate(a) for x in _motion_back(self.X[i], v)],
             "f": [x for i, v in enumerate(f) for x in _wrench_back(self.X[i], v)],
         }  # fmt: skip
-        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), given)
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound, given)
 
 
 def _accelerations(
@@ -300,4 +311,4 @@ def _motion_back(X: np.ndarray, s: Vector) -> Vector:
     return w + [x - y for x, y in zip([_dot(row, s[3:]) for row in E], cross(w, r), strict=True)]
 
 
-__all__ = ["METHODS", "Plan", "Written", "scalars", "write"]
+__all__ = ["METHODS", "Plan", "Written", "write"]

@@ -18,9 +18,6 @@ from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 
-SIX = range(6)
-
-
 # ---- composite bodies --------------------------------------------------------------------------------------------
 
 
@@ -59,15 +56,20 @@ class Composite:
         return plus(n, cross(self.h, v)) + plus(scaled(self.m, v), cross(w, self.h))
 
 
+def _before(link: Link, inertia):
+    """X^T I X: a composite or articulated inertia of the body in the frame of its parent."""
+    for step in reversed(link.steps("inertia")):
+        inertia = inertia.moved(step) if isinstance(step, list) else inertia.turned(step)
+    return inertia
+
+
 def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, int], Scalar]:
     """H_rc by (r, c), r ≤ c, where joint r is on the way from c to the base."""
     bodies = [Composite(*parameters(model, i)) for i in range(model.nb)]
     for i in reversed(range(model.nb)):
+        links[i].begin()
         if (parent := model.parent[i]) >= 0:
-            moved = bodies[i]
-            for step in reversed(links[i].steps("inertia")):
-                moved = moved.moved(step) if isinstance(step, list) else moved.turned(step)
-            bodies[parent] = bodies[parent] + moved
+            bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
 
     @cache
     def force(j: int, column: int, k: int) -> Vector:
@@ -85,6 +87,7 @@ def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, 
     ways = [path(model, j) for j in range(model.nb)]
     H: dict[tuple[int, int], Scalar] = {}
     for j, way in enumerate(ways):
+        links[j].begin()
         meeting = way[::-1][plan.pick("meeting", j, of=len(way))]
         for c in range(len(links[j].S)):
             col = model.v_slice(j).start + c
@@ -190,6 +193,7 @@ def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[S
     forces: list[Vector] = [[0.0] * 6 for _ in bodies]
     found: list[list[tuple[Vector, Scalar]]] = [[] for _ in bodies]  # W = U / D and u / D of each freedom
     for i in reversed(range(model.nb)):
+        links[i].begin()
         for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
             U = bodies[i].times(s)
             D = dot(s, U) + float(model.armature[k])
@@ -203,19 +207,15 @@ def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[S
             bodies[i] = bodies[i].less(U, W)
             forces[i] = plus(forces[i], scaled(rest, W))
         if (parent := model.parent[i]) >= 0:
-            moved = bodies[i]
-            for step in reversed(links[i].steps("inertia")):
-                moved = moved.moved(step) if isinstance(step, list) else moved.turned(step)
-            bodies[parent] = bodies[parent] + moved
+            bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
     qdd: Vector = [0.0] * model.nv
     accelerations: list[Vector] = []
     for i, parent in enumerate(model.parent):
+        links[i].begin()
         a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
         # the freedom eliminated last is free of the others
-        for (W, x), (k, s) in zip(
-            reversed(found[i]), enumerate(links[i].S, start=model.v_slice(i).start), strict=True
-        ):
+        for (W, x), (k, s) in zip(reversed(found[i]), enumerate(links[i].S, start=model.v_slice(i).start), strict=True):
             qdd[k] = x - dot(W, a)
             a = plus(a, scaled(qdd[k], s))
         accelerations.append(a)

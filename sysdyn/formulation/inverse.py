@@ -79,6 +79,7 @@ def inverse(
     gravity = [-float(g) for g in model.gravity]
 
     for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+        link.begin()
         spin, A = (still, gravity) if parent < 0 else (spins[parent], accelerations[parent])
         rate, acceleration = of_joint(link, qd[model.v_slice(i)]), of_joint(link, qdd[model.v_slice(i)])
         w_J, v_J = rate[:3], rate[3:]
@@ -106,6 +107,7 @@ def inverse(
 
     tau: Vector = [0.0] * model.nv
     for i in reversed(range(model.nb)):
+        links[i].begin()
         for k, column in enumerate(links[i].S, start=model.v_slice(i).start):
             tau[k] = dot(column, wrenches[i]) + float(model.armature[k]) * qdd[k]
         if (parent := model.parent[i]) >= 0:
@@ -122,4 +124,3 @@ def parameters(model: Model, i: int) -> tuple[list[Vector], Vector, float]:
 
 
 ROUNDING = 1e-14  # of the greatest parameter, below which one is none
-

@@ -5,6 +5,7 @@ Scalars are floats or Expr, vectors lists of three of them, spatial vectors list
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,11 +114,12 @@ class Link:
     """What is between the frames of body i and of its parent, as steps from the parent: turns, and displacements.
 
     A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
-    commutes with the turn about z; the plan says, for each use, on which side of it.
+    commutes with the turn about z; the plan says, for each use, on which side of it. `begin()` is called before each
+    piece of work for the body.
     """
 
-    def __init__(self, model: Model, i: int, q: Vector, plan: Plan):
-        joint, self.plan, self.number = model.joints[i], plan, i
+    def __init__(self, model: Model, i: int, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None):
+        joint, self.plan, self.number, self.begin = model.joints[i], plan, i, begin
         self.S = [[float(x) for x in column] for column in joint.S.T]
         self.axial = is_along_z(model, i)
         if not self.axial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -12,11 +13,13 @@ Key = tuple[Hashable, ...]
 class Plan:
     """Which of several equivalent forms is taken at each decision; the first where nothing is said.
 
+    bound: operations that are to be beaten; what is clearly dearer need not be finished.
     Forms are equal in exact arithmetic. `pick` is called while a program is written, and notes what there was to pick.
     """
 
     choices: dict[Key, int] = field(default_factory=dict)
     open: dict[Key, int] = field(default_factory=dict)
+    bound: float = math.inf
 
     def pick(self, *key: Hashable, of: int = 2) -> int:
         """The form, 0 … of − 1, to take at the decision `key`."""
@@ -40,7 +43,7 @@ def tuned(cost: Callable[[Plan], int], starts: Iterable[Plan], budget: float, ro
                 budget -= best
                 if budget < 0:
                     return plan, best
-                trial = Plan({**plan.choices, key: form})
+                trial = Plan({**plan.choices, key: form}, bound=best)
                 count = cost(trial)
                 if count < best:
                     plan, best = trial, count

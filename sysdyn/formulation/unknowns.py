@@ -19,6 +19,7 @@ def velocity_terms(model: Model, links: list[Link], qd: Vector) -> tuple[list[Ve
     c: list[Vector] = []
     nu: list[Vector] = []
     for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+        link.begin()
         own = of_joint(link, qd[model.v_slice(i)])
         carried = [0.0] * 6 if parent < 0 else link.motion(v[parent])
         v.append(plus(carried, own))
@@ -34,6 +35,7 @@ def accelerations(model: Model, links: list[Link], c: list[Vector], qdd: Vector)
     a: list[Vector] = []
     base = [0.0] * 3 + [-float(g) for g in model.gravity]
     for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+        link.begin()
         carried = link.motion(base if parent < 0 else a[parent])
         a.append(plus(plus(carried, of_joint(link, qdd[model.v_slice(i)])), c[i]))
     return a
@@ -47,6 +49,7 @@ def wrenches(
     if fx is not None:
         f = [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(f, fx, strict=True)]
     for i in reversed(range(model.nb)):
+        links[i].begin()
         if (parent := model.parent[i]) >= 0:
             f[parent] = plus(f[parent], links[i].force(f[i]))
     return f

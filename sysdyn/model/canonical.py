@@ -113,7 +113,7 @@ def canonical(model: Model) -> tuple[Model, np.ndarray]:
 
 
 def changed_frames(model: Model, X: np.ndarray) -> Model:
-    """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to; axes of joints along z there."""
+    """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to, in which its axis is z."""
     X_tree, inertias = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6))
     joints = []
     for i, joint in enumerate(model.joints):
@@ -133,7 +133,7 @@ def changed_frames(model: Model, X: np.ndarray) -> Model:
 
 
 def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
-    """The screw about z that makes the placement of the first child shortest; None where it leaves nothing to choose."""
+    """The screw about z that makes the placement of the first child shortest; None without children."""
     if not children:
         return None
     place = placement(children[0])

@@ -68,7 +68,7 @@ class _Rewriting:
             if type(x) is Expr:
                 uses[self._strip(x.id)[0]] += 2  # stays a node of its own
         self.uses = uses
-        addition, product = (ADD, SUB), (MUL,)
+        addition = (ADD, SUB)
         for i in self.live:
             if kind[i] == NEG:
                 continue
