@@ -118,7 +118,10 @@ def _recursive(
         return None
     began = time.perf_counter()
     say("writing recursions", 0.0)
-    written = recursive.write(problem, outputs, wrenches, effort)
+    try:
+        written = recursive.write(problem, outputs, wrenches, effort)
+    except SingularState:
+        return None  # the search for an order says what is not determined
     say(f"checking {written.method}", 0.7)
     choice, program = recursive.build(problem, written, outputs, wrenches)
     if not choice.safety.ok:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from sysdyn.errors import SingularState
 from sysdyn.formulation.inverse import parameters
 from sysdyn.formulation.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, is_zero, plus, scaled
 from sysdyn.formulation.plan import Plan
@@ -113,7 +114,7 @@ def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar
     for c in reversed(range(n)):
         rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
         pivots.append((H[c, c], c))
-        inverse = 1.0 / H[c, c]
+        inverse = _reciprocal(H[c, c], c)
         for k, r in enumerate(rows[c]):
             L[r, c] = H[r, c] * inverse
             u[r] = u[r] - L[r, c] * u[c]
@@ -124,6 +125,13 @@ def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar
         for r in rows[c]:
             u[c] = u[c] - L[r, c] * u[r]
     return u
+
+
+def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
+    """1 / pivot. Raises SingularState where it is 0 at every state."""
+    if is_zero(pivot):
+        raise SingularState(f"freedom {freedom} moves no inertia, so its acceleration is not determined")
+    return 1.0 / pivot
 
 
 # ---- articulated bodies ------------------------------------------------------------------------------------------
@@ -199,7 +207,7 @@ def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[S
             D = dot(s, U) + float(model.armature[k])
             pivots.append((D, k))
             rest = u[k] - dot(s, forces[i])
-            inverse = 1.0 / D
+            inverse = _reciprocal(D, k)
             W = scaled(inverse, U)
             if not model.armature[k]:
                 W = [x if s.count(0.0) == 5 and x != 0.0 else w for x, w in zip(s, W, strict=True)]

@@ -18,6 +18,7 @@ from sysdyn.model.tree import Frame, Model
 from sysdyn.spatial import X_inverse, X_motion, rotation, translation
 
 PARALLEL = 1e-12  # sine of the angle between two axes below which they are parallel
+NEARLY_PARALLEL = 1e-3  # below which frames are not slid, for the foot of the perpendicular may be far away
 LENGTH = 1e-12  # [m] below which a distance is none
 Turn = tuple[float, float]  # (cos, sin) of a constant angle
 NO_TURN: Turn = (1.0, 0.0)
@@ -53,7 +54,7 @@ def is_along_z(model: Model, i: int) -> bool:
 
 
 def placement(X: np.ndarray) -> Placement:
-    """The screws of a constant transform X (6, 6). The displacement along the joint's own axis is put into r."""
+    """The screws of a constant transform X (6, 6); where axes are not nearly parallel, p is along z and x alone."""
     E, r = rotation(X), snap(translation(X))
     sine = math.hypot(E[2, 0], E[2, 1])
     if sine <= PARALLEL:
@@ -63,6 +64,8 @@ def placement(X: np.ndarray) -> Placement:
     alpha, gamma, theta = _turn(E[2, 2], sine), _turn(-E[2, 1], E[2, 0]), _turn(E[1, 2], E[0, 2])
     if _cost(gamma) + _cost(theta) > 0 or gamma[0] < 0.0:  # the other solution: x, α, d of opposite sign
         alpha, gamma, theta = (alpha[0], -alpha[1]), (-gamma[0], -gamma[1]), (-theta[0], -theta[1])
+    if sine < NEARLY_PARALLEL:
+        return Placement(tuple(r.tolist()), gamma, alpha, theta, 0.0)
     # r = b z + d x + r0 u, u the axis of the joint: what lies across x is split between the two axes
     x, u = np.array([gamma[0], gamma[1], 0.0]), E[2]
     across = r - x * (r @ x)
@@ -94,10 +97,7 @@ def canonical(model: Model) -> tuple[Model, np.ndarray]:
     the frames of their bodies.
     """
     X = upright(model)[1]
-    # X_i may be followed by any screw about z; from the leaves to the base, each is chosen by its first child
-    placed = np.array(model.X_tree)
-    for i in reversed(range(model.nb)):
-        placed[i] = X[i] @ model.X_tree[i]
+    placed = X @ model.X_tree
     for i in range(model.nb):
         if not is_axial(model, i):
             continue
@@ -137,7 +137,7 @@ def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
     if not children:
         return None
     place = placement(children[0])
-    turn, slide = place.gamma, place.p[2]
+    turn, slide = place.gamma, place.p[2] if abs(place.alpha[1]) >= NEARLY_PARALLEL else 0.0
     if abs(place.alpha[1]) <= PARALLEL:  # parallel axes: x towards the child, and its own frame at that height
         d = math.hypot(place.p[0], place.p[1])
         turn = (place.p[0] / d, place.p[1] / d) if d > LENGTH else NO_TURN
