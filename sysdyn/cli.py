@@ -382,7 +382,8 @@ def plot(
     if out.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
     _check_folder(out)
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), backend="python")
+    task = _task(subject, base, kind, torque, ordering, outputs)
+    solver = _compile(task, backend="python", formulation="paper")
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
 

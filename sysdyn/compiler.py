@@ -88,7 +88,7 @@ def build(
     layout: str = "paper",
     known: str = "rows",
     progress: Progress | None = None,
-    formulation: str = "auto",
+    formulation: str = "paper",
     wrenches: bool = True,
     effort: float = 1.0,
 ) -> Compiled:
@@ -103,10 +103,20 @@ def build(
 
     with _no_collection():
         usual = (ordering, layout, known) == ("auto", "paper", "rows")
+        if formulation == "recursive" and not usual:
+            raise ProblemError(
+                "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
+                "them out"
+            )
         if formulation == "recursive" or (formulation == "auto" and usual and set(outputs) <= {"tau", "qdd"}):
             compiled = _recursive(problem, outputs, wrenches, effort if level == "best" else 0.0, say)
-            if formulation == "recursive" or compiled is not None:
-                return _required(compiled, usual)
+            if compiled is not None:
+                return compiled
+            if formulation == "recursive":
+                raise ProblemError(
+                    "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external "
+                    "wrenches known, of robots whose joints all move inertia: use formulation='auto'"
+                )
         return _build(problem, ordering, outputs, level, layout, known, say)
 
 
@@ -128,20 +138,6 @@ def _recursive(
         return None
     considered = tuple((name, f"{total} operations") for name, total in written.considered)
     return Compiled(choice, program, considered, time.perf_counter() - began)
-
-
-def _required(compiled: Compiled | None, usual: bool) -> Compiled:
-    """What was compiled. Raises ProblemError where that was not possible."""
-    if not usual:
-        raise ProblemError(
-            "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave them out"
-        )
-    if compiled is None:
-        raise ProblemError(
-            "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external wrenches "
-            "known, of robots whose joints all move inertia: use formulation='auto'"
-        )
-    return compiled
 
 
 @contextlib.contextmanager

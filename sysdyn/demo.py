@@ -75,7 +75,7 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
         started = time.perf_counter()
         problem = make_problem(model, kind)
         with Bar(noun) as bar:
-            solver = solvers[kind] = compile(problem, outputs=WANTED[kind], progress=bar)
+            solver = solvers[kind] = compile(problem, outputs=WANTED[kind], formulation="paper", progress=bar)
         spent = f"{time.perf_counter() - started:.2f} s ({'from the cache' if bar.cached else 'cold'})"
         system = problem.system()
         fill = f"{solver.fill_in:,}" + (" (triangular)" if solver.triangular else "")

@@ -18,6 +18,7 @@ from sysdyn.expr import Graph
 from sysdyn.formulation import METHODS, Written, write
 from sysdyn.formulation.plan import Plan, tuned
 from sysdyn.model import Model
+from sysdyn.plot import pattern
 from sysdyn.reference.rnea import newton_euler
 from sysdyn.sparse.program import Program
 from sysdyn.sparse.rewrite import rewritten
@@ -260,3 +261,9 @@ def test_a_joint_that_moves_no_inertia_is_singular():
     model = model.replace(inertias=np.zeros_like(model.inertias))
     with pytest.raises((sd.NoSafeOrdering, sd.StructurallySingular)):
         sd.compile(sd.forward_dynamics(model), outputs=["qdd"])
+
+
+def test_there_is_no_matrix_to_draw():
+    solver = sd.compile(sd.inverse_dynamics(sd.chain(2, seed=0)), outputs=["tau"], effort=0.0)
+    with pytest.raises(sd.ProblemError, match="formulation='paper'"):
+        pattern(solver)
