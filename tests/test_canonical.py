@@ -24,6 +24,14 @@ def moved(model):
     return [i for i, joint in enumerate(model.joints) if isinstance(joint, (Revolute, Prismatic))]
 
 
+@pytest.mark.parametrize("up", [0.0, math.pi])
+def test_axes_that_are_parallel_either_way(up):
+    X = X_motion(rotz(0.3) @ rotx(up) @ rotz(-0.7), np.array([0.1, -0.2, 0.4]))
+    place = placement(X)
+    assert transform(place) == pytest.approx(X, abs=1e-14)
+    assert place.gamma == (1.0, 0.0)
+
+
 @given(
     st.lists(st.floats(-4, 4), min_size=3, max_size=3),
     st.lists(st.sampled_from([0.0, math.pi / 2, math.pi, 1e-6, 0.3, -2.0]), min_size=3, max_size=3),

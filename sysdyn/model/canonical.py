@@ -59,7 +59,7 @@ def placement(X: np.ndarray) -> Placement:
     sine = math.hypot(E[2, 0], E[2, 1])
     if sine <= PARALLEL:
         up = 1.0 if E[2, 2] > 0.0 else -1.0  # parallel: the direction of x is free, take it along E
-        theta = _turn(E[0, 0], E[0, 1])
+        theta = _turn(E[0, 0], up * E[0, 1])
         return Placement((float(r[0]), float(r[1]), 0.0), NO_TURN, (up, 0.0), theta, up * float(r[2]))
     alpha, gamma, theta = _turn(E[2, 2], sine), _turn(-E[2, 1], E[2, 0]), _turn(E[1, 2], E[0, 2])
     if _cost(gamma) + _cost(theta) > 0 or gamma[0] < 0.0:  # the other solution: x, α, d of opposite sign
@@ -169,9 +169,9 @@ def _to_z(axis: np.ndarray) -> np.ndarray:
 
 
 def _turn(c: float, s: float) -> Turn:
-    """(c, s) on the unit circle, multiples of π/2 exact."""
+    """(c, s) on the unit circle as floats, multiples of π/2 exact."""
     size = math.hypot(c, s)
-    c, s = c / size, s / size
+    c, s = float(c / size), float(s / size)
     if abs(s) <= PARALLEL:
         return math.copysign(1.0, c), 0.0
     if abs(c) <= PARALLEL:
