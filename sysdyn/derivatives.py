@@ -14,7 +14,7 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, eliminated_system
 from sysdyn.elimination import Choice, Elimination
-from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
 from sysdyn.sensitivity import Expressions
@@ -64,6 +64,8 @@ def _cheapest(
     """The derivatives in the form that needs the fewest operations."""
     if sensitivity.has_analytic(problem, of):
         return sensitivity.analytic(problem, of, wrt)
+    if not choice.row_perm:
+        raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     system = eliminated_system(problem, options.ordering, options.layout, options.known)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(system.layout.quantity_columns(x)) for x in of)

@@ -122,7 +122,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 14  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 15  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -306,7 +306,8 @@ class Solver:
         others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
         whichever needs fewer operations.
 
-        Raises UnknownName.
+        Raises UnknownName, and ProblemError where a formulation without an elimination was compiled that has no
+        analytic derivatives (a, f).
         """
         return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 

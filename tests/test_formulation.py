@@ -253,6 +253,10 @@ def test_what_recursion_cannot_do():
         sd.compile(hybrid, formulation="best")
     with pytest.raises(sd.InvalidInput, match="effort"):
         sd.compile(hybrid, effort=-1.0)
+    every = sd.compile(sd.forward_dynamics(model), formulation="recursive", effort=0.0)
+    with pytest.raises(sd.ProblemError, match="derivatives of a, f need an elimination"):
+        every.derivatives(of=("a", "f"))
+    assert every.derivatives(of="qdd").method == "analytic"
 
 
 def test_a_joint_that_moves_no_inertia_is_singular():
