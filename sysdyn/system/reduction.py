@@ -21,17 +21,18 @@ from scipy.sparse.csgraph import structural_rank
 
 from sysdyn.expr import constant_value, is_constant
 from sysdyn.sparse.condition import condition, equilibration
+from sysdyn.sparse.nullspace import structural_null_spaces
 from sysdyn.system.assemble import BlockSystem
 
 RELATIVE_RANK = 1e-10  # singular values of S below this times the greatest are zero
-PART = 1e-7  # an unknown is part of a null space where its share of a unit vector of it is greater
+PART = 1e-10  # an unknown is part of a null space where its share of a unit vector of it is greater
 SCALE_STATES = 4
+DENSE = 300  # freedoms beyond which S is not formed: in long chains its singular values spread with their number
 
 
 def noisy_rows(system: BlockSystem) -> np.ndarray:
     """(equations,) bool: the equation holds but for noise; without it, it is exact."""
-    measurements = (*system.problem.raw, *system.problem.custom)
-    return np.array([kind == "y" and measurements[k].noise is not None for kind, k in system.row_blocks], dtype=bool)
+    return np.isin(np.arange(system.shape[0]), list(system.noisy))
 
 
 class Reduction:
@@ -116,13 +117,20 @@ class Reduced:
         return places.square and condition(self.matrix[places.counted]) < 1.0 / RELATIVE_RANK
 
     @cached_property
+    def resolved(self) -> bool:
+        """The null spaces can be told; of many freedoms, they can where the rank is the structural one."""
+        return self.regular or len(self.reduction.loose) <= DENSE or self._structural is not None
+
+    @cached_property
     def free(self) -> np.ndarray:
         """Basis (unknowns, k) of the null space: the k directions that no equation sees; orthonormal."""
         n, places = self.matrix.shape[1], self.reduction
         if self.regular:
             return np.zeros((n, 0))
-        response, S = self._right
-        V = _Decomposition(S).right
+        if len(places.loose) > DENSE:
+            return np.linalg.qr(self._structural[0])[0]
+        response, _ = self._right
+        V = self._decomposed.right
         basis = np.zeros((n, V.shape[1]))
         basis[places.freedoms] = V
         basis[places.inner] = response @ V
@@ -137,13 +145,16 @@ class Reduced:
         m, places = self.matrix.shape[0], self.reduction
         if self.regular:
             return np.zeros((m, 0))
-        S = self._right[1]
+        if len(places.loose) > DENSE:
+            return np.linalg.qr(self._structural[1])[0]
+        decomposed = None
         if places.noisy.any():
             residuals = np.zeros((len(places.motion), len(places.inexact)))
             residuals[places.inexact, np.arange(len(places.inexact))] = 1.0
             S = self._reduced(places.exact, places.loose, self._response(places.loose))
             S = np.hstack([S, self.matrix[places.exact][:, places.inner] @ self._solved(residuals)])
-        w = _Decomposition(S).left
+            decomposed = _Decomposition(S)
+        w = (decomposed or self._decomposed).left
         basis = np.zeros((m, w.shape[1]))
         basis[places.exact] = w
         if len(places.known):
@@ -157,12 +168,14 @@ class Reduced:
     def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(x, misfit): the shortest z and its unknowns (n,) with `matrix` x + b = 0 in the sense of least squares.
 
-        b (equations,) in scaled rows. misfit (equations,): what is left of each row, relative to its terms.
+        b (equations,) in scaled rows. misfit (equations,): what is left of each row, relative to the sizes of its terms
+        or, where all of them are small, to a thousandth of what they could be.
         """
         x = np.zeros(self.matrix.shape[1])
         for _ in range(2):  # the second is a step of iterative refinement
             x = x + self._solve_once(self.matrix @ x + b)
-        terms = abs(self.matrix) @ np.abs(x) + np.abs(b)
+        size = np.abs(x) + 1e-3 * np.abs(x).max(initial=0.0)
+        terms = abs(self.matrix) @ size + np.abs(b)
         return x, np.abs(self.matrix @ x + b) / np.where(terms > 0.0, terms, 1.0)
 
     def _solve_once(self, b: np.ndarray) -> np.ndarray:
@@ -172,11 +185,27 @@ class Reduced:
         rows = np.array([places.stating[c] for c in places.known.tolist()], dtype=int)
         x[places.known] = -b[rows] / self._stated(rows)
         x[places.inner] = -self._solved((self._motion @ x + b[places.motion])[:, None])[:, 0]
-        response, S = self._right
-        z = -_Decomposition(S).pseudo_inverse @ (self.matrix[places.measured] @ x + b[places.measured])
+        response, _ = self._right
+        z = -self._decomposed.pseudo_inverse @ (self.matrix[places.measured] @ x + b[places.measured])
         x[places.freedoms] = z
         x[places.inner] += response @ z
         return x
+
+    @cached_property
+    def _structural(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(free, dependent) where the rank is the structural one, not orthogonal; else None."""
+        places = self.reduction
+        counted, exact = np.flatnonzero(places.counted), np.flatnonzero(places.counted & ~places.noisy)
+        of_all = structural_null_spaces(self.matrix[counted], 1.0 / RELATIVE_RANK)
+        of_exact = of_all
+        if len(exact) < len(counted):
+            of_exact = structural_null_spaces(self.matrix[exact], 1.0 / RELATIVE_RANK)
+        if of_all is None or of_exact is None:
+            return None
+        dependent = np.zeros((self.matrix.shape[0], of_exact[1].shape[1]))
+        dependent[exact] = of_exact[1]
+        dependent[places.motion] = 0.0
+        return of_all[0], dependent
 
     # ---- parts of the matrix -----------------------------------------------------------------------------------
 
@@ -208,6 +237,10 @@ class Reduced:
         columns = self.reduction.freedoms
         response = self._response(columns)
         return response, self._reduced(self.reduction.measured, columns, response)
+
+    @cached_property
+    def _decomposed(self) -> _Decomposition:
+        return _Decomposition(self._right[1])
 
     def _stated(self, rows: np.ndarray) -> np.ndarray:
         """The coefficients with which `rows` state the known freedoms."""
