@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
+from scipy.sparse.csgraph import connected_components
 
 
 class Block(NamedTuple):
@@ -78,14 +78,13 @@ class DulmageMendelsohn:
 def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
     """The block triangular form of a matrix (m, n); its stored entries are the pattern, whatever their values.
 
-    A maximum matching by Hopcroft and Karp (1973); A11 and A33 are what alternating paths reach from the columns and
-    rows that it leaves out, the blocks of A22 the strongly connected components of its directed graph.
-    Pothen and Fan (1990).
+    A11 and A33 are what alternating paths reach from the columns and rows that a maximum matching leaves out, the
+    blocks of A22 the strongly connected components of its directed graph. Pothen and Fan (1990).
     """
     by_row = scipy.sparse.csr_matrix(pattern)
     by_column = by_row.tocsc()
     m, n = by_row.shape
-    row_of = maximum_bipartite_matching(by_row, perm_type="row")  # row matched to each column, −1 if none
+    row_of = maximum_matching(by_column)
     column_of = np.full(m, -1)
     column_of[row_of[row_of >= 0]] = np.flatnonzero(row_of >= 0)
 
@@ -94,6 +93,49 @@ def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
     over = Block(*_reached(np.flatnonzero(column_of < 0), by_row, row_of))
     inner = np.setdiff1d(np.arange(n), [*under.columns, *over.columns])
     return DulmageMendelsohn((m, n), under, _irreducible(by_row, inner, row_of[inner]), over)
+
+
+def maximum_matching(pattern: scipy.sparse.spmatrix) -> np.ndarray:
+    """Row matched to each column (n,), −1 for none, of a matching with as many pairs as there can be.
+
+    Phases of depth-first searches for augmenting paths that share no row, with lookahead, until one finds none.
+    Pothen and Fan (1990), section 3.
+    """
+    by_column = scipy.sparse.csc_matrix(pattern)
+    m, n = by_column.shape
+    starts, indices = by_column.indptr.tolist(), by_column.indices.tolist()
+    rows = [indices[starts[c] : starts[c + 1]] for c in range(n)]
+    row_of, column_of = [-1] * n, [-1] * m
+    ahead = [iter(r) for r in rows]  # a row that was found matched stays so
+    for c in np.argsort(np.diff(by_column.indptr), kind="stable").tolist():  # columns with few choices first
+        row = next((r for r in rows[c] if column_of[r] < 0), -1)
+        if row >= 0:
+            row_of[c], column_of[row] = row, c
+
+    def augmented(start: int, visited: list[bool]) -> bool:
+        path, choices = [start], [iter(rows[start])]
+        while path:
+            row = next((r for r in ahead[path[-1]] if column_of[r] < 0), -1)
+            if row >= 0:
+                visited[row] = True
+                for c in reversed(path):
+                    row_of[c], column_of[row], row = row, c, row_of[c]
+                return True
+            row = next((r for r in choices[-1] if not visited[r]), -1)
+            if row < 0:
+                path.pop()
+                choices.pop()
+                continue
+            visited[row] = True
+            path.append(column_of[row])
+            choices.append(iter(rows[path[-1]]))
+        return False
+
+    found = True
+    while found:
+        visited = [False] * m
+        found = any([augmented(c, visited) for c in range(n) if row_of[c] < 0])
+    return np.array(row_of, dtype=int)
 
 
 def _reached(start: np.ndarray, adjacency, matched: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from sysdyn.sparse.condition import condition
+from sysdyn.sparse.dulmage import maximum_matching
 
 
 def structural_null_spaces(A: scipy.sparse.spmatrix, limit: float) -> tuple[np.ndarray, np.ndarray] | None:
@@ -19,7 +19,7 @@ def structural_null_spaces(A: scipy.sparse.spmatrix, limit: float) -> tuple[np.n
     """
     A = scipy.sparse.csr_matrix(A)
     m, n = A.shape
-    row_of = maximum_bipartite_matching(A, perm_type="row")
+    row_of = maximum_matching(A)
     columns = np.flatnonzero(row_of >= 0)
     rows = row_of[columns]
     other_rows, other_columns = np.setdiff1d(np.arange(m), rows), np.flatnonzero(row_of < 0)

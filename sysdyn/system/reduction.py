@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
-from scipy.sparse.csgraph import structural_rank
 
 from sysdyn.expr import constant_value, is_constant
 from sysdyn.sparse.condition import condition, equilibration
+from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 from sysdyn.system.assemble import BlockSystem
 
@@ -87,7 +87,7 @@ class Reduction:
         """As many equations as unknowns, all exact, that can be matched; SuperLU is not safe with others."""
         pattern = self.system.pattern()[self.counted]
         square = pattern.shape[0] == pattern.shape[1] and not self.noisy[self.counted].any()
-        return square and structural_rank(pattern) == pattern.shape[1]
+        return square and bool((maximum_matching(pattern) >= 0).all())
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
