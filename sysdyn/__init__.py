@@ -116,5 +116,6 @@ __all__ = [
     "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
     "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters", "inverse_dynamics",
     "inverse_kinematics", "joint_torque_regressor", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",
-    "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea", "rnea_derivatives", "sparsity",
+    "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea",
+    "rnea_derivatives", "sparsity",
 ]  # fmt: skip

@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from sysdyn.errors import ProblemError
+from sysdyn.estimate import Posterior
 from sysdyn.inputs import WRENCHES, Inputs
 from sysdyn.solution import Solution
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.problem import Problem
 from sysdyn.system.reduction import Reduction, involved, noisy_rows
-from sysdyn.system.variables import QUANTITIES
 
 AGREEMENT = 1e-8  # an equation contradicts others where this share of its terms is left
 
@@ -20,8 +20,8 @@ AGREEMENT = 1e-8  # an equation contradicts others where this share of its terms
 def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solution:
     """Solve what can be solved of a problem, state by state: NaN stands for each unknown that is not determined.
 
-    D d + b = 0 by the solution whose q̈ and fx are smallest, in scaled units; of it only those components are kept that
-    are the same in every solution. Redundant equations are welcome as long as they agree.
+    D d + b = 0 by the solution whose q̈, fx and w are smallest, in scaled units; of it only those components are kept
+    that are the same in every solution. Redundant equations are welcome as long as they agree.
 
     q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver: by position, as tau,
     qdd, fx, a, f, or as y={name: …}. Dense matrices of the freedoms that are not known, so slower than a Solver.
@@ -51,10 +51,11 @@ def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solutio
             raise ProblemError(_contradiction(system, involved(reduced.dependent) & (misfit > AGREEMENT), residual, k))
         d[k] = np.where(involved(reduced.free), np.nan, x * columns)
     values = {}
-    for quantity in QUANTITIES:
-        shape = (problem.model.nb, 6) if quantity in WRENCHES else (problem.model.nv,)
-        values[quantity] = d[:, system.layout.quantity_columns(quantity)].reshape(*lead, *shape)
-    return Solution(problem, arrays, lead, values, np.ones(lead, dtype=bool))
+    for quantity in problem.quantities:
+        columns = system.layout.quantity_columns(quantity)
+        values[quantity] = d[:, columns].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(columns),)))
+    posterior = Posterior(problem, None, "paper", "rows", "python", 0)  # of an exact problem: it says that it has none
+    return Solution(problem, arrays, lead, values, np.ones(lead, dtype=bool), posterior)
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:

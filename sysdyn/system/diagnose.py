@@ -22,17 +22,17 @@ from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.augmented import AugmentedSystem
-from sysdyn.system.unseen import STATED, Direction, directions
-from sysdyn.system.measurements import RAW, Measurement, RawMeasurement
+from sysdyn.system.measurements import RAW, Constraint, Measurement, RawMeasurement
 from sysdyn.system.noise import ModelNoise
 from sysdyn.system.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved, noisy_rows
 from sysdyn.system.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
+from sysdyn.system.unseen import FIRST, Direction, directions
 
 if TYPE_CHECKING:
     from sysdyn.system.problem import Problem
 
 MOST_NAMED = 500  # directions or dependencies beyond which they are counted, not named
-JOINT_AND_CONTACT = tuple(f"{x}(" for x in STATED)  # unknowns that a user would state; shown first
+JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # unknowns that a user would state; shown first
 
 
 # ---- by structure ----------------------------------------------------------------------------------------------------
@@ -110,7 +110,8 @@ class AtState:
     """What is found at one sampled state.
 
     kind: "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at; missing:
-    directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns.
+    directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns;
+    directions: given where more are missing than at almost every state.
     """
 
     kind: str
@@ -132,7 +133,7 @@ class Diagnosis:
     determined      unknowns that are found at every sampled state, whatever else is missing; their values: `least_norm`
     redundant       measurements that are combinations of other exact equations, or contradict them
     missing, excess how many directions are not seen, and how many exact equations are too many, at almost every state
-    directions      the combinations of unknowns that no equation sees, at `states[0]`
+    directions      the combinations of unknowns that no equation sees, at the first random state
     states          what is found at each sampled state
     suggestions     what to state or to leave out
     additions       of the available measurements those that make the problem well posed, none of which can be left out;
@@ -198,7 +199,8 @@ class Diagnosis:
         if not self.worse_states:
             return []
         where = dict.fromkeys(f"{self.states[k].kind}" for k in self.worse_states)
-        worst = self.states[max(self.worse_states, key=lambda k: self.states[k].missing)]
+        shown = max(self.worse_states, key=lambda k: (self.states[k].kind == "neutral", self.states[k].missing))
+        worst = self.states[shown]
         what = "singular" if self.well_posed else "worse"
         lines = [f"{what} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(where)}"]
         if worst.missing > self.missing:
@@ -237,7 +239,7 @@ def diagnose(problem: Problem, available: Sequence[Measurement] = ()) -> Diagnos
     leave = removals(reduced[usual].dependent, _last_first(problem, system))
 
     described = {}
-    for k in {usual, max(range(len(kinds)), key=lambda k: missing[k])}:
+    for k in {usual, *np.flatnonzero(missing > missing[usual]).tolist()}:
         described[k] = directions(system.layout, reduced[k].free, reduction.scaling[1], q[k])
     states = tuple(
         AtState(kind, q[k], qd[k], int(missing[k]), int(excess[k]), tuple(unknowns[part[k]].tolist()),
@@ -295,7 +297,7 @@ def _checked(available: Sequence[Measurement]) -> list[Measurement]:
     if isinstance(available, Measurement):
         raise InvalidInput(f"available measurements are a list: [{type(available).__name__}(…), …]")
     for m in available:
-        if not isinstance(m, Measurement) or isinstance(m, ModelNoise):
+        if not isinstance(m, Measurement) or isinstance(m, (ModelNoise, Constraint)):
             raise InvalidInput(f"not a measurement that could be added: {m!r}; for example use JointTorque('all')")
     return [m for m in available if not isinstance(m, RawMeasurement) or m.noise is not None]
 
@@ -344,12 +346,17 @@ def _suggestions(
     """What to state and to leave out, in words; with examples that do."""
     suggestions = []
     if found.missing:
-        names = _first(tuple(x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT)) or found.undetermined)
-        if found.missing == found.by_structure[0]:
+        possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
+        names = _first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
+        if not names:
+            wrenches = _few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
+            suggestions.append(f"leave out constraints that hold the same motion twice, with {wrenches}")
+        elif found.missing == found.by_structure[0]:
             suggestions.append(f"state {found.missing} of: {_few(names, 8)}")
         else:
             suggestions.append(f"state one of {_few(names, 8)} for each direction that is missing ({found.missing})")
-        suggestions[0] += f"; for example {_example(found, reduction, usual)}"
+        if example := _example(found, reduction, usual):
+            suggestions[0] += f"; for example {example}"
     if found.excess:
         text = f"leave out {found.excess} of: {_few(_stated(found.redundant), 8)}"
         if len(found.redundant) > found.excess:
@@ -371,10 +378,14 @@ def _suggestions(
 def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
     """Scalars that see all missing directions, as measurements: those that describe the directions first."""
     layout, model = reduction.system.layout, reduction.system.model
-    number = {name: c for c, name in enumerate(layout.names)}
-    leading = [number[term.name] for direction in found.directions for term in direction.terms]
-    stated = [c for x in STATED for c in layout.quantity_columns(x)]
-    chosen = set(independent_rows(usual.free, [*leading, *stated, *range(layout.n)]))
+    leading = {term.name for direction in found.directions for term in direction.terms}
+    stated = [c for x in RAW for c in layout.quantity_columns(x)]
+    order = sorted(
+        stated, key=lambda c: (layout.names[c] not in leading, not layout.names[c].startswith(JOINT_AND_CONTACT))
+    )
+    chosen = set(independent_rows(usual.free, order))
+    if len(chosen) < found.missing:
+        return ""
     examples = []
     for quantity, kind in RAW.items():
         places = [k for k, c in enumerate(layout.quantity_columns(quantity)) if c in chosen]

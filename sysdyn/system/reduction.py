@@ -1,6 +1,7 @@
-"""The equations of motion eliminated: what measurements say about the freedoms z = (q̈, fx).
+"""The equations of motion eliminated: what measurements say about the freedoms z = (q̈, fx, w).
 
-The Newton-Euler equations give a, f and τ for any q̈ and fx, by pivots that are ±1, so that they never lack rank:
+The Newton-Euler equations give a, f and τ for any q̈, fx and wrenches w of constraints, by pivots that are ±1, so that
+they never lack rank:
 
     d = N z + d0          and of the measurements remains          S z + s0 = 0,          S = Y N
 

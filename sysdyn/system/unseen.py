@@ -9,9 +9,9 @@ import numpy as np
 
 from sysdyn.model.kinematics import forward_kinematics
 from sysdyn.system.reduction import PART, involved
-from sysdyn.system.variables import COMPONENTS, UNITS, Layout
+from sysdyn.system.variables import COMPONENTS, UNITS, WRENCH, Layout
 
-STATED = ("fx", "qdd", "tau")  # quantities that a user would state; shown first
+FIRST = ("w", "fx", "qdd", "tau")  # quantities that a user thinks of; shown first
 SHOWN = 8
 ROUNDED = 1e-6  # relative difference of amounts that are shown as equal
 
@@ -29,8 +29,8 @@ class Term:
 class Direction:
     """A combination of unknowns that no equation sees: any multiple of it may be added to a solution.
 
-    terms: those of one quantity, of fx, q̈ or τ; the first by one unit, which no other direction has. others: (quantity,
-    how many unknowns) that change with them. forces: what they are as forces along a line, where they are.
+    terms: those of one quantity, of w, fx, q̈ or τ; the first by one unit, which no other direction has. others:
+    (quantity, how many unknowns) that change with them. forces: what they are as forces along a line, where they are.
     """
 
     terms: tuple[Term, ...]
@@ -66,10 +66,10 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
         return ()
     quantity = np.array([x for x, i in layout.blocks for _ in range(layout.size(x, i))])
     part = involved(basis)
-    places = {x: np.flatnonzero(part & (quantity == x)) for x in STATED}
+    places = {x: np.flatnonzero(part & (quantity == x)) for x in FIRST}
     forms = [
         _echelon(basis.T, np.concatenate([places[x] for x in order]))
-        for order in permutations(x for x in STATED if len(places[x]))
+        for order in permutations(x for x in FIRST if len(places[x]))
     ]
     rows, pivots = min(forms, key=lambda form: sum(len(_terms(*one, quantity)) for one in zip(*form, strict=True)))
     unit, result = units(layout), []
@@ -77,7 +77,7 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
         change = row * columns / columns[pivot]
         chosen = _terms(row, pivot, quantity)
         terms = tuple(Term(layout.names[c], float(change[c]), unit[c]) for c in chosen)
-        counts = {x: int(np.count_nonzero(row[quantity == x])) for x in (*STATED, "a", "f") if x != quantity[pivot]}
+        counts = {x: int(np.count_nonzero(row[quantity == x])) for x in (*FIRST, "a", "f") if x != quantity[pivot]}
         forces = _as_forces(layout, change, q) if quantity[pivot] == "fx" and len(chosen) > 1 else ""
         result.append(Direction(terms, tuple((x, n) for x, n in counts.items() if n), forces))
     return tuple(result)
@@ -114,6 +114,9 @@ def units(layout: Layout) -> tuple[str, ...]:
     result: list[str] = []
     for x, i in layout.blocks:
         turn, slide = UNITS["a" if x in ("a", "qdd") else "f"]
+        if x == "w":
+            result += [turn if name in WRENCH[:3] else slide for name in layout.constraints[i][1]]
+            continue
         S = np.eye(6) if x in COMPONENTS else layout.model.joints[i].S
         result += [turn if np.any(column[:3]) else slide for column in S.T]
     return tuple(result)
