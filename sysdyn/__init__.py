@@ -28,6 +28,7 @@ from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.flops import count_flops
 from sysdyn.function import Function, compile_function
 from sysdyn.learning import Learned, learn_noise
+from sysdyn.least_norm import least_norm
 from sysdyn.model import (
     Frame,
     Model,
@@ -116,7 +117,7 @@ __all__ = [
     "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
     "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
     "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
-    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "learn_noise", "load", "load_mjcf",
-    "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea",
-    "rnea_derivatives", "sensor", "sparsity",
+    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "learn_noise", "least_norm", "load",
+    "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor",
+    "rnea", "rnea_derivatives", "sensor", "sparsity",
 ]  # fmt: skip

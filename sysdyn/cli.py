@@ -407,7 +407,8 @@ def flops(
             continue
         mark = "triangular" if solver.triangular else ""
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
-            rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+            if counts is not None:
+                rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
     if task.kind in REFERENCES:
         algorithm = REFERENCES[task.kind]
         counted = count_flops(algorithm, task.problem.model, fx=True)
@@ -444,7 +445,8 @@ def plot(
     if out.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
     _check_folder(out)
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), backend="python")
+    task = _task(subject, base, kind, torque, ordering, outputs)
+    solver = _compile(task, backend="python", formulation="paper")
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
 

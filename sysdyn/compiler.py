@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from sysdyn import recursive
 from sysdyn.elimination import LEAST_PIVOT, Choice, Elimination, Safety, solve_scope
 from sysdyn.errors import (
     BackendUnavailable,
@@ -33,6 +34,7 @@ from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
 ORDERINGS = {**GENERAL, "symmetric": SYMMETRIC}
+FORMULATIONS = ("auto", "paper", "recursive")
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
@@ -86,6 +88,9 @@ def build(
     layout: str = "paper",
     known: str = "rows",
     progress: Progress | None = None,
+    formulation: str = "paper",
+    wrenches: bool = True,
+    effort: float = 1.0,
 ) -> Compiled:
     """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
     furthest = 0.0
@@ -97,7 +102,42 @@ def build(
             progress(what, furthest)
 
     with _no_collection():
+        usual = (ordering, layout, known) == ("auto", "paper", "rows")
+        if formulation == "recursive" and not usual:
+            raise ProblemError(
+                "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
+                "them out"
+            )
+        if formulation == "recursive" or (formulation == "auto" and usual and set(outputs) <= {"tau", "qdd"}):
+            compiled = _recursive(problem, outputs, wrenches, effort if level == "best" else 0.0, say)
+            if compiled is not None:
+                return compiled
+            if formulation == "recursive":
+                raise ProblemError(
+                    "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external "
+                    "wrenches known, of robots whose joints all move inertia: use formulation='auto'"
+                )
         return _build(problem, ordering, outputs, level, layout, known, say)
+
+
+def _recursive(
+    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, say: Progress
+) -> Compiled | None:
+    """Inverse or forward dynamics by recursions of few operations; None for other problems, and where not safe."""
+    if recursive.applies(problem) is None:
+        return None
+    began = time.perf_counter()
+    say("writing recursions", 0.0)
+    try:
+        written = recursive.write(problem, outputs, wrenches, effort)
+    except SingularState:
+        return None  # the search for an order says what is not determined
+    say(f"checking {written.method}", 0.7)
+    choice, program = recursive.build(problem, written, outputs, wrenches)
+    if not choice.safety.ok:
+        return None
+    considered = tuple((name, f"{total} operations") for name, total in written.considered)
+    return Compiled(choice, program, considered, time.perf_counter() - began)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
         started = time.perf_counter()
         problem = make_problem(model, kind)
         with Bar(noun) as bar:
-            solver = solvers[kind] = compile(problem, outputs=WANTED[kind], progress=bar)
+            solver = solvers[kind] = compile(problem, outputs=WANTED[kind], formulation="paper", progress=bar)
         spent = f"{time.perf_counter() - started:.2f} s ({'from the cache' if bar.cached else 'cold'})"
         system = problem.system()
         fill = f"{solver.fill_in:,}" + (" (triangular)" if solver.triangular else "")
@@ -111,7 +111,8 @@ def _counts(console: Console, model: Model, solvers: dict[str, Solver]) -> None:
     for kind, reference in REFERENCES.items():
         counts = solvers[kind].flops
         table.add_row(f"{NOUNS[kind]}, {FOUND[kind]} of q, q̇, {KNOWN[kind]}", *count_cells(counts.end_to_end))
-        table.add_row("    of these, the linear solve alone", *count_cells(counts.solve))
+        if counts.solve is not None:
+            table.add_row("    of these, the linear solve alone", *count_cells(counts.solve))
         recursive = count_flops(reference, model, fx=True)
         table.add_row(f"    for comparison: {reference.__name__.upper()}, by the book", *count_cells(recursive))
     console.print(table)

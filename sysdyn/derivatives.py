@@ -12,9 +12,9 @@ from sysdyn import export, sensitivity
 from sysdyn.backends import llvm
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
-from sysdyn.compiler import LEVELS
+from sysdyn.compiler import LEVELS, eliminated_system
 from sysdyn.elimination import Choice, Elimination
-from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
 from sysdyn.sensitivity import Expressions
@@ -37,7 +37,7 @@ def compile_derivatives(
     wrt: str | Sequence[str] | None,
 ) -> Derivatives:
     """See `Solver.derivatives`."""
-    of = _names("output", of, options.outputs, QUANTITIES)
+    of = _names("output", of, options.outputs, problem.quantities)
     values = ("q", "qd", *problem.known_quantities, *(f"y:{m.name}" for m in problem.custom))
     groups = {name.removeprefix("y:"): name for name in values}
     default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
@@ -64,7 +64,9 @@ def _cheapest(
     """The derivatives in the form that needs the fewest operations."""
     if sensitivity.has_analytic(problem, of):
         return sensitivity.analytic(problem, of, wrt)
-    system = problem.system(options.layout, options.known)
+    if not choice.row_perm:
+        raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
+    system = eliminated_system(problem, options.ordering, options.layout, options.known)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(system.layout.quantity_columns(x)) for x in of)
     sizes = dict(problem.input_sizes) | {"q": problem.model.nv}
@@ -108,6 +110,7 @@ class Derivatives:
         groups = {name.removeprefix("y:"): name for name in sizes}
         nv, nb = self.model.nv, self.model.nb
         shape = {x: (nv,) if x in ("tau", "qdd") else (nb, 6) for x in QUANTITIES}
+        shape["w"] = (len(problem.layout().quantity_columns("w")),)
         self.shapes = {
             (x, name): shape[x] + (shape[name] if name in shape else (sizes[groups[name]],)) for x in of for name in wrt
         }

@@ -236,8 +236,8 @@ class Elimination:
                 len(error),
                 float(error.max()),
                 float(np.max(self.system.residual(judged, plain).backward_error)),
-                self._difference(d, refined),
-                self._difference(plain, refined),
+                relative_difference(self.system, d, refined),
+                relative_difference(self.system, plain, refined),
                 float(growth.max()),
                 float(ratio[:, least].min()) if pivots else 1.0,
                 self.label(pivots[least][0]) if pivots else "every pivot is constant",
@@ -287,18 +287,19 @@ class Elimination:
         chosen = sorted(weight)
         return [Expr(self.graph, i) for i in chosen], np.array([weight[i] for i in chosen])
 
-    def _difference(self, d: np.ndarray, reference: np.ndarray) -> float:
-        """Greatest relative difference of an unknown quantity (∞-norms) at any of the states."""
-        worst = 0.0
-        for quantity in self.system.problem.quantities:
-            columns = self.system.layout.quantity_columns(quantity)
-            if len(columns) > len(self.system.problem.knows(quantity)):
-                size = np.abs(reference[:, columns]).max(axis=1)
-                difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
-                # where a quantity vanishes, its rounding errors are no error of the order
-                size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
-                worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
-        return worst if math.isfinite(worst) else math.inf
+
+def relative_difference(system: BlockSystem, d: np.ndarray, reference: np.ndarray) -> float:
+    """Greatest relative difference of an unknown quantity (∞-norms) at any of the states; d (N, full layout)."""
+    worst = 0.0
+    for quantity in system.problem.quantities:
+        columns = system.layout.quantity_columns(quantity)
+        if len(columns) > len(system.problem.knows(quantity)):
+            size = np.abs(reference[:, columns]).max(axis=1)
+            difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
+            # where a quantity vanishes, its rounding errors are no error of the order
+            size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
+            worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
+    return worst if math.isfinite(worst) else math.inf
 
 
 def _crossing(pivots: np.ndarray) -> tuple[int, np.ndarray]:

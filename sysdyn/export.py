@@ -10,7 +10,6 @@ from sysdyn.backends import c, c_project
 from sysdyn.backends.executable import Executable
 from sysdyn.sampling import sample_states
 from sysdyn.system.problem import Problem
-from sysdyn.system.variables import Layout
 
 STATES = 64  # among which test vectors are found
 _MEANINGS = {
@@ -21,6 +20,7 @@ _MEANINGS = {
     "fx": "external wrenches on the bodies, at their origins and in their coordinates: moment [N m], force [N]",
     "a": "proper spatial accelerations of the bodies, gravity folded in, in their coordinates [rad/s^2, m/s^2]",
     "f": "wrenches across the joints on their bodies, in their coordinates: moment [N m], force [N]",
+    "w": "components of the wrenches of contacts and loop joints, in the axes of each: moments [N m], forces [N]",
 }
 
 
@@ -56,8 +56,8 @@ def _meanings(problem: Problem) -> dict[str, str]:
 
 def _entries(problem: Problem) -> dict[str, list[str]]:
     """The name of every scalar of each group, as `sysdyn.system` and the diagnosis use it."""
-    model, layout = problem.model, Layout(problem.model)
-    entries = {x: [layout.names[k] for k in layout.quantity_columns(x)] for x in ("tau", "qdd", "fx", "a", "f")}
+    model, layout = problem.model, problem.layout()
+    entries = {x: [layout.names[k] for k in layout.quantity_columns(x)] for x in problem.quantities}
     entries["qd"] = list(model.dof_names)
     entries["q"] = [
         name if joint.nq == 1 else f"{name}[{k}]"

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
 from sysdyn.compiler import eliminated_system
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, ProblemError
 from sysdyn.model import Model
 from sysdyn.solver import Solver
 from sysdyn.sparse.lu import eliminate
@@ -83,6 +83,8 @@ def pattern(solver: Solver) -> Pattern:
     system = eliminated_system(solver.problem, solver.options.ordering, solver.options.layout, solver.options.known)
     row_perm, col_perm = solver.choice.row_perm, solver.choice.col_perm
     n = len(system.columns)
+    if len(row_perm) != n:
+        raise ProblemError("the solver eliminates no matrix that could be shown: compile with formulation='paper'")
     to_row, to_col = np.empty(n, dtype=int), np.empty(n, dtype=int)
     to_row[list(row_perm)], to_col[list(col_perm)] = np.arange(n), np.arange(n)
     row, col = system.coordinates

@@ -145,7 +145,8 @@ class Solution:
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
         """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
 
-        For problems with noise. The program for it is compiled when it is first asked for.
+        For problems with noise. The program for it is compiled when it is first asked for. Digits are lost where a call
+        replaces covariances by much larger ones than those declared, see docs/estimation.md.
         """
         values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
         model = self._problem.model
@@ -159,18 +160,26 @@ class Solution:
         return found.reshape(*self._lead, *found.shape[1:])
 
     def residuals(self) -> dict[str, np.ndarray]:
-        """{name: y − ŷ (…, m)}: what each noisy measurement, prior and equation differs by, in its unit."""
-        parts = self._parts()
-        return {name: self._shaped(-np.einsum("nij,nj->ni", S, mu)) for name, (S, mu, _) in parts.items()}
+        """{name: y − ŷ (…, m)}: what each noisy measurement, prior and equation differs by, in its unit.
+
+        NaN for what is switched off.
+        """
+        result = {}
+        for name, (S, mu, _) in self._parts().items():
+            result[name] = self._shaped(np.where(self._on(name), -np.einsum("nij,nj->ni", S, mu), np.nan))
+        return result
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
         """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
 
-        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it.
+        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it, and for what is
+        switched off.
         """
         result = {}
         for name, (S, mu, M) in self._parts().items():
-            variance, checked = np.einsum("nii->ni", M), self._redundancy(S, M) > UNCHECKED
+            # Cov(μ) of what is unchecked is zero: compared with Σ⁻¹, of what all else determined
+            variance = np.einsum("nii->ni", M)
+            checked = variance > UNCHECKED * np.einsum("nii->ni", self._inverse(name, S))
             with np.errstate(all="ignore"):
                 result[name] = self._shaped(np.where(checked, -mu / np.sqrt(variance), np.nan))
         return result
@@ -178,9 +187,12 @@ class Solution:
     def leverage(self) -> dict[str, np.ndarray]:
         """{name: h (…, m)}: how much of a component's own error the estimate follows, 1 where nothing else checks it.
 
-        They sum to the number of noisy equations less `redundancy`.
+        They sum to the number of noisy equations less `redundancy`; 0 for what is switched off.
         """
-        return {name: self._shaped(1.0 - self._redundancy(S, M)) for name, (S, _, M) in self._parts().items()}
+        parts = self._parts().items()
+        return {
+            name: self._shaped(self._on(name) * (1.0 - np.einsum("nij,nji->ni", S, M))) for name, (S, _, M) in parts
+        }
 
     def chi2(self) -> np.ndarray:
         """ε^T Σ⁻¹ ε (…) of all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
@@ -212,13 +224,16 @@ class Solution:
             if noise.name not in names:
                 continue
             S, mu, M = parts[noise.name]
+            on = np.broadcast_to(self._on(noise.name), mu.shape)
+            if noise.full:  # components that are off are expected as those that are on have it
+                on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
             r = np.einsum("nij,nj->ni", S, mu)
             expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S
-            on = np.broadcast_to(self._inputs.get(f"active:{noise.name}", 1.0), mu.shape) != 0.0
             both = on[:, :, None] & on[:, None, :]
             count = both.sum(axis=0)
             mean = np.where(both, expected, 0.0).sum(axis=0) / np.maximum(count, 1)
             mean = np.where(count > 0, mean, S[0])  # never seen
+            mean = 0.5 * (mean + mean.T)
             result[noise.name] = mean if noise.full else np.sqrt(np.diagonal(mean))
         return result
 
@@ -226,18 +241,24 @@ class Solution:
         return self._posterior.check(self._inputs, self._n)
 
     def _parts(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """{name: (Σ, μ, Cov(μ))}."""
-        checked = self._checked()
-        numbers = {x.name: np.broadcast_to(self._inputs[x.group], (self._n, x.scalars)) for x in self._posterior.noises}
-        return {
-            x.name: (x.matrix(numbers[x.name]), checked.multipliers[x.name], checked.covariances[x.name])
-            for x in self._posterior.noises
-        }
+        """{name: (Σ, μ, Cov(μ))}; μ and Cov(μ) are zero for what is switched off."""
+        checked, result = self._checked(), {}
+        for noise in self._posterior.noises:
+            on = self._on(noise.name)
+            S = noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
+            M = checked.covariances[noise.name] * (on[:, :, None] & on[:, None, :])
+            result[noise.name] = S, checked.multipliers[noise.name] * on, M
+        return result
 
-    @staticmethod
-    def _redundancy(S: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """(n, m) diagonal of Σ Cov(μ)."""
-        return np.einsum("nij,nji->ni", S, M)
+    def _on(self, name: str) -> np.ndarray:
+        """(n or 1, m or 1) bool: the component is not switched off."""
+        return np.atleast_2d(self._inputs.get(f"active:{name}", 1.0)) != 0.0
+
+    def _inverse(self, name: str, S: np.ndarray) -> np.ndarray:
+        """Σ⁻¹ of what is switched on; the identity for the rest."""
+        on = np.broadcast_to(self._on(name), S.shape[:2])
+        both = on[:, :, None] & on[:, None, :]
+        return np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
 
     @property
     def _n(self) -> int:

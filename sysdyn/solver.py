@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from sysdyn import cache, export, storage
 from sysdyn.backends import casadi, llvm
 from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
-from sysdyn.compiler import LEVELS, Compiled, Progress, build, output_quantities
+from sysdyn.compiler import FORMULATIONS, LEVELS, Compiled, Progress, build, output_quantities
 from sysdyn.derivatives import Derivatives, compile_derivatives
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
@@ -34,14 +35,17 @@ ON_SINGULAR = ("raise", "nan", "repivot")
 REPIVOTED_ERROR = 1e-9  # backward error up to which a state counts as solved by pivoting
 
 
+_NO_SCOPE = "none: the formulation does without X, v, c or ν"
+
+
 class Counts(NamedTuple):
-    """Exact operation counts in both scopes."""
+    """Exact operation counts in both scopes; solve is None where a formulation does without X, v, c or ν."""
 
     end_to_end: Flops
-    solve: Flops
+    solve: Flops | None
 
     def __repr__(self) -> str:
-        return f"end to end  {self.end_to_end!r}\nsolve       {self.solve!r}"
+        return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
 def compile(
@@ -54,6 +58,9 @@ def compile(
     known: str = "rows",
     backend: str = "llvm",
     on_singular: str = "raise",
+    formulation: str = "auto",
+    wrenches: bool = True,
+    effort: float = 1.0,
     progress: Progress | None = None,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
@@ -64,6 +71,11 @@ def compile(
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
     on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
+    formulation  "paper": elimination of the paper's system. "recursive": inverse or forward dynamics by recursions of
+                 few operations, in canonical frames, with base parameters where only tau or qdd is asked for. "auto":
+                 "recursive" where it applies, only tau or qdd is asked for and no order is named, else "paper"
+    wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
+    effort       how much longer than usual to search for recursions of fewer operations, 0 for not at all
     progress     called with (what, share done) while it works
 
     The result is cached on disk. Raises UnknownName for an option, ProblemError (too many equations),
@@ -72,11 +84,16 @@ def compile(
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
     wanted = output_quantities(outputs, problem.quantities)
-    choices = (("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR))
+    choices = (
+        ("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR),
+        ("formulation", formulation, FORMULATIONS),
+    )  # fmt: skip
     for name, value, valid in choices:
         if value not in valid:
             raise UnknownName(name, value, valid)
-    options = Options(ordering, wanted, level, layout, known, backend)
+    if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
+        raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
+    options = Options(ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort))
     key = _cache_key(problem, options)
     stored = cache.load(key) if key else None
     if stored is not None:
@@ -84,7 +101,7 @@ def compile(
             return Solver(problem, options, storage.unpack(stored)[0], on_singular)
         except FileError:
             pass  # a damaged entry is compiled again
-    compiled = build(problem, ordering, wanted, level, layout, known, progress)
+    compiled = build(problem, ordering, wanted, level, layout, known, progress, formulation, wrenches, effort)
     if key:
         cache.store(key, storage.pack(compiled, options, None))
     if progress:
@@ -105,7 +122,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 14  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 15  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -160,6 +177,7 @@ class Solver:
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities, noise, active))
+        self._require_no_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
         n = 1
@@ -172,6 +190,10 @@ class Solver:
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
         return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0, self._posterior)
+
+    def _require_no_wrenches(self, arrays: Mapping[str, np.ndarray]) -> None:
+        if not self.options.wrenches and "fx" in arrays and arrays["fx"].any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
@@ -247,6 +269,7 @@ class Solver:
         arrays, lead = self._inputs.prepared(
             self._inputs.collect(q, qd, known, y, quantities, noise, active, keep=True)
         )
+        self._require_no_wrenches(arrays)
         outputs = self._out(out, lead)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         flat = {name: x.reshape(len(status), -1) for name, x in outputs.items()}
@@ -283,7 +306,8 @@ class Solver:
         others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
         whichever needs fewer operations.
 
-        Raises UnknownName.
+        Raises UnknownName, and ProblemError where a formulation without an elimination was compiled that has no
+        analytic derivatives (a, f).
         """
         return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 
@@ -330,7 +354,7 @@ class Solver:
         lines = [
             repr(self),
             f"  end to end   {counts.end_to_end!r}",
-            f"  solve        {counts.solve!r}",
+            f"  solve        {counts.solve or _NO_SCOPE}",
             f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
             f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  safety       over {s.states} states, every joint at multiples of π/2 among them: "

@@ -29,6 +29,9 @@ class Options:
     layout: str
     known: str
     backend: str
+    formulation: str = "auto"
+    wrenches: bool = True
+    effort: float = 1.0
 
 
 def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
@@ -59,7 +62,7 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
             raise FileError(f"format {head['sysdyn solver']}, this version reads {FORMAT}: compile it again")
         choice = head["choice"]
         for scope in ("end_to_end", "solve"):
-            choice[scope] = Flops(**choice[scope])
+            choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["safety"] = Safety(**choice["safety"])
         perms = {name: tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm")}
         considered = tuple((name, what) for name, what in head["considered"])

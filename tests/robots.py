@@ -41,8 +41,8 @@ def load_robot(name: str) -> tuple[Model, dict[str, Any]]:
 
 
 def floating_tree(n: int, seed: int, parent: tuple[int, ...] | None = None) -> Model:
-    """A random tree of revolute joints whose first joint is free."""
+    """A random tree of revolute joints whose first joint is free and carries all others."""
     model = random_tree(n, seed=seed, joints=("revolute",))
+    parent = tuple(p if i == 0 else max(p, 0) for i, p in enumerate(parent or model.parent))
     limits = dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit"))
-    changed = limits if parent is None else {**limits, "parent": parent}
-    return model.replace(joints=(Free(), *model.joints[1:]), base="floating", **changed)
+    return model.replace(joints=(Free(), *model.joints[1:]), parent=parent, base="floating", **limits)

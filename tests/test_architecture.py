@@ -27,11 +27,23 @@ ALLOWED: dict[str, set[str]] = {
     "reference": LEAVES | {"model", "function"},
     "sparse": {"errors", "expr"},
     "backends": {"errors", "expr", "sparse", "cache"},
+    "formulation": LEAVES | {"model", "sparse"},
     "function": {"errors", "expr", "sparse", "backends"},
     "system": LEAVES | {"model", "sparse", "backends"},
 }
 # The offline and the online phase join them. What people look at is on top of that, may import all, and is not listed.
-JOIN = {"sampling", "elimination", "compiler", "inputs", "solution", "storage", "export", "sensitivity", "derivatives"}
+JOIN = {
+    "sampling",
+    "elimination",
+    "recursive",
+    "compiler",
+    "inputs",
+    "solution",
+    "storage",
+    "export",
+    "sensitivity",
+    "derivatives",
+}
 JOIN |= {"solver", "estimate"}
 ALLOWED |= {part: set(ALLOWED) | JOIN for part in JOIN}
 

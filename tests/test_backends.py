@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from programs import BLOCK, assert_within, random_inputs, random_program, run_bounded
 
@@ -261,7 +262,21 @@ def test_guards_flag_states_whose_pivot_is_zero_or_near_it(width, level):
     assert status.tolist() == [llvm.BAD_INPUT | pivot | bad]
 
 
+@each_width
+def test_a_value_guarded_twice_meets_the_strictest_limits(width):
+    graph = Graph()
+    x, y = graph.input("x"), graph.input("y")
+    p = x * y
+    for guards in itertools.permutations([(p, 0.1, "first", 0.6), (p, 0.3, "second", 0.4)]):
+        program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p])], guards)
+        states = np.array([[1.0, 0.2], [1.0, 0.5], [1.0, 0.7], [1.0, 0.35]])
+        _, status = run_kernel(llvm.compile(program, width, 0), program, {"in": states}, 4)
+        weak = llvm.WEAK_PIVOT
+        assert status.tolist() == [llvm.BAD_PIVOT | weak, weak, 0, weak]
+
+
 @settings(max_examples=30)
+@example(3628, 1)
 @given(seeds, st.sampled_from(WIDTHS))
 def test_guards_of_random_programs(seed, width):
     program = random_program(seed, blocks=2 + seed % 5)

@@ -233,6 +233,30 @@ def test_estimates_keep_contacts():
     close(solution["w", "tool"], found[n : n + 3], 1e-8)
 
 
+@pytest.mark.parametrize("outputs", [["qdd", "w"], ["w"]], ids=str)
+def test_derivatives_in_contact(outputs):
+    """Against central differences of the solution, in the tangent space of q."""
+    model = tree()
+    solver = sd.compile(forward_dynamics(model) + Contact("tool", "point", name="tool"), outputs=outputs, level="fast")
+    q, qd, tau, fx = state(model, 9)
+    found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau, fx)
+    h = 1e-6
+    for name in ("q", "qd", "tau"):
+        for k, e in enumerate(np.eye(model.nv)):
+            at = {"q": lambda s, e=e: (model.integrate(q, s * e), qd, tau), "qd": lambda s, e=e: (q, qd + s * e, tau),
+                  "tau": lambda s, e=e: (q, qd, tau + s * e)}[name]  # fmt: skip
+            plus, minus = (solver(*at(s), fx) for s in (h, -h))
+            for x in outputs:
+                close(found[x, name][:, k], (plus[x] - minus[x]) / (2 * h), 1e-6)
+
+
+def test_exported_code_names_the_wrench(tmp_path):
+    solver = sd.compile(forward_dynamics(tree()) + Contact("tool", "point", name="tool"), level="fast")
+    solver.export_c(tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.rglob("*.h"))
+    assert "components of the wrenches of contacts" in text and "w(tool).fz" in text
+
+
 # ---- diagnosis, singular states, storing ---------------------------------------------------------------------------
 
 

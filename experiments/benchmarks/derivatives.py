@@ -4,24 +4,28 @@
 
 Forward: ∂q̈/∂q, ∂q̈/∂q̇, ∂q̈/∂τ against pin.computeABADerivatives; inverse: ∂τ/∂q, ∂τ/∂q̇, ∂τ/∂q̈ against
 pin.computeRNEADerivatives. Ours also take external wrenches, which are zero here, and give both triangles of symmetric
-blocks. "bound": results go to arrays that are there; "call": to new ones. Writes experiments/results/derivatives.csv.
+blocks. "bound": results go to arrays that are there; "call": to new ones. Ratios are medians over rounds in which all
+take their turn. Writes experiments/results/derivatives.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from statistics import median
 
 import icub_models
 import numpy as np
 import pinocchio as pin
-from common import Timing, timed, write_csv
+from common import timed, write_csv
 
 import sysdyn as sd
 
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
+ROUNDS = 11
 
 
-def pin_time(base: str, algorithm, states: int) -> Timing:
+def pin_loop(base: str, algorithm, states: int) -> Callable[[], None]:
     root = [pin.JointModelFreeFlyer()] if base == "floating" else []
     model = pin.buildModelFromUrdf(URDF, *root)
     data, rng = model.createData(), np.random.default_rng(0)
@@ -32,7 +36,7 @@ def pin_time(base: str, algorithm, states: int) -> Timing:
         for k in range(states):
             algorithm(model, data, q[k], v[k], x[k])
 
-    return timed(loop).scaled(1 / states)
+    return loop
 
 
 def run(base: str, forward: bool, states: int) -> list[dict]:
@@ -45,23 +49,28 @@ def run(base: str, forward: bool, states: int) -> list[dict]:
     fx = np.zeros((model.nb, 6))
     many, one = J.bind(q, qd, x, fx), J.bind(q[0], qd[0], x[0], fx)
     print(f"{base} base: {J!r}")
-    peer = pin_time(base, algorithm, states)
+    loop = pin_loop(base, algorithm, states)
+    name = f"pin.{algorithm.__name__} from Python"
+    ours = {
+        f"batch of {states}, bound": (many, 1, states),
+        f"batch of {states}, call": (lambda: J(q, qd, x, fx, threads=1), 1, states),
+        "one state, bound": (one, 500, 1),
+        "one state, call": (lambda: J(q[0], qd[0], x[0], fx), 200, 1),
+    }
+    peer: list[float] = []
+    own: dict[str, list[float]] = {what: [] for what in ours}
+    for _ in range(ROUNDS):  # in turn, so that what else the machine does falls on all alike
+        peer.append(timed(loop, repeat=1).median / states)
+        for what, (call, number, count) in ours.items():
+            own[what].append(timed(call, repeat=3, number=number).median / count)
     rows = []
-
-    def add(what: str, time: Timing) -> None:
-        ratio = peer.median / time.median
-        rows.append({
-            "base": base, "of": of, "what": what, "operations": J.flops.total,
-            **{name: f"{value:.4g}" for name, value in time._asdict().items()}, "ratio": f"{ratio:.2f}",
-        })  # fmt: skip
-        spread = f"{time.least * 1e6:.2f} … {time.greatest * 1e6:.2f}"
-        print(f"  {what:<44}{time.median * 1e6:8.2f} µs a state ({spread})   {ratio:.2f}×")
-
-    add(f"pin.{algorithm.__name__} from Python", peer)
-    add(f"batch of {states}, bound", timed(many, repeat=15).scaled(1 / states))
-    add(f"batch of {states}, call", timed(lambda: J(q, qd, x, fx, threads=1), repeat=15).scaled(1 / states))
-    add("one state, bound", timed(one, repeat=15, number=500))
-    add("one state, call", timed(lambda: J(q[0], qd[0], x[0], fx), repeat=15, number=200))
+    for what, times in {name: peer, **own}.items():
+        ratio = median(p / t for p, t in zip(peer, times, strict=True))
+        row = {"base": base, "of": of, "what": what, "operations": J.flops.total}
+        row |= {"median": f"{median(times):.4g}", "least": f"{min(times):.4g}", "greatest": f"{max(times):.4g}"}
+        rows.append({**row, "ratio": f"{ratio:.2f}"})
+        spread = f"{min(times) * 1e6:.2f} … {max(times) * 1e6:.2f}"
+        print(f"  {what:<44}{median(times) * 1e6:8.2f} µs a state ({spread})   {ratio:.2f}×")
     return rows
 
 

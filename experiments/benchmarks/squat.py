@@ -276,8 +276,8 @@ def main() -> None:
     c = coverage(found, std, truth[:, 6:])
     names = list(model.dof_names[6:])
     rows = [
-        {"joint": name, "states": len(q), "within_95": np.mean(np.abs(z) <= BAND_95), "within_3_sigma": np.mean(np.abs(z) <= 3),
-         "mean_std_Nm": s.mean(), "rms_error_Nm": np.sqrt(np.mean(e**2)), "largest_torque_Nm": np.abs(x).max()}
+        {"joint": name, "states": len(q), "within_95": np.mean(np.abs(z) <= BAND_95),
+         "within_3_sigma": np.mean(np.abs(z) <= 3), "mean_std_Nm": s.mean(), "rms_error_Nm": np.sqrt(np.mean(e**2)), "largest_torque_Nm": np.abs(x).max()}
         for name, z, s, e, x in zip(names, c.z.T, std.T, (found - truth[:, 6:]).T, truth[:, 6:].T, strict=True)
     ]  # fmt: skip
     everything = {"joint": "all", "states": len(q), "within_95": c.within_95, "within_3_sigma": c.within_3,

@@ -59,7 +59,11 @@ def schedule(program: Program) -> Schedule:
     first = program.first_op
     bounds = _piece_bounds(program)
     exported = _exported(program, bounds)
-    guards = {g.value - first: (g.threshold, g.weak) for g in program.guards if g.value >= first}
+    guards: dict[int, tuple[float, float]] = {}
+    for g in program.guards:
+        if g.value >= first:  # one value may be the pivot of several rows: the strictest limits count
+            limit, weak = guards.get(g.value - first, (0.0, 0.0))
+            guards[g.value - first] = max(limit, g.threshold), max(weak, g.weak)
     pieces = [_segment(program, a, b, exported, guards) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     times: dict[Shape, int] = {}
     for piece in pieces:

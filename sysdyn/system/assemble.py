@@ -148,8 +148,9 @@ class BlockSystem:
         """{row: (noise, component)} of the equations that hold but for noise."""
         place = {}
         for m in self.problem.noisy:
+            noise = noise_of(m, self.model)
             for k, name in enumerate(m.components(self.model)):
-                place[name if isinstance(m, ModelNoise) else f"y:{m.name}: {name}"] = noise_of(m, self.model), k
+                place[name if isinstance(m, ModelNoise) else f"y:{m.name}: {name}"] = noise, k
         return {r: place[name] for r, name in enumerate(BlockSystem.row_names.fget(self)) if name in place}
 
     @cached_property

@@ -104,14 +104,14 @@ class AugmentedSystem(BlockSystem):
         switches = {f"noise:{m.name}": m for m in self.problem.switchable}
         inputs = []
         for noise in self.noises:
-            numbers, place = graph.inputs(noise.group, noise.scalars), members[noise.group]
+            numbers, place = graph.inputs(noise.group, noise.scalars), members.get(noise.group, {})
             inputs.append((noise.group, numbers))
             for k, i in place.items():
                 for l, j in place.items():
                     if k == l or noise.full:
                         rows[i][j] = -noise.entry(numbers, k, l)
         for group, m in switches.items():
-            place = members[group]
+            place = members.get(group, {})
             active = graph.inputs(m.group, len(place))
             inputs.append((m.group, active))
             for k, i in place.items():

@@ -1,36 +1,53 @@
-"""Well-posedness in names: which unknowns cannot be found, and from which equations.
+"""Well-posedness in names: which unknowns cannot be found, from which equations, and what would help.
 
-Structure first: a maximum matching of the worst-case pattern and the Dulmage-Mendelsohn blocks it defines (Dulmage
-and Mendelsohn 1958; Pothen and Fan 1990). Where the structure is sound, the rank at sampled states, because equations
-can depend on each other by value.
+Structure first: the Dulmage-Mendelsohn blocks of the worst-case pattern. Then values: the null spaces of the system at
+sampled states, because equations can depend on each other by value, at every state or at some.
+
+A problem is well posed where all equations together have full column rank, and the exact ones full row rank: of exact
+equations alone there are then as many as unknowns, while noisy ones may be too many.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular
+from sysdyn.model import Model
 from sysdyn.sparse.condition import condition
+from sysdyn.sparse.dulmage import dulmage_mendelsohn
+from sysdyn.system.assemble import BlockSystem
+from sysdyn.system.augmented import AugmentedSystem
+from sysdyn.system.measurements import RAW, Constraint, Measurement, RawMeasurement
+from sysdyn.system.noise import ModelNoise
+from sysdyn.system.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved, noisy_rows
+from sysdyn.system.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
+from sysdyn.system.unseen import FIRST, Direction, directions
 
-RANK_STATES = 3
-RANK_LIMIT = 2000  # scalar unknowns up to which the rank is computed (dense singular values)
-RELATIVE_RANK = 1e-10
-JOINT_AND_CONTACT = ("w(", "fx(", "qdd(", "tau(")  # unknowns that a user would state; shown first
+if TYPE_CHECKING:
+    from sysdyn.system.problem import Problem
+
+MOST_NAMED = 500  # directions or dependencies beyond which they are counted, not named
+JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # unknowns that a user would state; shown first
+
+
+# ---- by structure ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Dulmage-Mendelsohn coarse blocks: names of the unknowns and equations of the under- and over-determined parts."""
+    """What the pattern alone says: names of the unknowns and equations of the under- and over-determined parts."""
 
     equations: int
     unknowns: int
-    undetermined: tuple[str, ...]  # unknowns of the under-determined block
+    undetermined: tuple[str, ...]  # unknowns of the under-determined part
     from_equations: tuple[str, ...]  # and the equations they occur in
     free: int  # how many equations are missing there
-    redundant: tuple[str, ...]  # equations of the over-determined block
+    redundant: tuple[str, ...]  # exact equations of the over-determined part
     over_unknowns: tuple[str, ...]
     excess: int
 
@@ -42,15 +59,14 @@ class Structure:
         parts = [f"{self.equations} equations for {self.unknowns} unknowns"]
         if self.free:
             parts.append(
-                f"{_few(_first(self.undetermined, JOINT_AND_CONTACT))} cannot be found: {self.free} equation(s) missing"
+                f"{_few(_first(self.undetermined))} cannot be found: {self.free} equation(s) missing"
                 + (f"; only {_few(self.from_equations)} speak of them" if self.from_equations else "")
                 + ". State some of them, for example as JointTorque, JointAcceleration or ExternalWrench"
             )
         if self.excess:
             parts.append(
                 f"{_few(_stated(self.redundant) or self.redundant)} are {self.excess} equation(s) too many for "
-                f"{_few(_first(self.over_unknowns, JOINT_AND_CONTACT))}. "
-                "Remove measurements (problem − …)"
+                f"{_few(_first(self.over_unknowns))}. Remove measurements (problem − …)"
             )
         return "; ".join(parts) + "."
 
@@ -60,57 +76,70 @@ class Structure:
             return
         if self.equations < self.unknowns:
             raise StructurallySingular(f"too few equations: {self}", self.undetermined, self.from_equations)
-        if self.equations > self.unknowns:
+        if not self.free:
             raise ProblemError(f"too many equations: {self}")
         raise StructurallySingular(f"structurally singular: {self}", self.undetermined, self.from_equations)
 
 
-def structure(system) -> Structure:
-    """Matching and coarse blocks of a BlockSystem's worst-case pattern."""
-    pattern = system.pattern()
-    row_of = maximum_bipartite_matching(pattern, perm_type="row")  # row matched to each column, −1 if none
-    m, n = pattern.shape
-    column_of = np.full(m, -1)
-    column_of[row_of[row_of >= 0]] = np.flatnonzero(row_of >= 0)
-    by_column = pattern.tocsc()
-    free_columns = np.flatnonzero(row_of < 0).tolist()
-    free_rows = np.flatnonzero(column_of < 0).tolist()
-    columns, rows = _reach(free_columns, by_column, column_of)
-    over_rows, over_columns = _reach(free_rows, pattern.T.tocsc(), row_of)
+def structure(system: BlockSystem) -> Structure:
+    """Coarse Dulmage-Mendelsohn blocks of the worst-case pattern of a problem's equations.
+
+    What is under-determined is so by all equations, what is over-determined by the exact ones.
+    """
+    if isinstance(system, AugmentedSystem):
+        system = system.plain
+    pattern, exact = system.pattern(), np.flatnonzero(~noisy_rows(system))
+    found = dulmage_mendelsohn(pattern)
+    strict = found if len(exact) == pattern.shape[0] else dulmage_mendelsohn(pattern[exact])
     return Structure(
-        m,
-        n,
-        tuple(system.col_names[c] for c in columns),
-        tuple(system.row_names[r] for r in rows),
-        len(free_columns),
-        tuple(system.row_names[r] for r in over_rows),
-        tuple(system.col_names[c] for c in over_columns),
-        len(free_rows),
+        *pattern.shape,
+        tuple(system.col_names[c] for c in found.under.columns),
+        tuple(system.row_names[r] for r in found.under.rows),
+        found.missing,
+        tuple(system.row_names[exact[r]] for r in strict.over.rows),
+        tuple(system.col_names[c] for c in strict.over.columns),
+        strict.excess,
     )
 
 
-def _reach(start: list[int], adjacency, matched) -> tuple[list[int], list[int]]:
-    """Vertices reached from unmatched `start` by alternating paths, on both sides."""
-    seen, other, stack = set(start), set(), list(start)
-    while stack:
-        v = stack.pop()
-        for w in adjacency.indices[adjacency.indptr[v] : adjacency.indptr[v + 1]].tolist():
-            if w not in other:
-                other.add(w)
-                back = int(matched[w])
-                if back >= 0 and back not in seen:
-                    seen.add(back)
-                    stack.append(back)
-    return sorted(seen), sorted(other)
+# ---- by value --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class AtState:
+    """What is found at one sampled state.
+
+    kind: "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at; missing:
+    directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns;
+    directions: given where more are missing than at almost every state.
+    """
+
+    kind: str
+    q: np.ndarray
+    qd: np.ndarray
+    missing: int
+    excess: int
+    undetermined: tuple[str, ...]
+    directions: tuple[Direction, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Whether a problem has one solution at almost every state, and what stands in the way if not.
 
-    undetermined: unknowns with a part in a direction that the equations do not see; redundant: equations that are
-    combinations of others; suggestions: what to state or to leave out; rank: at the sampled state where it is least
-    (None: not computed).
+    rank            at random states (None: not computed, the problem is too large)
+    undetermined    unknowns that cannot be found at almost every state: they are part of a direction no equation sees
+    sometimes       unknowns that cannot be found at some of the sampled states
+    determined      unknowns that are found at every sampled state, whatever else is missing; their values: `least_norm`
+    redundant       measurements that are combinations of other exact equations, or contradict them
+    missing, excess how many directions are not seen, and how many exact equations are too many, at almost every state
+    directions      the combinations of unknowns that no equation sees, at the first random state
+    states          what is found at each sampled state
+    suggestions     what to state or to leave out
+    additions       of the available measurements those that make the problem well posed, none of which can be left out;
+                    None where they do not do; () where nothing is missing or none were given
+    removals        equations to leave out until none is redundant, none of which can be kept
+    structural      the pattern alone is not sound
     """
 
     equations: int
@@ -120,10 +149,25 @@ class Diagnosis:
     redundant: tuple[str, ...]
     suggestions: tuple[str, ...]
     structural: bool
+    missing: int = 0
+    excess: int = 0
+    sometimes: tuple[str, ...] = ()
+    determined: tuple[str, ...] = ()
+    directions: tuple[Direction, ...] = ()
+    states: tuple[AtState, ...] = field(default=(), compare=False)
+    additions: tuple[Measurement, ...] | None = ()
+    removals: tuple[str, ...] = ()
+    by_structure: tuple[int, int] = (0, 0)  # how much of `missing` and `excess` the pattern shows
 
     @property
     def well_posed(self) -> bool:
-        return not self.undetermined and not self.redundant and self.equations == self.unknowns
+        return self.missing == 0 and self.excess == 0
+
+    @property
+    def worse_states(self) -> tuple[int, ...]:
+        """Numbers of the sampled states at which more is missing, or too much, than at almost every state."""
+        worse = (k for k, s in enumerate(self.states) if s.missing > self.missing or s.excess > self.excess)
+        return tuple(worse)
 
     def __str__(self) -> str:
         lines = [
@@ -131,70 +175,244 @@ class Diagnosis:
         ]
         if self.rank is not None:
             lines[0] += f", rank {self.rank}"
-        kind = "by structure, whatever the state" if self.structural else "by value, at every sampled state"
         if self.undetermined:
-            lines.append(f"undetermined ({kind}): {_few(_first(self.undetermined, JOINT_AND_CONTACT), 12)}")
+            kind = _kind(self.missing, self.by_structure[0])
+            lines.append(f"undetermined ({kind}): {_few(_first(self.undetermined), 12)}")
+            lines += _listed(f"{self.missing} direction(s) that no equation sees", self.directions)
         if self.redundant:
-            lines.append(f"redundant or contradictory ({kind}): {_few(_stated(self.redundant) or self.redundant, 12)}")
+            kind = _kind(self.excess, self.by_structure[1])
+            shown = _stated(self.redundant) or self.redundant
+            lines.append(f"redundant or contradictory ({kind}): {_few(shown, 12)}")
+        lines += self._at_some_states()
+        if self.determined and len(self.determined) < self.unknowns:
+            shown = tuple(x for x in self.determined if x.startswith(JOINT_AND_CONTACT))
+            lines.append(
+                f"determined at every sampled state: {len(self.determined)} of {self.unknowns} unknowns"
+                + (f", among them {_few(shown, 8)}" if shown else "")
+            )
         lines.extend(f"suggestion: {s}" for s in self.suggestions)
         return "\n".join(lines)
 
+    __repr__ = __str__
 
-def diagnose(problem) -> Diagnosis:
-    """Structure of the problem's system and, where that is sound, its rank at sampled states."""
-    system = problem.system()
-    found = structure(system)
-    if not found.sound:
-        suggestions = []
-        if found.free:
-            loose = tuple(x for x in found.undetermined if x.startswith(JOINT_AND_CONTACT))
-            suggestions.append(
-                f"state {found.free} of: {_few(_first(loose, JOINT_AND_CONTACT) or found.undetermined, 8)}"
-            )
-        if found.excess:
-            suggestions.append(f"leave out {found.excess} of: {_few(_stated(found.redundant), 8)}")
-        return Diagnosis(
-            found.equations, found.unknowns, None, found.undetermined if found.free else (),
-            found.redundant if found.excess else (), tuple(suggestions), True,
-        )  # fmt: skip
-    rank, undetermined, redundant = _numeric(system) if found.unknowns <= RANK_LIMIT else (None, (), ())
-    suggestions = ()
-    if undetermined:
-        loose = tuple(x for x in undetermined if x.startswith(JOINT_AND_CONTACT))
-        loose = _first(loose, JOINT_AND_CONTACT) or undetermined
-        suggestions = (f"state one of {_few(loose, 8)} for each direction that is missing ({found.unknowns - rank})",)
-    return Diagnosis(found.equations, found.unknowns, rank, undetermined, redundant, suggestions, False)
+    def _at_some_states(self) -> list[str]:
+        if not self.worse_states:
+            return []
+        where = dict.fromkeys(f"{self.states[k].kind}" for k in self.worse_states)
+        shown = max(self.worse_states, key=lambda k: (self.states[k].kind == "neutral", self.states[k].missing))
+        worst = self.states[shown]
+        what = "singular" if self.well_posed else "worse"
+        lines = [f"{what} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(where)}"]
+        if worst.missing > self.missing:
+            lines[0] += f"; undetermined there: {_few(_first(worst.undetermined), 8)}"
+            lines += _listed(f"{worst.missing} direction(s) that no equation sees ({worst.kind})", worst.directions)
+        return lines
 
 
-def _numeric(system) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Greatest rank over a few random states, with the names in the null spaces there."""
-    q, qd, _ = system.model.random_state(seed=3, batch=RANK_STATES)
+def diagnose(problem: Problem, available: Sequence[Measurement] = ()) -> Diagnosis:
+    """Structure of the problem's system, its null spaces at sampled states, and which of `available` would help."""
+    sensors = _checked(available)
+    system = BlockSystem(problem + sensors if sensors else problem)
+    there = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
+    counted = np.array([kind != "y" or number < there for kind, number in system.row_blocks], dtype=bool)
+    reduction = Reduction(system, noisy_rows(system), counted)
+    found = structure(BlockSystem(problem) if sensors else system)
+    kinds, q, qd = sampled_states(system.model, few=len(reduction.loose) > DENSE)
     entries, _ = system.values({"q": q, "qd": qd})
-    matrices = [system.scaled(x) for x in entries[:RANK_STATES]]
-    if any(condition(A) < 1.0 / RELATIVE_RANK for A in matrices):  # cheaper than singular values
-        return len(system.columns), (), ()
-    best = None
-    for A in matrices:
-        U, s, Vt = np.linalg.svd(A.toarray())
-        rank = int(np.sum(s > RELATIVE_RANK * s[0]))
-        if best is None or rank > best[0]:
-            best = rank, U[:, rank:], Vt[rank:]
-    rank, left, right = best
-    missing = _involved(right.T, system.col_names)
-    extra = _involved(left, system.row_names)
-    return rank, missing, extra
+    reduced = [reduction.at(x) for x in np.broadcast_to(entries, (len(q), entries.shape[1]))]
+    told = [k for k, x in enumerate(reduced) if x.resolved] if max(found.free, found.excess) <= MOST_NAMED else []
+    if not any(kinds[k] == "random" for k in told):
+        return _by_blocks(found, reduced[0])
+    kinds, q, qd, reduced = [kinds[k] for k in told], q[told], qd[told], [reduced[k] for k in told]
+    missing = np.array([x.free.shape[1] for x in reduced])
+    excess = np.array([x.dependent.shape[1] for x in reduced])
+    random = [k for k, kind in enumerate(kinds) if kind == "random"]
+    usual = min(random, key=lambda k: (missing[k], excess[k]))
+    generic = [k for k in random if missing[k] == missing[usual]]
+
+    # Unknowns by whether they have a part in a null space; where rounding leaves that open, only at some states.
+    part = np.array([involved(x.free) for x in reduced])
+    always, never = part[generic].all(axis=0), ~part.any(axis=0)
+    unknowns, equations = np.array(system.col_names), np.array(system.row_names)
+    undetermined = tuple(unknowns[always].tolist())
+    redundant = tuple(equations[involved(reduced[usual].dependent)].tolist())
+    leave = removals(reduced[usual].dependent, _last_first(problem, system))
+
+    described = {}
+    for k in {usual, *np.flatnonzero(missing > missing[usual]).tolist()}:
+        described[k] = directions(system.layout, reduced[k].free, reduction.scaling[1], q[k])
+    states = tuple(
+        AtState(kind, q[k], qd[k], int(missing[k]), int(excess[k]), tuple(unknowns[part[k]].tolist()),
+                described.get(k, ()))
+        for k, kind in enumerate(kinds)
+    )  # fmt: skip
+    added, unseen = _additions(problem, available, reduction, reduced[usual])
+    diagnosis = Diagnosis(
+        found.equations, found.unknowns, found.unknowns - int(missing[usual]), undetermined, redundant, (),
+        not found.sound, int(missing[usual]), int(excess[usual]), tuple(unknowns[~always & ~never].tolist()),
+        tuple(unknowns[never].tolist()), described[usual], states, added, tuple(equations[leave].tolist()),
+        (found.free, found.excess),
+    )  # fmt: skip
+    return replace(diagnosis, suggestions=_suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen))
 
 
-def _involved(basis: np.ndarray, names: tuple[str, ...]) -> tuple[str, ...]:
-    if basis.size == 0:
-        return ()
-    size = np.abs(basis).max(axis=1)
-    return tuple(name for name, x in zip(names, size, strict=True) if x > 1e-6 * size.max())
+def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """(kinds, q (N, nq), q̇ (N, nv)): random states, the neutral one at rest, joints at multiples of π/2."""
+    rng = np.random.default_rng(seed)
+    random, mixed, angles = (2, 1, ("π/2",)) if few else (4, 4, ("π/2", "π", "3π/2"))
+    kinds = ["random"] * random + ["neutral"] + [f"every joint at {x}" for x in angles]
+    kinds += ["joints at multiples of π/2"] * mixed
+    q, qd, _ = model.random_state(seed=seed, batch=len(kinds))
+    q[random], qd[random] = model.neutral(), 0.0
+    same = np.outer(np.arange(1, len(angles) + 1), np.ones(model.nv))
+    quarters = np.concatenate([same, rng.integers(0, 4, size=(mixed, model.nv))]) * (math.pi / 2)
+    q[random + 1 :] = model.integrate(model.neutral(), quarters)
+    return kinds, q, qd
 
 
-def _first(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Names that begin with one of `kinds`, in their order, before the others."""
-    return tuple(sorted(names, key=lambda name: [not name.startswith(kind) for kind in kinds]))
+def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
+    """Of a system too large for null spaces: the irreducible blocks of its pattern that are singular by value.
+
+    Names are those of whole blocks and of the parts that the pattern shows to be ill posed.
+    """
+    reduction = reduced.reduction
+    system, matrix = reduction.system, reduced.matrix[reduction.counted]
+    blocks = dulmage_mendelsohn(system.pattern()[reduction.counted]).square
+    singular = [b for b in blocks if condition(matrix[list(b.rows)][:, list(b.columns)]) >= 1.0 / RELATIVE_RANK]
+    unknowns, equations = np.array(system.col_names), np.array(system.row_names)[reduction.counted]
+    undetermined = (*found.undetermined, *(x for b in singular for x in unknowns[list(b.columns)].tolist()))
+    redundant = (*found.redundant, *(x for b in singular for x in equations[list(b.rows)].tolist()))
+    note = f"{len(reduction.freedoms)} free q̈ and fx are too many to tell directions; what is named are whole blocks"
+    return Diagnosis(
+        found.equations, found.unknowns, None, undetermined, redundant, (note,), not found.sound,
+        found.free + len(singular), found.excess + len(singular), by_structure=(found.free, found.excess),
+    )  # fmt: skip
+
+
+# ---- remedies --------------------------------------------------------------------------------------------------------
+
+
+def _checked(available: Sequence[Measurement]) -> list[Measurement]:
+    """Those of the available measurements that have equations of their own. Raises InvalidInput."""
+    if isinstance(available, Measurement):
+        raise InvalidInput(f"available measurements are a list: [{type(available).__name__}(…), …]")
+    for m in available:
+        if not isinstance(m, Measurement) or isinstance(m, (ModelNoise, Constraint)):
+            raise InvalidInput(f"not a measurement that could be added: {m!r}; for example use JointTorque('all')")
+    return [m for m in available if not isinstance(m, RawMeasurement) or m.noise is not None]
+
+
+def _additions(
+    problem: Problem, available: Sequence[Measurement], reduction: Reduction, usual: Reduced
+) -> tuple[tuple[Measurement, ...] | None, tuple[str, ...]]:
+    """(measurements to add, None if they do not do; unknowns that stay undetermined with all of them)."""
+    system, model, missing = reduction.system, problem.model, usual.free.shape[1]
+    if not available or not missing:
+        return (), ()
+    numbered = (*system.problem.raw, *system.problem.custom)
+    rows: dict[str, list[int]] = {}  # of the candidates, by the name of the measurement
+    for r in np.flatnonzero(~reduction.counted).tolist():
+        rows.setdefault(numbered[system.row_blocks[r][1]].name, []).append(r)
+    candidates = []
+    stated = {(m.quantity, *pair) for m in problem.raw for pair in m.pairs(model)}
+    for m in available:
+        if m.name in rows:
+            seen = usual.matrix[rows[m.name]] @ usual.free
+        else:
+            pairs = m.pairs(model)
+            seen = usual.free[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
+            seen = seen * [[(m.quantity, *pair) not in stated] for pair in pairs]
+            stated |= {(m.quantity, *pair) for pair in pairs}
+        candidates.append(Candidate(m, seen, can_split(m)))
+    chosen = additions(candidates, missing)
+    if chosen is not None:
+        return tuple(x for c, components in chosen for x in restricted(c.measurement, components, model)), ()
+    left = np.linalg.svd(np.vstack([c.seen for c in candidates]))
+    rank = int(np.sum(left[1] > PART))
+    return None, tuple(np.array(system.col_names)[involved(usual.free @ left[2][rank:].T)].tolist())
+
+
+def _last_first(problem: Problem, system: BlockSystem) -> list[int]:
+    """Rows of exact measurements, those stated last first: they are the likeliest to be one too many."""
+    numbered = (*problem.raw, *problem.custom)
+    place = {m.name: k for k, m in enumerate(problem.measurements)}
+    rows = [r for r, (kind, k) in enumerate(system.row_blocks) if kind == "y" and k < len(numbered)]
+    return sorted(rows, key=lambda r: (place[numbered[system.row_blocks[r][1]].name], r), reverse=True)
+
+
+def _suggestions(
+    found: Diagnosis, reduction: Reduction, usual: Reduced, asked: bool, unseen: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What to state and to leave out, in words; with examples that do."""
+    suggestions = []
+    if found.missing:
+        possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
+        names = _first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
+        if not names:
+            wrenches = _few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
+            suggestions.append(f"leave out constraints that hold the same motion twice, with {wrenches}")
+        elif found.missing == found.by_structure[0]:
+            suggestions.append(f"state {found.missing} of: {_few(names, 8)}")
+        else:
+            suggestions.append(f"state one of {_few(names, 8)} for each direction that is missing ({found.missing})")
+        if example := _example(found, reduction, usual):
+            suggestions[0] += f"; for example {example}"
+    if found.excess:
+        text = f"leave out {found.excess} of: {_few(_stated(found.redundant), 8)}"
+        if len(found.redundant) > found.excess:
+            text += f"; for example {_few(found.removals)}"
+        if found.missing and not found.structural:
+            suggestions[0] += f"; then {text}"
+        else:
+            suggestions.append(text)
+    if found.additions is None:
+        suggestions.append(f"the available measurements do not do: with all of them {_few(_first(unseen), 8)} "
+                           f"{'stays' if len(unseen) == 1 else 'stay'} undetermined")  # fmt: skip
+    elif found.additions:
+        suggestions.append(f"add {'; '.join(written(m, reduction.system.model) for m in found.additions)}")
+    elif asked and not found.missing:
+        suggestions.append("none of the available measurements is needed")
+    return tuple(suggestions)
+
+
+def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
+    """Scalars that see all missing directions, as measurements: those that describe the directions first."""
+    layout, model = reduction.system.layout, reduction.system.model
+    leading = {term.name for direction in found.directions for term in direction.terms}
+    stated = [c for x in RAW for c in layout.quantity_columns(x)]
+    order = sorted(
+        stated, key=lambda c: (layout.names[c] not in leading, not layout.names[c].startswith(JOINT_AND_CONTACT))
+    )
+    chosen = set(independent_rows(usual.free, order))
+    if len(chosen) < found.missing:
+        return ""
+    examples = []
+    for quantity, kind in RAW.items():
+        places = [k for k, c in enumerate(layout.quantity_columns(quantity)) if c in chosen]
+        if places:
+            examples += restricted(kind("all"), places, model)
+    return _few(tuple(written(m, model) for m in examples))
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def _kind(count: int, by_structure: int) -> str:
+    if count == by_structure:
+        return "by structure, whatever the state"
+    return f"by {'structure and by ' if by_structure else ''}value, at every sampled state"
+
+
+def _listed(what: str, found: tuple[Direction, ...], most: int = 6) -> list[str]:
+    if not found:
+        return []
+    more = [f"  … ({len(found)} in all)"] if len(found) > most else []
+    return [f"  {what}:", *(f"  - {x}" for x in found[:most]), *more]
+
+
+def _first(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of what a user would state before the others."""
+    return tuple(sorted(names, key=lambda name: [not name.startswith(kind) for kind in JOINT_AND_CONTACT]))
 
 
 def _stated(rows: tuple[str, ...]) -> tuple[str, ...]:

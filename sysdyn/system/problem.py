@@ -248,9 +248,9 @@ class Problem:
         """
         return AugmentedSystem(self, layout, known) if self.noisy else BlockSystem(self, layout, known, turn)
 
-    def diagnose(self) -> Diagnosis:
-        """Well-posedness in names: a Diagnosis that prints."""
-        return diagnose(self)
+    def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
+        """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack."""
+        return diagnose(self, available)
 
     def to_dict(self) -> dict:
         """Plain description (JSON). Raises ProblemError where a measurement has none."""

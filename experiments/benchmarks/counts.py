@@ -1,0 +1,136 @@
+"""Exact operations of inverse and forward dynamics, against the best known figures and the targets of the project.
+
+    python experiments/benchmarks/counts.py [--effort 4] [--states 10000] [--only NAME]
+
+Writes experiments/results/counts.csv. A count is of the program that runs: multiplications, additions, divisions and
+square roots, end to end from q, q̇, with no external wrench; sin/cos pairs beside. "error" is the greatest difference to
+RNEA or ABA over random states, relative to the greatest entry of the state's result. "solve" rows: X, v, c, ν given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import icub_models
+import numpy as np
+from common import ROOT, write_csv
+
+import sysdyn as sd
+
+sys.path.insert(0, str(ROOT / "tests"))
+from robots import load_robot  # noqa: E402
+
+URDF = Path(icub_models.get_model_file("iCubGazeboV2_5"))
+CHUNK = 1000
+
+
+class Row(NamedTuple):
+    """One figure: what is asked for, of which robot, what others reach and what is aimed at (None: nothing)."""
+
+    robot: str
+    problem: str
+    model: Callable[[], sd.Model]
+    best_known: int | None
+    target: int | None
+    outputs: str = ""
+    scope: str = "end to end"
+
+
+def robot(name: str) -> Callable[[], sd.Model]:
+    return lambda: load_robot(name)[0]
+
+
+def general(name: str) -> Callable[[], sd.Model]:
+    """The geometry of the robot with inertial parameters of which none is zero or equal to another."""
+
+    def make() -> sd.Model:
+        model = load_robot(name)[0]
+        return model.replace(inertias=sd.chain(model.nb, seed=1).inertias, strict=None)
+
+    return make
+
+
+def icub() -> sd.Model:
+    return sd.load(URDF)
+
+
+def tree(n: int) -> Callable[[], sd.Model]:
+    return lambda: sd.auto_tree(n, 1, 1.5, 0.9)
+
+
+ROWS = (
+    Row("gen6R", "inverse", robot("gen6R"), 721, 700),
+    Row("puma560, general values", "inverse", general("puma560"), 499, 480),
+    Row("puma560, own numbers", "inverse", robot("puma560"), 320, 310),
+    Row("rx90", "inverse", robot("rx90"), 475, None),
+    Row("iiwa7", "inverse", robot("iiwa7"), 570, None),
+    Row("gen6R", "forward", robot("gen6R"), 1444, 1350),
+    Row("rx90", "forward", robot("rx90"), 838, 780),
+    Row("puma560, general values", "forward", general("puma560"), 907, 850),
+    Row("puma560, own numbers", "forward", robot("puma560"), 591, 560),
+    Row("iiwa7", "forward", robot("iiwa7"), 1089, 1000),
+    Row("auto_tree(30, 1, 1.5, 0.9)", "forward", tree(30), 12363, 10000),
+    Row("iCub, fixed base", "inverse", icub, 7458, 4000),
+    Row("iCub, fixed base", "forward", icub, 16809, 9000),
+    Row("auto_tree(6, 1, 1.5, 0.9), every unknown", "forward", tree(6), 2400, 1800, "all", "solve"),
+)  # fmt: skip
+
+
+def error(model: sd.Model, solver: sd.Solver, problem: str, states: int) -> float:
+    """Greatest error of τ or q̈ over random states."""
+    worst = 0.0
+    for start in range(0, states, CHUNK):
+        q, qd, x = model.random_state(seed=start, batch=min(CHUNK, states - start))
+        found = getattr(solver(q, qd, x), "tau" if problem == "inverse" else "qdd")
+        expected = (sd.rnea if problem == "inverse" else sd.aba)(model, q, qd, x)
+        difference = np.abs(found - expected).max(axis=1) / np.abs(expected).max(axis=1)
+        worst = max(worst, float(difference.max()))
+    return worst
+
+
+def measure(row: Row, effort: float, states: int) -> dict:
+    model = row.model()
+    problem = sd.inverse_dynamics(model) if row.problem == "inverse" else sd.forward_dynamics(model)
+    outputs = row.outputs or ("tau" if row.problem == "inverse" else "qdd")
+    began = time.perf_counter()
+    solver = sd.compile(
+        problem, outputs=outputs, formulation="recursive" if row.outputs else "auto", wrenches=False, effort=effort
+    )
+    seconds = time.perf_counter() - began
+    count = solver.flops.solve if row.scope == "solve" else solver.flops.end_to_end
+    return {
+        "robot": row.robot, "problem": row.problem, "scope": row.scope, "method": solver.ordering,
+        "mul": count.mul, "add": count.add, "div": count.div, "sqrt": count.sqrt, "total": count.total,
+        "sincos_pairs": count.trig, "freedoms": model.nv, "best_known": row.best_known, "target": row.target or "",
+        "reached": "" if row.target is None else "yes" if count.total <= row.target else "no",
+        "states": states, "error": f"{error(model, solver, row.problem, states):.1e}", "offline_s": f"{seconds:.1f}",
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--effort", type=float, default=4.0, help="of the search, as in sd.compile")
+    parser.add_argument("--states", type=int, default=10_000, help="random states a row is checked at")
+    parser.add_argument("--only", default="", help="rows whose robot contains this; nothing is written")
+    arguments = parser.parse_args()
+    rows = []
+    print(f"{'robot':42} {'problem':8} {'scope':11} {'total':>6} {'target':>6} {'known':>6}  pairs  error    method")
+    for row in ROWS:
+        if arguments.only in row.robot:
+            rows.append(found := measure(row, arguments.effort, arguments.states))
+            print(
+                f"{row.robot:42} {row.problem:8} {row.scope:11} {found['total']:6} {found['target']:>6} "
+                f"{found['best_known']:6}  {found['sincos_pairs']:5}  {found['error']}  {found['method']}",
+                flush=True,
+            )
+    if not arguments.only:
+        write_csv("counts", rows)
+
+
+if __name__ == "__main__":
+    main()

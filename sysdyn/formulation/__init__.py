@@ -1,0 +1,314 @@
+"""Inverse and forward dynamics written with as few operations as we know how.
+
+`write` takes a model and what is known, and writes expressions: in canonical frames, with base inertial parameters
+where only τ or q̈ is wanted, and with the decisions of a `Plan` found by search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from sysdyn.expr import Expr, Flops, Graph
+from sysdyn.formulation.forward import articulated, mass_matrix, solve
+from sysdyn.formulation.inverse import inverse
+from sysdyn.formulation.links import Link, Scalar, Vector, cross, plus
+from sysdyn.formulation.plan import Plan, tuned
+from sysdyn.formulation.unknowns import accelerations, velocity_terms, wrenches
+from sysdyn.model import Model
+from sysdyn.model.canonical import canonical, placement, upright
+from sysdyn.model.joints import Revolute, Spherical
+from sysdyn.model.kinematics import path
+from sysdyn.model.regroup import LEFT, in_units, regrouped, without_fixed
+from sysdyn.sparse.rewrite import rewritten
+from sysdyn.spatial import rotation, translation
+
+SHARING = "algebraic"
+COMPOSITE_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was written
+HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
+MEETINGS = 4  # depths at which all columns of H meet, tried to begin with
+UNITS = 60  # candidates for the unit of length
+METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known
+
+
+@dataclass(frozen=True)
+class Written:
+    """Expressions of the outputs, by quantity at full size.
+
+    method: "newton-euler", "composite" or "articulated". pivots: (D, freedom) of each divisor that depends on the
+    state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
+    operations) of those that were tried.
+    """
+
+    method: str
+    graph: Graph
+    outputs: dict[str, list]
+    pivots: list[tuple[Scalar, int]]
+    given: Flops | None = None
+    considered: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def scalars(self) -> list:
+        return [x for values in self.outputs.values() for x in values]
+
+    @property
+    def total(self) -> int:
+        return self.graph.count(self.scalars).total
+
+
+def write(
+    model: Model, known: str, outputs: Sequence[str], wrenches: bool = True, method: str = "auto", budget: float = 0.0
+) -> Written:
+    """The expressions of `outputs` of the problem in which `known` ("tau" or "qdd") and the external wrenches are.
+
+    outputs: of tau, qdd, fx, a, f. wrenches: whether external wrenches are inputs, else they are zero. Inputs are named
+    as in `Graph.inputs`: q, qd, tau or qdd, and fx. method: "auto", the cheapest, or one of METHODS[known]. budget:
+    operations that may be written in search of fewer, beyond one each for a few ways to begin.
+    """
+    methods = METHODS[known] if method == "auto" else (method,)
+    if method == "auto" and known == "tau" and model.nv > COMPOSITE_LIMIT:
+        methods = ("articulated",)
+    reduced = not {"a", "f"} & set(outputs)
+    wanted = (_Reduced if reduced else _Unknowns)(model, known, wrenches)
+    found: list[tuple[int, str, Plan]] = []
+    for name in methods:
+        starts = list(_starts(model, name))
+        if len(methods) == len(starts) == 1:
+            found.append((0, name, starts[0]))
+            continue
+
+        def cost(plan: Plan, name: str = name) -> int:
+            return wanted.write(name, outputs, plan).total
+
+        plan, count = tuned(cost, starts, 0.0)
+        found.append((count, name, plan))
+    _, name, plan = min(found, key=lambda x: x[0])
+    if budget:
+        plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget)
+    written = wanted.write(name, outputs, plan, counted=True)
+    considered = [(other, count) for count, other, _ in found if other != name]
+    return replace(written, considered=((name, written.total), *considered))
+
+
+def _starts(model: Model, method: str) -> Iterator[Plan]:
+    yield Plan()
+    if method == "composite":
+        deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)
+        for depth in range(1, min(deepest, MEETINGS + 1)):
+            yield Plan({("meeting", j): depth for j in range(model.nb)})
+
+
+class _Inputs:
+    """The inputs of one graph, and links for them."""
+
+    def __init__(self, model: Model, known: str, wrenches: bool):
+        self.graph = Graph(SHARING)
+        self.q, self.qd, self.known = (
+            self.graph.inputs(name, size).tolist()
+            for name, size in (("q", model.nq), ("qd", model.nv), (known, model.nv))
+        )
+        self.fx = None
+        if wrenches:
+            fx = self.graph.inputs("fx", 6 * model.nb).tolist()
+            self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
+
+    def links(self, model: Model, plan: Plan) -> list[Link]:
+        return [Link(model, i, self.q[model.q_slice(i)], plan, self.graph.mark) for i in range(model.nb)]
+
+    def finished(
+        self,
+        method: str,
+        outputs: dict[str, list],
+        pivots: list[tuple[Scalar, int]],
+        bound: float,
+        given: Flops | None = None,
+    ) -> Written:
+        """With sums and products rewritten, where that saves something."""
+        written = Written(method, self.graph, outputs, pivots, given)
+        if written.total > min(REWRITE_LIMIT, HOPELESS * bound):
+            return written
+        everything = [*written.scalars, *(x for x, _ in pivots)]
+        graph, new = rewritten(self.graph, everything)
+        values = iter(new)
+        shorter = Written(
+            method, graph, {name: [next(values) for _ in x] for name, x in outputs.items()},
+            [(next(values), k) for _, k in pivots], given,
+        )  # fmt: skip
+        return shorter if shorter.total < written.total else written
+
+
+class _Reduced:
+    """τ or q̈ alone: base parameters, canonical frames, classical accelerations."""
+
+    def __init__(self, model: Model, known: str, wrenches: bool):
+        self.source = model if wrenches else without_fixed(model)  # a wrench on a welded body is one of its own
+        self.known, self.external = known, wrenches
+        self.frames = cache(lambda number: (canonical, upright)[number](self.source))
+        self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
+
+    def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
+        """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
+        model, X = self.frames(plan.pick("frames"))
+        left = {i: plan.pick("left", i, of=LEFT) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
+        model = regrouped(model, left)
+        if self.turning and not self.external:
+            units = _units(model)
+            if number := plan.pick("unit", of=1 + len(units)):
+                model = in_units(model, units[number - 1])
+        return model, X
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+        inputs = _Inputs(self.source, self.known, self.external)
+        model, X = self.model(plan)
+        links = inputs.links(model, plan)
+        fx = None if inputs.fx is None else [_wrench_to(X[i], w) for i, w in enumerate(inputs.fx)]
+        values = {"tau": inputs.known, "qdd": inputs.known, "fx": [x for w in inputs.fx or [] for x in w]}
+        pivots: list[tuple[Scalar, int]] = []
+        if method == "newton-euler":
+            values["tau"] = inverse(model, links, inputs.qd, inputs.known, plan, fx)
+        else:
+            bias = inverse(model, links, inputs.qd, [0.0] * model.nv, plan, fx)
+            u = [t - x for t, x in zip(inputs.known, bias, strict=True)]
+            values["qdd"] = _accelerations(method, model, links, u, plan, pivots)
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
+
+
+class _Unknowns:
+    """Any quantities: spatial accelerations and wrenches in the frames of the bodies."""
+
+    def __init__(self, model: Model, known: str, wrenches: bool):
+        self.source, self.known, self.external = model, known, wrenches
+        self.upright, self.X = upright(model)
+        self.base = regrouped(self.upright)
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+        inputs = _Inputs(self.source, self.known, self.external)
+        links = inputs.links(self.upright, plan)
+        c, nu = velocity_terms(self.upright, links, inputs.qd)
+        given = None
+        if counted:
+            given = self._rest(_Inputs(self.source, self.known, self.external), method, outputs, plan, _given(c, nu))
+            given = given.graph.count(given.scalars)
+        return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
+
+    def _rest(
+        self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
+        terms: Callable[[Graph], tuple[list[Vector], list[Vector]]], links: list[Link] | None = None,
+        given: Flops | None = None,
+    ) -> Written:  # fmt: skip
+        """From c and ν on."""
+        model = self.upright
+        links = links or inputs.links(model, plan)
+        c, nu = terms(inputs.graph)
+        fx = None if inputs.fx is None else [_wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
+        tau = qdd = inputs.known
+        pivots: list[tuple[Scalar, int]] = []
+        if self.known == "tau":
+            a = accelerations(model, links, c, [0.0] * model.nv)
+            bias = _torques(model, links, wrenches(model, links, a, nu, fx), [0.0] * model.nv)
+            u = [t - x for t, x in zip(tau, bias, strict=True)]
+            qdd = _accelerations(method, self.base, inputs.links(self.base, plan), u, plan, pivots)
+        a = accelerations(model, links, c, qdd)
+        f = wrenches(model, links, a, nu, fx)
+        if self.known == "qdd":
+            tau = _torques(model, links, f, qdd)
+        values = {
+            "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
+            "a": [x for i, v in enumerate(a) for x in _motion_back(self.X[i], v)],
+            "f": [x for i, v in enumerate(f) for x in _wrench_back(self.X[i], v)],
+        }  # fmt: skip
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound, given)
+
+
+def _accelerations(
+    method: str, model: Model, links: list[Link], u: Vector, plan: Plan, pivots: list[tuple[Scalar, int]]
+) -> Vector:
+    """q̈ from H q̈ = u."""
+    if method == "composite":
+        return solve(mass_matrix(model, links, plan), u, pivots)
+    return articulated(model, links, u, pivots)
+
+
+def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:
+    """τ = S^T f + A q̈."""
+    tau: Vector = [0.0] * model.nv
+    for i, link in enumerate(links):
+        for k, column in enumerate(link.S, start=model.v_slice(i).start):
+            tau[k] = _dot(column, f[i]) + float(model.armature[k]) * qdd[k]
+    return tau
+
+
+def _given(c: list[Vector], nu: list[Vector]) -> Callable[[Graph], tuple[list[Vector], list[Vector]]]:
+    """c and ν as inputs where they are not constant."""
+
+    def terms(graph: Graph) -> tuple[list[Vector], list[Vector]]:
+        return tuple(
+            [[graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
+             for i, v in enumerate(vectors)]
+            for name, vectors in (("c", c), ("nu", nu))
+        )  # fmt: skip
+
+    return terms
+
+
+def _units(model: Model) -> list[float]:
+    """Lengths that save multiplications as the unit: displacements, the acceleration of gravity, and inverses of h."""
+    found = {abs(x) for x in model.gravity}
+    for X, I in zip(model.X_tree, model.inertias, strict=True):
+        place = placement(X)
+        found |= {abs(x) for x in (*place.p, place.r)}
+        found |= {1.0 / abs(h) for h in (I[2, 4], I[0, 5], I[1, 3]) if h}
+    return sorted({float(f"{x:.13g}") for x in found if 1e-3 < x < 1e3})[:UNITS]
+
+
+def _full(model: Model, values: dict[str, list], outputs: Sequence[str]) -> dict[str, list]:
+    sizes = {"fx": 6 * model.nb}
+    return {name: values[name] or [0.0] * sizes.get(name, 0) for name in outputs}
+
+
+def _varying(pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
+    return [(x, k) for x, k in pivots if type(x) is Expr]
+
+
+# ---- constant changes of frames ----------------------------------------------------------------------------------
+
+
+def _parts(X: np.ndarray) -> tuple[list[Vector], list[Vector], Vector]:
+    """(E, E^T, r) of a constant transform."""
+    E = rotation(X)
+    return E.tolist(), E.T.tolist(), np.where(np.abs(r := translation(X)) < 1e-15, 0.0, r).tolist()
+
+
+def _dot(a: Sequence, b: Sequence) -> Scalar:
+    total: Scalar = 0.0
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+def _wrench_to(X: np.ndarray, w: Vector) -> Vector:
+    """X⁻ᵀ w."""
+    E, _, r = _parts(X)
+    n = [x - y for x, y in zip(w[:3], cross(r, w[3:]), strict=True)]
+    return [_dot(row, n) for row in E] + [_dot(row, w[3:]) for row in E]
+
+
+def _wrench_back(X: np.ndarray, w: Vector) -> Vector:
+    """X^T w."""
+    _, E, r = _parts(X)
+    f = [_dot(row, w[3:]) for row in E]
+    return plus([_dot(row, w[:3]) for row in E], cross(r, f)) + f
+
+
+def _motion_back(X: np.ndarray, s: Vector) -> Vector:
+    """X⁻¹ s."""
+    _, E, r = _parts(X)
+    w = [_dot(row, s[:3]) for row in E]
+    return w + [x - y for x, y in zip([_dot(row, s[3:]) for row in E], cross(w, r), strict=True)]
+
+
+__all__ = ["METHODS", "Plan", "Written", "write"]

@@ -1,0 +1,214 @@
+"""Canonical frames: every revolute and prismatic axis along z, frames slid and turned so that placements are short.
+
+The frame of a body may be slid along the axis of its joint and turned about it without a change of q. Here it is put
+where the common perpendicular to the axis of its first child meets the axis, x along it, so that what is constant
+between the two axes is a screw about x: a turn by the twist α and a displacement by the length d. Khalil & Kleinfinger
+(1986), for trees. A body without such a child stays at its foot on the perpendicular to its parent's axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, snap
+from sysdyn.model.tree import Frame, Model
+from sysdyn.spatial import X_inverse, X_motion, rotation, translation
+
+PARALLEL = 1e-12  # sine of the angle between two axes below which they are parallel
+NEARLY_PARALLEL = 1e-3  # below which frames are not slid, for the foot of the perpendicular may be far away
+LENGTH = 1e-12  # [m] below which a distance is none
+Turn = tuple[float, float]  # (cos, sin) of a constant angle
+NO_TURN: Turn = (1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """X_tree as screws: rotz(θ) transz(r) rotx(α) rotz(γ) xlt(p), rightmost first, each turn as (cos, sin).
+
+    p (3,) [m]: in the parent's frame. θ and r are about and along the axis of the joint itself, and add to its q.
+    """
+
+    p: tuple[float, float, float]
+    gamma: Turn
+    alpha: Turn
+    theta: Turn
+    r: float
+
+    @property
+    def offset(self) -> float:
+        """θ [rad]."""
+        return math.atan2(self.theta[1], self.theta[0])
+
+
+def is_axial(model: Model, i: int) -> bool:
+    """Whether joint i is revolute or prismatic: the frame of body i is then free about its axis."""
+    return isinstance(model.joints[i], (Revolute, Prismatic))
+
+
+def is_along_z(model: Model, i: int) -> bool:
+    """Whether joint i is revolute or prismatic with its axis along z."""
+    return is_axial(model, i) and model.joints[i].axis == Z_AXIS  # type: ignore[attr-defined]
+
+
+def placement(X: np.ndarray) -> Placement:
+    """The screws of a constant transform X (6, 6); where axes are not nearly parallel, p is along z and x alone."""
+    E, r = rotation(X), snap(translation(X))
+    sine = math.hypot(E[2, 0], E[2, 1])
+    if sine <= PARALLEL:
+        up = 1.0 if E[2, 2] > 0.0 else -1.0  # parallel: the direction of x is free, take it along E
+        theta = _turn(E[0, 0], up * E[0, 1])
+        return Placement((float(r[0]), float(r[1]), 0.0), NO_TURN, (up, 0.0), theta, up * float(r[2]))
+    alpha, gamma, theta = _turn(E[2, 2], sine), _turn(-E[2, 1], E[2, 0]), _turn(E[1, 2], E[0, 2])
+    if _cost(gamma) + _cost(theta) > 0 or gamma[0] < 0.0:  # the other solution: x, α, d of opposite sign
+        alpha, gamma, theta = (alpha[0], -alpha[1]), (-gamma[0], -gamma[1]), (-theta[0], -theta[1])
+    if sine < NEARLY_PARALLEL:
+        return Placement(tuple(r.tolist()), gamma, alpha, theta, 0.0)
+    # r = b z + d x + r0 u, u the axis of the joint: what lies across x is split between the two axes
+    x, u = np.array([gamma[0], gamma[1], 0.0]), E[2]
+    across = r - x * (r @ x)
+    n = np.cross(x, [0.0, 0.0, 1.0])
+    r0 = float(across @ n) / float(u @ n)
+    p = snap(r - r0 * u)
+    return Placement(tuple(np.where(np.abs(p) < LENGTH, 0.0, p).tolist()), gamma, alpha, theta, _length(r0))
+
+
+def transform(place: Placement) -> np.ndarray:
+    """X (6, 6) of the screws."""
+    E = _rotz(place.theta) @ _rotx(place.alpha) @ _rotz(place.gamma)
+    return X_motion(E, np.array(place.p) + E.T @ np.array([0.0, 0.0, place.r]))
+
+
+def upright(model: Model) -> tuple[Model, np.ndarray]:
+    """As `canonical`, but frames are only turned, onto z by a permutation of axes wherever that is possible."""
+    X = np.tile(np.eye(6), (model.nb, 1, 1))
+    for i, joint in enumerate(model.joints):
+        if is_axial(model, i):
+            X[i] = X_motion(_to_z(np.array(joint.axis)), np.zeros(3))
+    return changed_frames(model, X), X
+
+
+def canonical(model: Model) -> tuple[Model, np.ndarray]:
+    """(the model in canonical frames, X (nb, 6, 6): motion transforms from each body's frame to its canonical one).
+
+    q, τ and q̈ are the same; a becomes X a, and f becomes X⁻ᵀ f. Joints that are neither revolute nor prismatic keep
+    the frames of their bodies.
+    """
+    X = upright(model)[1]
+    placed = X @ model.X_tree
+    for i in range(model.nb):
+        if not is_axial(model, i):
+            continue
+        children = [j for j in model.children[i] if is_axial(model, j)]
+        screw = _toward([placed[j] @ X_inverse(X[i]) for j in children], isinstance(model.joints[i], Revolute))
+        if screw is None:
+            parent = model.parent[i]
+            before = placed[i] if parent < 0 else placed[i] @ X_inverse(X[parent])
+            screw = _leaf(model, i, X[i], before)
+        X[i] = screw @ X[i]
+        placed[i] = screw @ placed[i]
+    return changed_frames(model, X), X
+
+
+def changed_frames(model: Model, X: np.ndarray) -> Model:
+    """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to, in which its axis is z."""
+    X_tree, inertias = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6))
+    joints = []
+    for i, joint in enumerate(model.joints):
+        parent = model.parent[i]
+        X_tree[i] = X[i] @ (model.X_tree[i] if parent < 0 else model.X_tree[i] @ X_inverse(X[parent]))
+        X_tree[i] = X_motion(snap(rotation(X_tree[i])), _lengths(translation(X_tree[i])))
+        back = X_inverse(X[i])
+        moved = back.T @ model.inertias[i] @ back
+        inertias[i] = _clean(moved)
+        joints.append(type(joint)() if is_axial(model, i) else joint)
+    frames = {}
+    for f in model.frames.values():
+        own = f.name in model.body_names
+        at = f.X if f.body < 0 or own else f.X @ X_inverse(X[f.body])
+        frames[f.name] = Frame(f.name, f.body, at)
+    return model.replace(X_tree=X_tree, inertias=inertias, joints=tuple(joints), frames=frames, strict=None)
+
+
+def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
+    """The screw about z that makes the placement of the first child shortest; None without children."""
+    if not children:
+        return None
+    place = placement(children[0])
+    turn, slide = place.gamma, place.p[2] if abs(place.alpha[1]) >= NEARLY_PARALLEL else 0.0
+    if abs(place.alpha[1]) <= PARALLEL:  # parallel axes: x towards the child, and its own frame at that height
+        d = math.hypot(place.p[0], place.p[1])
+        turn = (place.p[0] / d, place.p[1] / d) if d > LENGTH else NO_TURN
+        turn, slide = _turn(*turn), place.alpha[0] * place.r
+    return X_motion(_rotz(turn), np.array([0.0, 0.0, slide if slides else 0.0]))
+
+
+def _leaf(model: Model, i: int, X: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The screw about z that takes the displacement r from X_tree and the first moment off the y axis."""
+    back = X_inverse(X)
+    inertia = back.T @ model.inertias[i] @ back
+    x, y = float(inertia[1, 5]) * -1.0, float(inertia[0, 5])
+    size = math.hypot(x, y)
+    turn = _turn(x / size, y / size) if size > LENGTH * max(1.0, abs(inertia[5, 5])) else NO_TURN
+    if not isinstance(model.joints[i], Revolute):
+        return np.eye(6)
+    return X_motion(_rotz(turn), np.array([0.0, 0.0, -placement(before).r]))
+
+
+def _to_z(axis: np.ndarray) -> np.ndarray:
+    """E (3, 3) that turns the unit vector `axis` onto z; a permutation with signs for axes of coordinates."""
+    k = int(np.argmax(np.abs(axis)))
+    if np.count_nonzero(axis) == 1:
+        E = np.roll(np.eye(3), k + 1, axis=1)  # cyclic: row 2 is e_k
+        return E if axis[k] > 0.0 else np.diag([1.0, -1.0, -1.0]) @ E
+    x = np.cross(axis, np.eye(3)[int(np.argmin(np.abs(axis)))])
+    x /= np.linalg.norm(x)
+    return snap(np.array([x, np.cross(axis, x), axis]))
+
+
+def _turn(c: float, s: float) -> Turn:
+    """(c, s) on the unit circle as floats, multiples of π/2 exact."""
+    size = math.hypot(c, s)
+    c, s = float(c / size), float(s / size)
+    if abs(s) <= PARALLEL:
+        return math.copysign(1.0, c), 0.0
+    if abs(c) <= PARALLEL:
+        return 0.0, math.copysign(1.0, s)
+    return c, s
+
+
+def _cost(turn: Turn) -> int:
+    return int(0.0 not in turn)
+
+
+def _length(x: float) -> float:
+    return 0.0 if abs(x) < LENGTH else float(x)
+
+
+def _lengths(x: np.ndarray) -> np.ndarray:
+    x = snap(x)
+    return np.where(np.abs(x) < LENGTH, 0.0, x)
+
+
+def _rotz(turn: Turn) -> np.ndarray:
+    c, s = turn
+    return np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+
+
+def _rotx(turn: Turn) -> np.ndarray:
+    c, s = turn
+    return np.array([[1.0, 0.0, 0.0], [0.0, c, s], [0.0, -s, c]])
+
+
+def _clean(I: np.ndarray) -> np.ndarray:
+    """I (6, 6) symmetric, entries that are rounding made 0, of RBDA's form."""
+    I = (I + I.T) / 2
+    m = I[5, 5]
+    h = np.array([I[2, 4] - I[1, 5], I[0, 5] - I[2, 3], I[1, 3] - I[0, 4]]) / 2
+    I[:3, :3][np.abs(I[:3, :3]) < 1e-14 * np.abs(I[:3, :3]).max()] = 0.0
+    h[np.abs(h) < 1e-14 * max(np.abs(h).max(), abs(m))] = 0.0
+    H = np.array([[0.0, -h[2], h[1]], [h[2], 0.0, -h[0]], [-h[1], h[0], 0.0]])
+    I[:3, 3:], I[3:, :3], I[3:, 3:] = H, H.T, m * np.eye(3)
+    return I

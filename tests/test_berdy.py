@@ -1,0 +1,48 @@
+"""Agreement with iDynTree's BERDY: with its recorded estimate, and with itself where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+
+HERE = Path(__file__).parent
+RECORDED = HERE / "data" / "berdy.json"
+
+
+@pytest.fixture(scope="module")
+def berdy():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE.parent / "experiments" / "benchmarks"))
+        import berdy
+
+        yield berdy
+
+
+@pytest.fixture(scope="module")
+def solver(berdy):
+    model = sd.load(str(HERE / "models" / "branched.urdf"), base="fixed")
+    problem = berdy.problem_of(model, json.loads(RECORDED.read_text())["sensors"], berdy.Deviations())
+    return sd.compile(problem, backend="python", level="fast")
+
+
+def test_agrees_with_what_berdy_found(berdy, solver):
+    stored = json.loads(RECORDED.read_text())
+    solution = solver(stored["q"], stored["qd"], y=stored["y"])
+    mean, places, at = [], {}, 0
+    for quantity, name, values in stored["mean"]:
+        places[quantity, name] = np.arange(at, at + len(values))
+        mean, at = [*mean, *values], at + len(values)
+    assert max(berdy.difference(solver.model, np.array(mean), places, solution).values()) < 1e-8
+
+
+def test_agrees_with_berdy_itself(berdy, solver):
+    pytest.importorskip("idyntree")
+    estimator, _, state, _ = berdy.one_state("small", berdy.Deviations())
+    solution = solver(state["q"], state["qd"], y=state["y"])
+    found = berdy.difference(solver.model, estimator.mean(), estimator.places, solution)
+    assert max(found.values()) < 1e-8

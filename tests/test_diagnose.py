@@ -1,0 +1,510 @@
+"""The diagnosis of problems against dense singular values of their systems, at states that it has not seen."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import icub
+
+import sysdyn as sd
+from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
+from sysdyn.published import load_cells
+from sysdyn.reference import newton_euler
+from sysdyn.sensing import predict
+from sysdyn.sparse.nullspace import structural_null_spaces
+from sysdyn.spatial import rotation
+from sysdyn.system import BlockSystem, Problem, forward_dynamics, inverse_dynamics
+from sysdyn.system.diagnose import sampled_states, structure
+from sysdyn.system.unseen import units
+from sysdyn.system.variables import WRENCH, Layout
+
+FEET = ("l_ankle_2", "r_ankle_2")
+ZERO = 1e-8  # singular values and shares of null vectors below this are zero in these models
+QUIET = dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit"))
+
+
+# ---- random robots with random sensors -------------------------------------------------------------------------------
+
+
+@functools.cache
+def robot(seed: int) -> Model:
+    """Two to four bodies on a fixed base or on a free one."""
+    rng = np.random.default_rng(seed)
+    model = random_tree(int(rng.integers(2, 5)), seed=seed, joints=("revolute", "prismatic"))
+    if rng.random() < 0.4:
+        joints, parent = (Free(), *model.joints[1:]), (-1, *(max(p, 0) for p in model.parent[1:]))
+        model = model.replace(joints=joints, parent=parent, **QUIET)
+    return model
+
+
+def sensors(model: Model, rng, count: int, prefix: str, noise) -> list[sd.Measurement]:
+    """Random ones of every kind; noise: standard deviation of each, None for exact, by a function."""
+    axes, found = ("x", "y", "z"), []
+    for k in range(count):
+        body, joint = rng.choice(model.body_names), rng.choice(model.joint_names)
+        several = rng.random() < 0.3
+        six = [c for c in WRENCH if several and rng.random() < 0.4] or [rng.choice(WRENCH)]
+        three = [f"a_{x}" for x in axes if several and rng.random() < 0.5] or [f"a_{rng.choice(axes)}"]
+        common = {"name": f"{prefix}{k}", "noise": noise()}
+        found.append([
+            sd.LoadCells(body, six, **common),
+            sd.ForceTorqueSensor(joint, components=six, **common),
+            sd.Accelerometer(body, three, **common),
+            sd.AngularAccelerometer(body, [x.replace("a_", "alpha_") for x in three], **common),
+            sd.FrameAcceleration(body, three, reference="world", **common),
+            sd.NetWrench(body, six, **common),
+            sd.PointContact(body, [x.replace("a_", "n") for x in three], **common),
+            sd.ForceDirection(body, (0.3, -0.2, 0.9), **common),
+            sd.CentreOfMassAcceleration(components=three, **common),
+            sd.MotorTorque([joint], np.ones((1, model.joints[model.joint_index(joint)].nv)), **common),
+            sd.Linear({("f", body): rng.standard_normal((2, 6))}, **common),
+        ][rng.integers(11)])  # fmt: skip
+    return found
+
+
+def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Measurement]]:
+    """One of τ and q̈ of each joint or, rarely, none or both; most wrenches; sensors. And what could be added."""
+    model, rng = robot(seed % 40), np.random.default_rng(seed)
+
+    def noise():
+        return float(rng.uniform(0.1, 2.0)) if noisy and rng.random() < 0.5 else None
+
+    known: list[sd.Measurement] = []
+    for joint in model.joint_names:
+        choice = rng.choice(4, p=(0.5, 0.4, 0.05, 0.05))
+        if choice in (0, 3):
+            known.append(sd.JointTorque(joint, name=f"tau {joint}", noise=noise()))
+        if choice in (1, 3):
+            known.append(sd.JointAcceleration(joint, name=f"qdd {joint}", noise=noise()))
+    for body in model.body_names:
+        gone = [c for c in WRENCH if rng.random() < 0.04]
+        kept = [c for c in WRENCH if c not in gone]
+        if kept:
+            known.append(sd.ExternalWrench(body, kept, name=f"fx {body}", noise=noise()))
+    missing = Layout(model).n - BlockSystem(Problem(model, known)).shape[0]  # by their number alone
+    known += sensors(model, rng, max(0, missing - int(rng.random() < 0.3)), "sensor ", noise)
+    available = sensors(model, rng, int(rng.integers(2, 6)), "spare ", noise)
+    available.append(sd.JointTorque(list(model.joint_names[:2]), name="spare torque"))
+    return Problem(model, known), available
+
+
+def dense(problem: Problem, q, qd) -> tuple[np.ndarray, np.ndarray]:
+    """(the matrix of all equations, which of them are exact), from the assembled system."""
+    system = BlockSystem(problem)
+    entries, _ = system.values({"q": q, "qd": qd})
+    return system.matrix(entries[0]).toarray(), ~np.isin(np.arange(system.shape[0]), list(system.noisy))
+
+
+def rank(A: np.ndarray) -> int:
+    return int(np.sum(np.linalg.svd(A, compute_uv=False) > ZERO)) if A.size else 0
+
+
+def shares(A: np.ndarray) -> np.ndarray:
+    """(columns,): how much of each unknown is in the null space of A."""
+    _, s, Vt = np.linalg.svd(A)
+    return np.linalg.norm(Vt[np.sum(s > ZERO) :], axis=0)
+
+
+def well_posed(problem: Problem, q, qd) -> bool:
+    A, exact = dense(problem, q, qd)
+    return rank(A) == A.shape[1] and rank(A[exact]) == exact.sum()
+
+
+def fresh(model: Model, count: int = 2):
+    q, qd, _ = model.random_state(seed=991, batch=count)
+    return list(zip(q, qd, strict=True))
+
+
+@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
+def test_against_dense_singular_values(noisy, block):
+    """300 problems: rank, what is undetermined and determined, what is redundant, and the null space described."""
+    ill = 0
+    for seed in range(25 * block + 10_000 * noisy, 25 * (block + 1) + 10_000 * noisy):
+        problem, _ = random_problem(seed, noisy)
+        found, names = problem.diagnose(), BlockSystem(problem).col_names
+        number = {name: k for k, name in enumerate(names)}
+        ill += not found.well_posed
+        assert sorted((*found.undetermined, *found.sometimes, *found.determined)) == sorted(names), seed
+        undetermined, determined = ([number[x] for x in y] for y in (found.undetermined, found.determined))
+        for q, qd in fresh(problem.model):
+            A, exact = dense(problem, q, qd)
+            assert found.rank == rank(A) == found.unknowns - found.missing, seed
+            assert found.excess == exact.sum() - rank(A[exact]), seed
+            assert found.well_posed == well_posed(problem, q, qd), seed
+            part = shares(A)
+            assert (part[undetermined] > ZERO).all() and (part[determined] < ZERO).all(), seed
+            rows = {name: k for k, name in enumerate(BlockSystem(problem).row_names)}
+            keep = exact.copy()
+            keep[[rows[x] for x in found.removals]] = False
+            assert len(found.removals) == found.excess and rank(A[keep]) == keep.sum() == rank(A[exact]), seed
+        for state in found.states:
+            A, _ = dense(problem, state.q, state.qd)
+            part = shares(A)
+            assert state.missing == A.shape[1] - rank(A), (seed, state.kind)
+            assert {names[k] for k in np.flatnonzero(part > ZERO)} == set(state.undetermined), (seed, state.kind)
+        check_directions(problem, found, number)
+    assert 4 < ill < 21, ill
+
+
+def check_directions(problem: Problem, found: sd.Diagnosis, number: dict[str, int]) -> None:
+    """Each is the part in one quantity of a vector of the null space at the first state, and together they span it."""
+    assert len(found.directions) == found.missing
+    if not found.missing:
+        return
+    state = next(s for s in found.states if s.missing == found.missing)
+    A, _ = dense(problem, state.q, state.qd)
+    _, s, Vt = np.linalg.svd(A)
+    basis = Vt[np.sum(s > ZERO) :].T
+    vectors = []
+    for direction in found.directions:
+        quantity = direction.terms[0].name.split("(")[0]
+        rows = [k for name, k in number.items() if name.startswith(f"{quantity}(")]
+        wanted = np.zeros(len(number))
+        for term in direction.terms:
+            wanted[number[term.name]] = term.amount
+        place = rows + [number[other.terms[0].name] for other in found.directions if other is not direction]
+        weights, *_ = np.linalg.lstsq(basis[place], wanted[place], rcond=None)
+        vector = basis @ weights
+        np.testing.assert_allclose(vector[place], wanted[place], rtol=0, atol=1e-6 * np.abs(vector).max())
+        for other, count in direction.others:
+            named = [k for name, k in number.items() if name.startswith(f"{other}(")]
+            assert count <= len(named)
+        vectors.append(vector / np.linalg.norm(vector))
+    assert rank(np.array(vectors)) == found.missing
+
+
+@pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
+def test_additions_do_and_none_can_be_left_out(noisy):
+    did = refused = 0
+    for seed in range(500, 560):
+        problem, available = random_problem(seed, noisy)
+        found = problem.diagnose(available=available)
+        (q, qd), *_ = fresh(problem.model)
+        if found.additions is None:
+            refused += 1
+            A, _ = dense(problem, q, qd)
+            custom = [m for m in available if not isinstance(m, sd.JointTorque)]
+            B, _ = dense(problem + custom, q, qd)
+            stated = [k for m in problem.raw for k in m.pairs(problem.model) if m.quantity == "tau"]
+            torques = [p for p in available[-1].pairs(problem.model) if p not in stated]
+            layout = Layout(problem.model)
+            extra = np.eye(layout.n)[[layout.columns("tau", i)[k] for i, k in torques]]
+            linear = any(isinstance(m, sd.Linear) and m.noise is None for m in available)
+            assert rank(np.vstack([B, extra])) < A.shape[1] or linear, seed
+            assert "do not do" in found.suggestions[-1]
+            continue
+        if not found.missing:
+            assert found.additions == ()
+            continue
+        did += 1
+        whole = problem + list(found.additions)
+        A, exact = dense(whole, q, qd)
+        assert rank(A) == A.shape[1], seed
+        assert exact.sum() - rank(A[exact]) == found.excess, seed  # nothing more is redundant
+        for m in found.additions:
+            rest = problem + [x for x in found.additions if x is not m]
+            assert rank(dense(rest, q, qd)[0]) < A.shape[1], (seed, m.name)
+        if not found.excess:
+            assert whole.diagnose().well_posed
+    assert did >= 10 and refused >= 1
+
+
+def test_least_norm_gives_what_is_determined():
+    """Values of a known motion come back where they are determined, NaN where they are not, at any state."""
+    partial = 0
+    for seed in range(700, 760):
+        problem, _ = random_problem(seed)
+        model = problem.model
+        q, qd, qdd = model.random_state(seed=seed, batch=3)
+        q[2] = model.neutral()
+        fx = np.random.default_rng(seed).uniform(-3.0, 3.0, (3, model.nb, 6))
+        motion = newton_euler(model, q, qd, qdd, fx)
+        truth = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+        custom = {m.name for m in problem.custom}
+        y = {name: x for name, x in predict(problem, q, qd, qdd, fx).items() if name in custom}
+        known = {x: truth[x] for x in problem.known_quantities}
+        # PointContact and ForceDirection hold with any value here: it is that of the motion
+        solution = sd.least_norm(problem, q, qd, y=y, **known)
+        layout = Layout(model)
+        for k in range(3):
+            part = shares(dense(problem, q[k], qd[k])[0])
+            for name, x in truth.items():
+                got, lost = solution[name][k].reshape(-1), part[layout.quantity_columns(name)] > ZERO
+                assert (np.isnan(got) == lost).all(), (seed, k, name)
+                scale = 1.0 + np.abs(x[k]).max()
+                np.testing.assert_allclose(got[~lost], x[k].reshape(-1)[~lost], rtol=0, atol=1e-7 * scale)
+                partial += bool(lost.any() and not lost.all())
+    assert partial > 30
+
+
+# ---- two feet --------------------------------------------------------------------------------------------------------
+
+
+def feet_on_load_cells(unknown, base) -> Problem:
+    model = icub("floating")
+    known = inverse_dynamics(model) - sd.ExternalWrench(FEET, unknown)
+    return known + sd.JointTorque(model.joint_names[0], base, name="free base")
+
+
+def test_feet_on_load_cells_push_each_other_along_the_intersection_of_the_soles():
+    """Nori, Property 3: at every state the force along that line is not observed, in parallel soles three are not."""
+    problem = feet_on_load_cells(["nz", "fx", "fy"], "all")
+    model, found = problem.model, problem.diagnose()
+    assert not found.well_posed and not found.structural and (found.missing, found.excess) == (1, 1)
+    (direction,) = found.directions
+    state = found.states[0]
+    X = dict(zip(model.body_names, forward_kinematics(model, state.q), strict=True))
+    normals = [rotation(X[foot]).T[:, 2] for foot in FEET]
+    wrench = {foot: np.zeros(6) for foot in FEET}
+    for term in direction.terms:
+        name, component = term.name.removeprefix("fx(").split(").")
+        place = WRENCH.index(component)
+        assert term.unit == ("N m" if place < 3 else "N")
+        wrench[name][place] = term.amount
+    one, other = (X[foot].T @ wrench[foot] for foot in FEET)
+    np.testing.assert_allclose(one, -other, rtol=0, atol=1e-9 * np.abs(one).max())
+    line = np.cross(*normals)
+    np.testing.assert_allclose(np.cross(one[3:] / np.linalg.norm(one[3:]), line), 0.0, atol=1e-9)
+    assert abs(one[:3] @ one[3:]) < 1e-9 * np.linalg.norm(one) ** 2  # a force, no moment along it
+    text = str(found)
+    assert f"opposite forces on {direction.terms[0].name[3:12]}" in text and "by value, at every sampled state" in text
+
+    neutral = next(k for k, s in enumerate(found.states) if s.kind == "neutral")
+    assert neutral in found.worse_states and found.states[neutral].missing == 3
+    assert "fx(r_ankle_2).nz [N m] and fx(l_ankle_2).nz [N m] in opposite sense" in text
+    assert {"tau(l_elbow)", "qdd(l_knee)", "fx(l_ankle_2).fz"} <= set(found.determined)
+    assert {"tau(l_knee)", *(f"fx({foot}).{c}" for foot in FEET for c in ("nz", "fx", "fy"))} <= set(found.undetermined)
+
+    added = problem.diagnose(available=[sd.LoadCells("l_sole", name="cells"), sd.JointTorque("l_knee")])
+    (torque,) = added.additions
+    (removed,) = added.removals
+    assert torque.name == "JointTorque(l_knee)" and removed.startswith("y:free base: ")
+    component = int(removed[-2])
+    fixed = problem + torque - sd.JointTorque(model.joint_names[0], component)
+    assert fixed.diagnose().well_posed
+
+
+def test_a_slippery_floor_is_solvable_only_while_the_soles_are_not_parallel():
+    """Both n_z unknown, two components of the base: on level ground only their sum is seen. Nori, eq. (24)."""
+    found = feet_on_load_cells(["nz"], [0, 2]).diagnose()
+    assert found.well_posed and found.undetermined == found.suggestions == ()
+    neutral = next(k for k, s in enumerate(found.states) if s.kind == "neutral")
+    assert neutral in found.worse_states
+    assert not any(found.states[k].kind == "random" for k in found.worse_states)
+    (direction,) = found.states[neutral].directions
+    assert str(direction).startswith("fx(r_ankle_2).nz [N m] and fx(l_ankle_2).nz [N m] in opposite sense")
+    text = str(found)
+    assert text.startswith("well posed: ") and "singular at" in text and "neutral" in text
+    assert "fx(l_ankle_2).nz" in found.sometimes and "fx(l_ankle_2).nz" not in found.determined
+    assert "tau(l_elbow)" in found.determined
+
+
+# ---- what is said ----------------------------------------------------------------------------------------------------
+
+
+def advised(text: str, problem: Problem) -> Problem:
+    """The problem with the measurements that a suggestion names as example."""
+    example = text.split("for example ")[1].split("; then")[0]
+    names = {name: getattr(sd, name) for name in ("JointTorque", "JointAcceleration", "ExternalWrench")}
+    added = eval(f"[{example}]", names)  # the test's own program, of the words that a user would copy
+    return problem + added
+
+
+@pytest.mark.parametrize("case", ["wrench", "base", "two knees", "nothing", "accelerometers"])
+def test_examples_in_suggestions_do(case):
+    model = icub("floating")
+    base, known = model.joint_names[0], inverse_dynamics(model)
+    problem = {
+        "wrench": lambda: known - sd.ExternalWrench("l_ankle_2", ["fx", "fz"]) - sd.JointAcceleration("l_knee"),
+        "base": lambda: known - sd.JointAcceleration(base),
+        "two knees": lambda: forward_dynamics(model) - sd.JointTorque(["l_knee", "r_knee"]),
+        "nothing": lambda: Problem(model, []),
+        "accelerometers": lambda: known - sd.JointAcceleration(base)
+        + sd.Accelerometer("head", name="imu1") + sd.Accelerometer("chest", name="imu2"),
+    }[case]()  # fmt: skip
+    found = problem.diagnose()
+    assert not found.well_posed and found.missing
+    assert advised(found.suggestions[0], problem).diagnose().missing == 0
+
+
+def test_the_cause_is_named_first():
+    model = icub("floating")
+    base = model.joint_names[0]
+    found = (inverse_dynamics(model) - sd.JointAcceleration(base)).diagnose()
+    assert [d.terms[0].name for d in found.directions] == [f"qdd({base})[{k}]" for k in range(6)]
+    assert [d.terms[0].unit for d in found.directions] == ["rad/s²"] * 3 + ["m/s²"] * 3
+    assert "for example JointAcceleration('root_joint')" in found.suggestions[0]
+    found = (forward_dynamics(model) - sd.JointTorque("l_knee")).diagnose()
+    assert str(found.directions[0]).startswith("tau(l_knee) [N m]; with it change ")
+    assert "(by structure, whatever the state)" in str(found) and repr(found) == str(found)
+
+
+def test_two_accelerometers_on_one_body_know_their_distance():
+    """They do not see the rotation about the line between them, and one component along it is too many."""
+    model = icub("floating")
+    base = model.joint_names[0]
+    T = np.eye(4)
+    T[:3, 3] = (0.1, 0.2, 0.3)
+    problem = inverse_dynamics(model) - sd.JointAcceleration(base)
+    problem += [sd.Accelerometer("head", name="imu1"), sd.Accelerometer(("head", T), name="imu2")]
+    found = problem.diagnose()
+    assert not found.structural and (found.missing, found.excess) == (1, 1)
+    assert set(found.redundant) == {f"y:imu{k}: a_{x}" for k in (1, 2) for x in "xyz"}
+    assert "; then leave out 1 of: y:imu2" in found.suggestions[0]
+    more = problem.diagnose(available=[sd.Accelerometer("chest", name="third"), sd.AngularAccelerometer("head")])
+    (added,) = more.additions
+    assert len(added.components(model)) == 1  # only a part of it is needed
+    assert f"add {added.name}: {added.components(model)[0]}" in more.suggestions[-1]
+
+
+def test_what_can_be_added_is_split_where_it_can_be():
+    model = chain(3)
+    problem = inverse_dynamics(model) - sd.ExternalWrench("body2", ["fx", "fy", "fz"])
+    cells = sd.LoadCells("body2", name="cells")
+    (added,) = problem.diagnose(available=[cells]).additions
+    assert added.components(model) == ("fx", "fy", "fz") and added.name == "cells"
+    assert (problem + added).diagnose().well_posed
+
+    exact = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole")  # three of its equations are known: it cannot be used
+    refused = problem.diagnose(available=[exact])
+    assert refused.additions is None and refused.suggestions[-1].startswith("the available measurements do not do")
+    noisy = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole", noise=1.0)
+    assert problem.diagnose(available=[noisy]).additions == (noisy,)
+    fits = sd.Linear({("fx", "body2"): np.eye(6)[3:]}, name="fits")
+    assert problem.diagnose(available=[exact, fits]).additions == (fits,)
+    assert (
+        problem.diagnose(available=[cells, sd.ExternalWrench("body2", ["fx", "fy", "fz"])]).additions[0].name != "cells"
+    )
+
+    raw = problem.diagnose(available=[sd.ExternalWrench("all", name="all wrenches")])
+    assert [m.name for m in raw.additions] == ["ExternalWrench(body2.fx,fy,fz)"]
+    assert inverse_dynamics(model).diagnose(available=[cells]).suggestions == (
+        "none of the available measurements is needed",
+    )
+    with pytest.raises(InvalidInput, match="a list"):
+        problem.diagnose(available=cells)
+    with pytest.raises(InvalidInput, match="not a measurement that could be added"):
+        problem.diagnose(available=[sd.ModelNoise("f", noise=1.0)])
+    with pytest.raises(ProblemError, match="two measurements are called"):
+        problem.diagnose(available=[cells, sd.Accelerometer("body2", name="cells")])
+
+
+def test_noise_makes_redundancy_welcome():
+    model = chain(3)
+    problem = inverse_dynamics(model) + sd.JointTorque("all", name="torques")
+    assert problem.diagnose().excess == 3
+    noisy = inverse_dynamics(model) + sd.JointTorque("all", name="torques", noise=0.1)
+    found = noisy.diagnose()
+    assert found.well_posed and found.equations == found.unknowns + 3 and found.redundant == ()
+    structure(noisy.system()).require_solvable()
+    # an inexact equation of motion no longer contradicts what is measured twice
+    soft = problem + sd.ModelNoise("tau", noise=0.1)
+    assert soft.diagnose().well_posed
+    few = noisy - sd.ExternalWrench("body1", ["fx"]) - sd.JointAcceleration("joint1")
+    assert few.diagnose().well_posed
+    with pytest.raises(sd.StructurallySingular, match="cannot be found"):
+        sd.compile(noisy - sd.ExternalWrench("all"), level="fast")
+
+
+def test_units_of_freedoms():
+    model = random_tree(12, seed=4)
+    layout = Layout(model)
+    for name, found in zip(layout.names, units(layout), strict=True):
+        quantity, owner = name.split("(")[0], name.split("(")[1].split(")")[0]
+        force = quantity in ("f", "fx", "tau")
+        if quantity in ("tau", "qdd"):
+            k = int(name.split("[")[1][:-1]) if "[" in name else 0
+            turn = model.joints[model.joint_index(owner)].S[:3, k].any()
+        else:
+            turn = name.split(").")[1][:2] in ("nx", "ny", "nz", "al")
+        assert found == (("N m" if turn else "N") if force else ("rad/s²" if turn else "m/s²")), name
+
+
+def test_sampled_states_have_all_kinds():
+    model = robot(3)
+    kinds, q, qd = sampled_states(model)
+    assert {kinds[k] for k in range(4)} == {"random"} and kinds[4] == "neutral"
+    np.testing.assert_array_equal(q[4], model.neutral())
+    assert not qd[4].any() and "every joint at π/2" in kinds and "joints at multiples of π/2" in kinds
+    quarter = kinds.index("every joint at π/2")
+    np.testing.assert_allclose(model.difference(model.neutral(), q[quarter]) % (np.pi / 2), 0.0, atol=1e-12)
+
+
+# ---- values that are determined all the same -------------------------------------------------------------------------
+
+
+def test_contradictions_are_named():
+    model = chain(3)
+    problem = inverse_dynamics(model) + sd.JointTorque("joint1", name="sensor")
+    q, qd, qdd = model.random_state(seed=1, batch=4)
+    tau = newton_euler(model, q, qd, qdd).tau
+    agreed = sd.least_norm(problem, q, qd, qdd=qdd, tau=tau)
+    np.testing.assert_allclose(agreed.tau, tau, rtol=0, atol=1e-9 * np.abs(tau).max())
+    assert agreed.ok.shape == (4,)
+    wrong = tau.copy()
+    wrong[2, 1] += 0.01
+    with pytest.raises(ProblemError, match=r"at state 2: .*y:sensor: tau\(joint1\) \(off by 0\.0") as error:
+        sd.least_norm(problem, q, qd, qdd=qdd, tau=wrong)
+    assert "state 0" not in str(error.value)
+    alone = sd.least_norm(problem, q[0], qd[0], qdd=qdd[0], tau=tau[0])
+    np.testing.assert_array_equal(alone.tau, agreed.tau[0])
+    with pytest.raises(ProblemError, match="noisy"):
+        sd.least_norm(problem + sd.Accelerometer("body2", noise=0.1), q, qd, qdd=qdd, tau=tau)
+
+
+def test_rest_is_no_contradiction():
+    """All zero, without gravity: nothing to be measured against."""
+    model = chain(2).replace(gravity=(0.0, 0.0, 0.0))
+    problem = inverse_dynamics(model) + sd.JointTorque("all", name="sensor")
+    solution = sd.least_norm(problem, np.zeros(2), np.zeros(2), qdd=np.zeros(2), tau=np.zeros(2))
+    assert not solution.tau.any()
+
+
+# ---- size ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 12), st.integers(1, 12), st.floats(0.1, 0.6), st.integers(0, 2**32 - 1))
+def test_null_spaces_by_the_structure(m, n, density, seed):
+    rng = np.random.default_rng(seed)
+    A = np.where(rng.random((m, n)) < density, rng.uniform(0.5, 1.5, (m, n)), 0.0)
+    found = structural_null_spaces(scipy.sparse.csr_matrix(A), 1e6)
+    if found is None:
+        assert np.linalg.svd(A, compute_uv=False).min() < 1e-4 or rank(A) < min(m, n)
+        return
+    right, left = found
+    assert right.shape[1] == n - np.linalg.matrix_rank(A, 1e-9) and left.shape[1] == m - np.linalg.matrix_rank(A, 1e-9)
+    np.testing.assert_allclose(A @ right, 0.0, atol=1e-8)
+    np.testing.assert_allclose(A.T @ left, 0.0, atol=1e-8)
+    assert rank(right) == right.shape[1] and rank(left) == left.shape[1]
+
+
+def test_beyond_what_dense_matrices_can_tell():
+    """6,400 unknowns: a torque that is missing, and a link whose inertia about its joint vanishes by value alone."""
+    model = auto_tree(320, 1, 1.5, 1)
+    problem = forward_dynamics(model)
+    assert problem.diagnose().well_posed
+    found = (problem - sd.JointTorque(model.joint_names[7])).diagnose()
+    assert found.missing == 1 and found.excess == 0 and found.directions[0].terms[0].name == "tau(joint7)"
+    inertias = model.inertias.copy()
+    inertias[-1] = 0.0
+    inertias[-1, 0, 0] = 0.1
+    massless = forward_dynamics(model.replace(inertias=inertias, strict=None)).diagnose()
+    assert (massless.missing, massless.excess) == (1, 1) and "qdd(joint319)" in massless.undetermined
+    unnamed = Problem(model, [sd.JointTorque("all"), sd.JointAcceleration("all")]).diagnose()
+    assert not unnamed.well_posed and unnamed.rank is None and unnamed.missing == 320 * 5
+    assert "too many to tell directions" in unnamed.suggestions[0]
+
+
+def test_long_chains_on_load_cells():
+    """The problem of Fig. 2 with 2,000 unknowns; matching its pattern was a matter of minutes."""
+
+    assert load_cells(100).diagnose().well_posed
+    assert load_cells(100, skew=0.0).diagnose().missing == 3

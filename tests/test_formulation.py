@@ -1,0 +1,273 @@
+"""Formulations of few operations against RNEA, ABA and Pinocchio; rewriting of graphs; how they are compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import icub, icub_urdf, pin_model
+from robots import ROBOTS, load_robot
+
+import sysdyn as sd
+from sysdyn import formulation
+from sysdyn.backends import python
+from sysdyn.evaluate import evaluate
+from sysdyn.expr import Graph
+from sysdyn.formulation import METHODS, Written, write
+from sysdyn.formulation.plan import Plan, tuned
+from sysdyn.model import Model
+from sysdyn.plot import pattern
+from sysdyn.reference.rnea import newton_euler
+from sysdyn.sparse.program import Program
+from sysdyn.sparse.rewrite import rewritten
+
+ALL = ("tau", "qdd", "fx", "a", "f")
+trees = st.builds(sd.random_tree, st.integers(1, 7), st.integers(0, 10**6))
+
+
+def program(model: Model, written: Written, known: str) -> Program:
+    sizes = {"q": model.nq, "qd": model.nv, known: model.nv, "fx": 6 * model.nb}
+    inputs = [(name, list(written.graph.inputs(name, n))) for name, n in sizes.items()]
+    return Program.from_graph(written.graph, inputs, list(written.outputs.items()))
+
+
+def agree(model: Model, written: Written, known: str, wrenches: bool, states: int = 5, tolerance: float = 1e-9):
+    """The program against the reference algorithms, every output relative to its greatest entry."""
+    rng = np.random.default_rng(3)
+    q, qd, x = model.random_state(seed=3, batch=states)
+    fx = rng.standard_normal((states, model.nb, 6)) * wrenches
+    values = {"q": q, "qd": qd, known: x, "fx": fx.reshape(states, -1)}
+    found = python.run_groups(program(model, written, known), values)
+    qdd = sd.aba(model, q, qd, x, fx) if known == "tau" else x
+    motion = newton_euler(model, q, qd, qdd, fx)
+    expected = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    for name, value in found.items():
+        wanted = expected[name].reshape(value.shape)
+        assert value == pytest.approx(wanted, abs=tolerance * (1e-3 + np.abs(wanted).max(initial=0.0))), name
+
+
+def solvable(model: Model) -> bool:
+    q, qd, tau = model.random_state(seed=3, batch=5)
+    try:
+        qdd = sd.aba(model, q, qd, tau)
+    except sd.SingularState:
+        return False
+    back = sd.rnea(model, q, qd, qdd)
+    return bool(np.abs(back - tau).max(initial=0.0) < 1e-10)
+
+
+@settings(max_examples=20)
+@given(trees, st.booleans(), st.sampled_from([("tau",), ALL]))
+def test_inverse_dynamics_of_random_trees(model, wrenches, outputs):
+    agree(model, write(model, "qdd", outputs, wrenches), "qdd", wrenches)
+
+
+@settings(max_examples=20)
+@given(trees, st.booleans(), st.sampled_from([("qdd",), ALL]), st.sampled_from(METHODS["tau"]))
+def test_forward_dynamics_of_random_trees(model, wrenches, outputs, method):
+    assume(solvable(model))
+    agree(model, write(model, "tau", outputs, wrenches, method), "tau", wrenches)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 5), st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_every_plan_gives_the_same_result(n, seed, random):
+    """Whatever is picked at the decisions that are open."""
+    model = sd.random_tree(n, seed=seed, joints=("revolute", "prismatic"))
+    for known, method in (("qdd", "newton-euler"), ("tau", "composite"), ("tau", "articulated")):
+        if known == "tau" and not solvable(model):
+            continue
+        wanted = formulation._Reduced(model, known, False)
+        outputs = ("tau",) if known == "qdd" else ("qdd",)
+        plan = Plan()
+        wanted.write(method, outputs, plan)
+        for _ in range(2):
+            plan = Plan({key: random.randrange(of) for key, of in plan.open.items()})
+            agree(model, wanted.write(method, outputs, plan), known, False)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_published_torques(name):
+    model, test = load_robot(name)
+    written = write(model, "qdd", ("tau",), False)
+    values = {x: np.array(test[x], dtype=float)[None] for x in ("q", "qd", "qdd")}
+    values["fx"] = np.zeros((1, 6 * model.nb))
+    assert python.run_groups(program(model, written, "qdd"), values)["tau"][0] == pytest.approx(test["tau"], rel=1e-9)
+
+
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+def test_icub_against_pinocchio(base):
+    model = icub(base)
+    peer = pin_model(icub_urdf(), base)
+    data = peer.createData()
+    q, v, x = model.random_state(seed=5)
+    turn = np.arange(model.nv)
+    if base == "floating":
+        turn[:6] = [3, 4, 5, 0, 1, 2]
+    order = [model.v_slice(model.joint_index(n)).start for n in peer.names[1 + (base == "floating") :]]
+    where = np.array([*turn[:6], *order]) if base == "floating" else np.array(order)
+    q_peer = np.concatenate([q[:7], q[np.array(order) + 1]]) if base == "floating" else q[order]
+    inverse = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], effort=0.0)
+    forward = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], effort=0.0)
+    tau = pin.rnea(peer, data, q_peer, v[where], x[where])
+    assert inverse(q, v, x).tau[where] == pytest.approx(tau, rel=1e-9, abs=1e-9)
+    qdd = pin.aba(peer, data, q_peer, v[where], tau)
+    given_tau = np.empty(model.nv)
+    given_tau[where] = tau
+    assert forward(q, v, given_tau).qdd[where] == pytest.approx(qdd, rel=1e-8, abs=1e-8)
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "inverse", "forward"),
+    [("puma560", 340, 589), ("rx90", 450, 786), ("iiwa7", 536, 1019), ("gen6R", 687, 1369)],
+)
+def test_no_form_costs_more_than_it_did(name, inverse, forward):
+    """Without a search; best known by hand are 320/591, 475/838, 570/1089 and 721/1444."""
+    model, _ = load_robot(name)
+    assert write(model, "qdd", ("tau",), False).total <= inverse
+    assert write(model, "tau", ("qdd",), False).total <= forward
+
+
+def test_a_count_is_that_of_the_program():
+    model = sd.chain(4, seed=1)
+    written = write(model, "tau", ("qdd",), False)
+    assert program(model, written, "tau").flops == written.graph.count(written.scalars)
+
+
+def test_long_chains_cost_the_same_for_each_body():
+    """Articulated bodies: linear, and fewer operations than the book's formula gives, 429 n − 507."""
+    costs = [write(sd.auto_tree(n, 1, 1.5, 0.9), "tau", ("qdd",), False, "articulated").total for n in (10, 20, 30)]
+    assert costs[2] - costs[1] == pytest.approx(costs[1] - costs[0], rel=0.01)
+    assert costs[2] <= 10_000
+
+
+def test_a_search_only_saves():
+    model = sd.chain(3, seed=4)
+    before, after = (write(model, "tau", ("qdd",), False, budget=x) for x in (0.0, 20_000.0))
+    assert after.total < before.total
+    agree(model, after, "tau", False)
+
+
+def test_tuning_finds_the_least_of_separate_decisions():
+    def cost(plan: Plan) -> int:
+        return 10 + abs(plan.pick("unit", of=4) - 2) + abs(plan.pick("left", 0, of=3) - 1)
+
+    plan, count = tuned(cost, [Plan()], 1e6)
+    assert count == 10
+    assert plan.choices == {("unit",): 2, ("left", 0): 1}
+    assert tuned(cost, [Plan()], 0.0)[1] == 13
+
+
+# ---- rewriting -----------------------------------------------------------------------------------------------------
+
+
+def test_factors_are_taken_out():
+    graph = Graph()
+    a, b, c, d = graph.inputs("x", 4)
+    _, out = rewritten(graph, [a * b + a * c - d * a])
+    new = out[0].graph
+    assert new.count(out).total == 3
+    values = {"x[0]": 2.0, "x[1]": 3.0, "x[2]": 5.0, "x[3]": 7.0}
+    assert evaluate(out, values)[0] == pytest.approx(2.0)
+
+
+def test_pairs_of_terms_are_shared_across_sums():
+    graph = Graph()
+    a, b, c, d = graph.inputs("x", 4)
+    new, out = rewritten(graph, [(a + c) + b, (d - a) - b])
+    assert new.count(out).total == 3  # a + b once
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from(["structural", "algebraic"]))
+def test_rewriting_keeps_the_values_of_random_graphs(seed, sharing):
+    rng = np.random.default_rng(seed)
+    graph = Graph(sharing)
+    values = {f"x[{k}]": float(v) for k, v in enumerate(rng.uniform(0.5, 2.0, 5))}
+    pool = [*graph.inputs("x", 5), 0.5, -3.0]
+    for _ in range(40):
+        a, b = (pool[int(k)] for k in rng.integers(0, len(pool), 2))
+        pool.append([a + b, a - b, a * b, a * b, -a][int(rng.integers(5))])
+    outputs = pool[-6:]
+    new, out = rewritten(graph, outputs)
+    before, after = evaluate(outputs, values), evaluate(out, values)
+    assert after == pytest.approx(before, rel=1e-9, abs=1e-9 * max(1.0, *np.abs(before)))
+    assert set(new.input_names.values()) <= set(graph.input_names.values())
+
+
+# ---- compiled ------------------------------------------------------------------------------------------------------
+
+
+def test_a_solver_takes_the_formulation_of_fewest_operations():
+    model = sd.auto_tree(6, 1, 1.5, 0.9)
+    problem = sd.forward_dynamics(model)
+    recursive = sd.compile(problem, outputs=["qdd"], effort=0.0)
+    paper = sd.compile(problem, outputs=["qdd"], ordering="aba", formulation="paper")
+    assert recursive.ordering == "composite"
+    assert recursive.flops.end_to_end.total < 0.6 * paper.flops.end_to_end.total
+    q, qd, tau = model.random_state(seed=0, batch=20)
+    fx = np.random.default_rng(0).standard_normal((20, 6, 6))
+    assert recursive(q, qd, tau, fx).qdd == pytest.approx(paper(q, qd, tau, fx).qdd, rel=1e-9, abs=1e-9)
+    assert recursive.flops.solve is None
+    assert "does without" in recursive.report()
+
+
+def test_every_unknown_by_recursion(tmp_path):
+    """≤ 1,800 operations in the paper's scope; nothing is left of the system; files keep it."""
+    model = sd.auto_tree(6, 1, 1.5, 0.9)
+    solver = sd.compile(sd.forward_dynamics(model), formulation="recursive", wrenches=False, effort=0.0)
+    q, qd, tau = model.random_state(seed=1, batch=4)
+    solution = solver(q, qd, tau)
+    assert np.abs(solution.residual()).max() < 1e-10
+    assert solver.flops.solve.total <= 1_800
+    again = sd.load_solver(solver.save(tmp_path / "s.npz"))
+    assert np.array_equal(again(q, qd, tau).f, solution.f)
+    assert again.flops == solver.flops
+
+
+def test_without_wrenches_there_may_be_none():
+    model = sd.chain(2, seed=0)
+    solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], wrenches=False, effort=0.0)
+    q, qd, qdd = model.random_state(seed=0)
+    assert solver(q, qd, qdd).tau == pytest.approx(sd.rnea(model, q, qd, qdd))
+    with pytest.raises(sd.InvalidInput, match="wrenches=False"):
+        solver(q, qd, qdd, np.ones((2, 6)))
+    with pytest.raises(sd.InvalidInput, match="wrenches=False"):
+        solver.bind(q, qd, qdd, np.ones((2, 6)))
+
+
+def test_what_recursion_cannot_do():
+    model = sd.chain(3, seed=0)
+    hybrid = sd.hybrid_dynamics(model, torque=["joint1"])
+    with pytest.raises(sd.ProblemError, match="inverse and forward dynamics"):
+        sd.compile(hybrid, formulation="recursive")
+    assert sd.compile(hybrid, outputs=["tau", "qdd"]).ordering not in METHODS["tau"]
+    with pytest.raises(sd.ProblemError, match="no ordering"):
+        sd.compile(sd.forward_dynamics(model), "aba", formulation="recursive")
+    with pytest.raises(sd.UnknownName, match="formulation"):
+        sd.compile(hybrid, formulation="best")
+    with pytest.raises(sd.InvalidInput, match="effort"):
+        sd.compile(hybrid, effort=-1.0)
+    every = sd.compile(sd.forward_dynamics(model), formulation="recursive", effort=0.0)
+    with pytest.raises(sd.ProblemError, match="derivatives of a, f need an elimination"):
+        every.derivatives(of=("a", "f"))
+    assert every.derivatives(of="qdd").method == "analytic"
+
+
+def test_a_joint_that_moves_no_inertia_is_singular():
+    """The recursion divides by zero at every state: the elimination says so by name."""
+    model = sd.chain(2, seed=0)
+    model = model.replace(inertias=np.zeros_like(model.inertias))
+    with pytest.raises((sd.NoSafeOrdering, sd.StructurallySingular)):
+        sd.compile(sd.forward_dynamics(model), outputs=["qdd"])
+
+
+def test_there_is_no_matrix_to_draw():
+    solver = sd.compile(sd.inverse_dynamics(sd.chain(2, seed=0)), outputs=["tau"], effort=0.0)
+    with pytest.raises(sd.ProblemError, match="formulation='paper'"):
+        pattern(solver)
