@@ -21,20 +21,17 @@ from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.flops import count_flops
 from sysdyn.log import Log, estimate_log
 from sysdyn.model import Model
-from sysdyn.problems import ICUB, KINDS, Task, load_robot, load_task, make_problem
+from sysdyn.problems import ALL_ORDERINGS, ICUB, KINDS, Task, load_robot, load_task, make_problem
 from sysdyn.reference import aba, rnea
 from sysdyn.solution import Solution
 from sysdyn.solver import ON_SINGULAR, Solver
-from sysdyn.sparse.ordering import ORDERINGS
-from sysdyn.states import States, check_suffix, random_states, read_states, write_states
-from sysdyn.system.orders import RECURSIVE
+from sysdyn.states import States, check_suffix, column_names, random_states, read_states, write_states
 from sysdyn.tables import read_table, table_suffix
 from sysdyn.terminal import Bar, count_cells, errors, output
 
 NOT_SOLVED, WRONG = 1, 2  # exit codes
-ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
 REFERENCES = {"inverse": rnea, "forward": aba}
-UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N"}
+UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N", "w": "N m, N"}
 
 
 class Commands(TyperGroup):
@@ -78,7 +75,7 @@ Ordering = Annotated[
 Outputs = Annotated[
     str | None,
     typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f. Default: what the problem is solved for.",
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: what the problem is solved for.",
         show_default=False,
     ),
 ]
@@ -126,7 +123,7 @@ def _task(
     changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
     if outputs is not None:
         names = [name.strip() for name in outputs.split(",") if name.strip()]
-        changes["outputs"] = output_quantities("all" if names == ["all"] else names)
+        changes["outputs"] = output_quantities("all" if names == ["all"] else names, task.problem.quantities)
     return replace(task, **{name: x for name, x in changes.items() if x is not None})
 
 
@@ -241,7 +238,7 @@ def solve(
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
     q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
-    columns, so that they can be the states of another problem.
+    columns (and w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
 
     A log has one column for each component of each measurement, and may be of any length; its results are estimates,
     tau:JOINT and so on, and their standard deviations std:tau:JOINT.
@@ -266,10 +263,10 @@ def solve(
     if states is not None:
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-    given = read_states(states, task.problem) if states else random_states(task.problem, random or 1, seed)
-    if task.values and states:
-        constant = {m.name: task.values[m.name] for m in task.problem.custom if m.name in task.values}
-        given = replace(given, arrays={"y": constant, **given.arrays})
+    if states:
+        given = read_states(states, task.problem, task.values)
+    else:
+        given = random_states(task.problem, random or 1, seed, task.values)
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = _compile(task)
@@ -332,6 +329,10 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
                 table = _table("joint", f"{quantity} ({UNITS[quantity]})")
                 for name, x in zip(model.dof_names, values, strict=True):
                     table.add_row(escape(name), f"{x:.9g}")
+            elif quantity == "w":
+                table = _table("wrench", f"w ({UNITS['w']})")
+                for name, x in zip(column_names(model, "w", solver.problem.constraints), values, strict=True):
+                    table.add_row(escape(name.removeprefix("w:")), f"{x:.9g}")
             else:
                 table = _table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
                 if quantity == "a":
@@ -347,7 +348,7 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
         least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
         table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
     console.print(table)
-    if set(solver.outputs) == set(output_quantities("all")):
+    if set(solver.outputs) == set(solver.problem.quantities):
         error = solution.backward_error()
         if np.isfinite(error).any():
             console.print(f"largest backward error {np.nanmax(error):.1e}")
@@ -356,15 +357,14 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
     arrays = {name: x for name, x in given.arrays.items() if name != "y"}
     arrays |= {name: solution[name] for name in solver.outputs}
-    size = {"q": solver.model.nq, "qd": solver.model.nv, "tau": solver.model.nv, "qdd": solver.model.nv}
     n = int(solution.ok.size)
     shaped = {}
     for name, x in arrays.items():
-        tail = (size[name],) if name in size else (solver.model.nb, 6)
+        tail = (solver.model.nb, 6) if name in ("fx", "a", "f") else np.shape(x)[-1:]
         x = np.reshape(x, (-1, *tail))
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
-    write_states(path, solver.model, shaped, ok)
+    write_states(path, solver.model, shaped, ok, solver.problem.constraints)
     output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
 
 

@@ -69,17 +69,21 @@ class Document:
     def at(self, place: Place) -> Iterator[None]:
         """Errors of sysdyn that are raised within get the file and line of the place before their message.
 
-        Of an UnknownName, the line within the place that has the name in quotes.
+        Of an UnknownName, the line that has the name in quotes, first within the place. Those that have a line keep it.
         """
         try:
             yield
         except SysdynError as error:
-            found, word = self.where(place), getattr(error, "name", None)
-            inside = (lines for key, lines in self._lines.items() if key[: len(place)] == place)
-            for n in sorted({n for lines in inside for n in lines}):
+            if str(error).startswith(f"{self.path} line "):
+                raise
+            word = getattr(error, "name", None)
+            within = {n for key, lines in self._lines.items() if key[: len(place)] == place for n in lines}
+            for n in (*sorted(within), *range(1, len(self._text) + 1)):
                 if f'"{word}"' in self._text[n - 1] or f"'{word}'" in self._text[n - 1]:
                     found = f"{self.path} line {n}"
                     break
+            else:
+                found = self.where(place)
             error.args = (f"{found}: {error}",)
             raise
 

@@ -184,7 +184,7 @@ def estimate_log(log: Log, solver: Solver, out: str | Path | None = None,
     Memory does not grow with the log. Raises as `Log` does.
     """
     model = solver.model
-    names = {x: column_names(model, x) for x in solver.outputs}
+    names = {x: column_names(model, x, log.problem.constraints) for x in solver.outputs}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
     writer = None if out is None else write_table(out, {TIME: [TIME], **names, **std, **status})

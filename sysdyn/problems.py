@@ -13,21 +13,26 @@ from typing import Any
 import numpy as np
 
 from sysdyn.columns import check_units
-from sysdyn.compiler import output_quantities
+from sysdyn.compiler import ORDERINGS, output_quantities
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError, UnknownName
 from sysdyn.lines import Document, Place
 from sysdyn.model import Model, auto_tree, chain, load
 from sysdyn.model.urdf import rpy
+from sysdyn.solver import ON_SINGULAR
 from sysdyn.system import SENSORS, ModelNoise, Prior, Switchable, sensor
+from sysdyn.system.constraints import CONSTRAINTS
 from sysdyn.system.linear import numbers
 from sysdyn.system.measurements import RAW, Measurement
+from sysdyn.system.noise import noise_of
+from sysdyn.system.orders import RECURSIVE
 from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 
 ICUB = "iCubGazeboV2_5"
 KINDS = ("inverse", "forward", "hybrid")
+ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
 # What a file can state: keys are the arguments of the class.
 MEASUREMENTS: dict[str, type[Measurement]] = {
-    **{cls.__name__: cls for cls in RAW.values()}, **SENSORS, "ModelNoise": ModelNoise,
+    **{cls.__name__: cls for cls in RAW.values()}, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
 }  # fmt: skip
 DECLARED = "declared"  # the type of a sensor that the robot description has
 FRAMES = ("frame", "frame_a", "frame_b")  # arguments that are frames
@@ -40,13 +45,14 @@ _FILE_KEYS = {
 }  # fmt: skip
 _WRAPPERS = {"prior": Prior, "switchable": Switchable}
 _VALUE_KEYS = ("value", "mean")  # of a measurement, of a prior
-_TABLE_KEYS = {"type": str, "name": str, "value": (int, float, list), "mean": (int, float, list), "prior": bool,
+_NUMBERS = (int, float, list)
+_TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
                "switchable": bool}  # fmt: skip
 _FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
 _BLOCK_KEYS = ("quantity", "on", "matrix")
 _TYPE_NAMES = {
     str: "a string", list: "a list", (str, list): "a string or a list", dict: "a table", bool: "true or false",
-    (int, float, list): "a number or a list of numbers",
+    _NUMBERS: "a number or a list of numbers",
 }  # fmt: skip
 
 
@@ -68,7 +74,7 @@ class Task:
     @property
     def wanted(self) -> tuple[str, ...]:
         """The quantities asked for, else those that the kind of problem is solved for."""
-        return self.outputs or WANTED.get(self.kind) or output_quantities("all")
+        return self.outputs or WANTED.get(self.kind) or self.problem.quantities
 
 
 def load_robot(
@@ -173,13 +179,20 @@ def load_task(path: str | Path) -> Task:
             m = _measurement(doc, place, table, model)
             problem = problem + m
             if (key := _VALUE_KEYS[isinstance(m, Prior)]) in table:
-                values[m.name] = _constant(m, table[key], model)
-    with doc.at(("units",)):
-        check_units(problem, data.get("units", {}))
+                with doc.at((*place, key)):
+                    values[m.name] = _constant(m, table[key], model)
+    for name, unit in data.get("units", {}).items():
+        _check(doc, ("units",), {name: unit}, {name: (str, list)})
+        with doc.at(("units", name)):
+            check_units(problem, {name: unit})
+    for key, valid in (("ordering", ("auto", *ALL_ORDERINGS)), ("on_singular", ON_SINGULAR)):
+        with doc.at((key,)):
+            if data.get(key, valid[0]) not in valid:
+                raise UnknownName(key, data[key], valid)
     outputs = None
     if "outputs" in data:
         with doc.at(("outputs",)):
-            outputs = output_quantities(data["outputs"])
+            outputs = output_quantities(data["outputs"], problem.quantities)
     return Task(
         problem, kind if kind and not tables else "measurements", data.get("title", ""),
         data.get("ordering", "auto"), outputs, data.get("on_singular", "raise"), values,
@@ -194,6 +207,8 @@ def _model(doc: Document) -> Model:
             options["gravity"] = numbers("gravity", data["gravity"], (3,))
     wanted = [m.get("sensor") for m in data.get("measurement", ()) if isinstance(m, Mapping) and "sensor" in m]
     fixed = data.get("fixed_joints", "sensors" if wanted else None)
+    if "fixed_joints" in data and _GENERATOR.fullmatch(data["robot"]):
+        doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
     with doc.at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
         model = load_robot(data["robot"], data.get("base", "fixed"), doc.path.parent, fixed)
         if fixed == "sensors" and "fixed_joints" not in data:  # only those that are used
@@ -213,11 +228,16 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
     make = sensor if kind == DECLARED else MEASUREMENTS[kind]
     parameters = {("sensor" if kind == DECLARED and key == "name" else key): p
                   for key, p in inspect.signature(make).parameters.items() if key != "model"}  # fmt: skip
-    _check(doc, place, table, {**_TABLE_KEYS, **dict.fromkeys(parameters, object)})
+    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS}
+    _check(doc, place, table, {key: x for key, x in valid.items() if key != "noise" or key in parameters})
     for key, p in parameters.items():
         if p.default is p.empty and key not in table:
             doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
-    given = {key: _argument(doc, (*place, key), key, table[key]) for key in parameters if key in table}
+    given = {}
+    for key in parameters:
+        if key in table:
+            with doc.at((*place, key)):
+                given[key] = _argument(doc, (*place, key), key, table[key])
     if kind == DECLARED:
         given = {"model": model, "name": given.pop("sensor"), **given}
     wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if table.get(key)]
@@ -228,6 +248,9 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
         if wrappers:
             m = wrappers[0](m, table.get("name"))
         m.components(model)  # a name that the robot does not have is found here, not when it is compiled
+        if m.noise is not None:
+            with doc.at((*place, "noise")):
+                noise_of(m, model)
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, SysdynError):
             raise
@@ -273,8 +296,8 @@ def _check(doc: Document, place: Place, data: Mapping, valid: Mapping) -> None:
             error = UnknownName("key", key, valid)
             error.args = (f"{doc.where((*place, key))}: {error}",)
             raise error
-        if not isinstance(value, valid[key]):
+        if not isinstance(value, valid[key]) or (isinstance(value, bool) and valid[key] not in (bool, object)):
             doc.fail((*place, key), f"{key} is {value!r}, but {_TYPE_NAMES[valid[key]]} is needed")
 
 
-__all__ = ["KINDS", "MEASUREMENTS", "Task", "load_robot", "load_task", "make_problem"]
+__all__ = ["ALL_ORDERINGS", "KINDS", "MEASUREMENTS", "Task", "load_robot", "load_task", "make_problem"]

@@ -254,6 +254,14 @@ def draw(squat: Squat, names: list[str], found: np.ndarray, std: np.ndarray, tru
     figure.savefig(path, dpi=130)
 
 
+def _row(joint: str, z: np.ndarray, std: np.ndarray, error: np.ndarray, truth: np.ndarray) -> dict[str, object]:
+    return {
+        "joint": joint, "states": len(z), "within_95": np.mean(np.abs(z) <= BAND_95),
+        "within_3_sigma": np.mean(np.abs(z) <= 3.0), "mean_std_Nm": std.mean(),
+        "rms_error_Nm": np.sqrt(np.mean(error**2)), "largest_torque_Nm": np.abs(truth).max(),
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--states", type=int, default=2000)
@@ -275,17 +283,12 @@ def main() -> None:
     found, std = solution.tau[:, 6:], solution.std("tau")[:, 6:]
     c = coverage(found, std, truth[:, 6:])
     names = list(model.dof_names[6:])
-    rows = [
-        {"joint": name, "states": len(q), "within_95": np.mean(np.abs(z) <= BAND_95),
-         "within_3_sigma": np.mean(np.abs(z) <= 3), "mean_std_Nm": s.mean(), "rms_error_Nm": np.sqrt(np.mean(e**2)), "largest_torque_Nm": np.abs(x).max()}
-        for name, z, s, e, x in zip(names, c.z.T, std.T, (found - truth[:, 6:]).T, truth[:, 6:].T, strict=True)
-    ]  # fmt: skip
-    everything = {"joint": "all", "states": len(q), "within_95": c.within_95, "within_3_sigma": c.within_3,
-                  "mean_std_Nm": std.mean(), "rms_error_Nm": np.sqrt(np.mean((found - truth[:, 6:]) ** 2)),
-                  "largest_torque_Nm": np.abs(truth[:, 6:]).max()}  # fmt: skip
-    write_csv("squat", [everything, *rows])
-    draw(squat, names, found, std, truth[:, 6:], RESULTS / "squat.png")
-    each = [row["within_95"] for row in rows]
+    error, truth = found - truth[:, 6:], truth[:, 6:]
+    parts = zip(names, c.z.T, std.T, error.T, truth.T, strict=True)
+    rows = [_row("all", c.z, std, error, truth), *(_row(*part) for part in parts)]
+    write_csv("squat", rows)
+    draw(squat, names, found, std, truth, RESULTS / "squat.png")
+    each = [row["within_95"] for row in rows[1:]]
     print(f"{len(q)} states, {len(names)} torques: {c.within_95:.2%} within the 95 % band "
           f"(joints: {min(each):.2%} to {max(each):.2%}), {c.within_3:.3%} within 3 standard deviations")  # fmt: skip
 
