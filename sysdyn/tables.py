@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -65,19 +66,19 @@ def read_table(
 
 def _read_csv(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
     try:
-        file = path.open(encoding="utf-8-sig", newline="")
-        first = file.readline()
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
     header = [name.strip() for name in next(csv.reader([first], skipinitialspace=True), [])]
     if not any(header):
-        file.close()
         raise FileError(f"{path} is empty: its first line must name the columns")
 
     def chunks() -> Rows:
-        with file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            file.readline()
             done = 0
             while lines := list(islice(file, rows)):
                 while lines and not lines[-1].strip():
@@ -112,9 +113,8 @@ def _csv_numbers(path: Path, lines: list[str], header: list[str], done: int) -> 
 
 def _read_npz(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
     try:
-        archive = zipfile.ZipFile(path)
-        files = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
-        heads = {name: _npy_head(file) for name, file in files.items()}
+        with zipfile.ZipFile(path) as archive:
+            heads = {name.removesuffix(".npy"): _npy_head(archive, name) for name in archive.namelist()}
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, ValueError) as error:
@@ -131,16 +131,24 @@ def _read_npz(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
         header += names
 
     def chunks() -> Rows:
-        with archive:
+        with zipfile.ZipFile(path) as archive, ExitStack() as stack:
+            files = {name: stack.enter_context(archive.open(f"{name}.npy")) for name in heads}
+            for file in files.values():
+                _npy_head_of(file)
             for at in range(0, min(n), rows):
                 count = min(rows, min(n) - at)
-                parts = [_npy_rows(path, name, files[name], heads[name], count) for name in files]
-                yield np.hstack(parts)
+                yield np.hstack([_npy_rows(path, name, files[name], heads[name], count) for name in files])
 
     return header, chunks()
 
 
-def _npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def _npy_head(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    with archive.open(name) as file:
+        return _npy_head_of(file)
+
+
+def _npy_head_of(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """(shape, type) of an array; what follows in the file are its numbers. Raises ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
@@ -163,20 +171,21 @@ def _npy_rows(path: Path, name: str, file: IO[bytes], head: tuple[tuple[int, ...
 def _read_parquet(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
     arrow = _pyarrow(path)
     try:
-        file = arrow.parquet.ParquetFile(path)
+        with arrow.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
     except (OSError, arrow.ArrowInvalid) as error:
         raise FileError(f"{path} is not a readable Parquet file: {error}") from error
-    for field in file.schema_arrow:
+    for field in schema:
         if not (arrow.types.is_floating(field.type) or arrow.types.is_integer(field.type)):
             raise FileError(f"{path}: column {field.name!r} has type {field.type}, but numbers are needed")
 
     def chunks() -> Rows:
-        with file:
+        with arrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=rows):
                 columns = (c.cast(arrow.float64()).to_numpy(zero_copy_only=False) for c in batch.columns)
                 yield np.column_stack([np.asarray(c, dtype=float) for c in columns])
 
-    return list(file.schema_arrow.names), chunks()
+    return list(schema.names), chunks()
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
@@ -211,15 +220,19 @@ class _Writer:
 
     def end(self) -> None: ...
 
+    def discard(self) -> None:
+        self.end()
+
     def close(self) -> None:
         try:
             self.end()
             os.replace(self.temporary, self.path)
         except OSError as error:
+            self.temporary.unlink(missing_ok=True)
             raise FileError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def drop(self) -> None:
-        self.end()
+        self.discard()
         self.temporary.unlink(missing_ok=True)
 
 
@@ -259,6 +272,11 @@ class _NpzWriter(_Writer):
                     np.lib.format.write_array_header_1_0(target, head)
                     file.seek(0)
                     shutil.copyfileobj(file, target)
+
+    def discard(self) -> None:
+        with self.folder:
+            for file in self.parts.values():
+                file.close()
 
 
 class _ParquetWriter(_Writer):
