@@ -11,6 +11,7 @@ counts. Writes experiments/results/generated.csv.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import numpy as np
 from common import close, compared, kernel_call, write_csv
@@ -34,9 +35,7 @@ def run(robot: Robot, states: int) -> list[dict]:
             reference = np.zeros((states, model.nv)) if lanes == 1 else in_lanes(np.zeros((states, model.nv)))
             found = []
             for variant in peer.variants(problem):
-                ratio = compared(
-                    call, lambda v=variant, n=lanes: peer.run(v, *given, reference, n), each=(states, states)
-                )
+                ratio = compared(call, partial(peer.run, variant, *given, reference, lanes), each=(states, states))
                 rowwise = reference if lanes == 1 else reference.swapaxes(1, 2).reshape(states, -1)
                 close(out[:, robot.order], rowwise)
                 found.append((ratio, variant))

@@ -10,6 +10,7 @@ copied out. Of the ABA's two conventions in Pinocchio the faster counts. Writes 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import numpy as np
 from common import close, compared, kernel_call, write_csv
@@ -30,7 +31,7 @@ def run(robot: Robot, states: int) -> list[dict]:
             call = kernel_call(solver, arrays, out, single=mode == "one state")
             found = []
             for variant in peer.variants(problem):
-                ratio = compared(call, lambda v=variant: peer.run(v, *theirs, reference), each=(states, states))
+                ratio = compared(call, partial(peer.run, variant, *theirs, reference), each=(states, states))
                 close(out[:, robot.order], reference)
                 found.append(ratio)
             best = min(found, key=lambda r: r.median)

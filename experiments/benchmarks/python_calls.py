@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from functools import partial
 
 import numpy as np
 import pinocchio as pin
@@ -57,16 +58,12 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
         result = np.zeros((peer.nv, states), order="F")
         batch_out = np.empty((states, model.nv))
         arguments = (threads, pool, *columns, result)
-        bound = solver.bind(q, qd, x, fx, out=batch_out) if threads == 1 else None
-
-        def batch(solver=solver, bound=bound) -> None:
-            if bound is None:
-                batch.result = solver(q, qd, x, fx, threads=threads)
-            else:
-                bound()
-
+        if threads == 1:
+            batch = solver.bind(q, qd, x, fx, out=batch_out)
+        else:
+            batch = partial(solver, q, qd, x, fx, threads=threads)
         clock = time.thread_time if threads == 1 else time.perf_counter
-        ratio = compared(batch, lambda many=many: many(*arguments), each=(states, states), repeat=15, clock=clock)
+        ratio = compared(batch, partial(many, *arguments), each=(states, states), repeat=15, clock=clock)
         found = solver(q, qd, x, fx)
         close((found.tau if problem == "inverse" else found.qdd)[:, robot.order], result.T)
         rows.append(ratio.row(f"{robot.name}, {problem}, batch of {states}, {threads} threads", BATCH_TARGET,
