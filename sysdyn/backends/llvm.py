@@ -28,7 +28,7 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 72 
+VERSION = 73  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
@@ -170,7 +170,11 @@ class _Emitter(Types):
                 places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
-                calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
+                calls.append(
+                    f"  call void @segment_{k}(ptr %work, i64 %rounds, "
+                    f"ptr getelementptr (double, ptr @constants, i64 {len(constants)}))"
+                )
+                constants.extend(segment.constants)
         for k in range(0, len(self.copies), MAX_COPIES):
             functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
@@ -214,7 +218,10 @@ class _Emitter(Types):
     # ---- segments ----------------------------------------------------------------------------------------------
 
     def inline_function(self, name: str, segment) -> str:
-        """The segment with its constants and places written into the code."""
+        """The segment with its places written into the code.
+
+        Its constants are read from a table, one address being known: in this code model each address costs ten bytes.
+        """
         slot = self.plan.slot
 
         def read(k: int, to: str) -> list[str]:
@@ -229,11 +236,8 @@ class _Emitter(Types):
                 f"  store {self.vec} {what}, ptr %w{k}, align {self.align}",
             ]
 
-        def constant(k: int) -> tuple[list[str], str]:
-            return [], self.constant(segment.constants[k])
-
-        body = self.body(segment.shape, read, write, constant)
-        return self.function(name, "", body)
+        body = self.body(segment.shape, read, write)
+        return self.function(name, ", ptr noalias readonly %constants", body)
 
     def shared_function(self, name: str, shape: Shape) -> str:
         """The shape with its constants and places read from the caller's tables."""
@@ -252,20 +256,10 @@ class _Emitter(Types):
         def write(k: int, what: str) -> list[str]:
             return [*place(n_reads + k, f"w{k}"), f"  store {self.vec} {what}, ptr %qw{k}, align {self.align}"]
 
-        def constant(k: int) -> tuple[list[str], str]:
-            lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
-            if self.width == 1:
-                return lines, f"%cs{k}"
-            lines += [
-                f"  %ci{k} = insertelement {self.vec} poison, double %cs{k}, i32 0",
-                f"  %c{k} = shufflevector {self.vec} %ci{k}, {self.vec} poison, <{self.width} x i32> zeroinitializer",
-            ]
-            return lines, f"%c{k}"
-
-        body = self.body(shape, read, write, constant)
+        body = self.body(shape, read, write)
         return self.function(name, ", ptr noalias readonly %constants, ptr noalias readonly %places", body)
 
-    def body(self, shape: Shape, read, write, constant) -> list[str]:
+    def body(self, shape: Shape, read, write) -> list[str]:
         lines: list[str] = []
         known: dict[int, str] = {}
         trig: dict[int, str] = {}
@@ -280,7 +274,7 @@ class _Emitter(Types):
             found = known.get(code)
             if found is None:
                 if kind == CONSTANT:
-                    extra, found = constant(number)
+                    extra, found = self.table_entry(number)
                 else:
                     found = f"%x{number}"
                     extra = read(number, found)
@@ -308,6 +302,17 @@ class _Emitter(Types):
             if k in watched:
                 lines.extend(self.guard(k, *(operand(c * 4 + CONSTANT) for c in watched[k])))
         return lines
+
+    def table_entry(self, k: int) -> tuple[list[str], str]:
+        """(lines, name) of the segment's constant k in all lanes."""
+        lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
+        if self.width == 1:
+            return lines, f"%cs{k}"
+        lines += [
+            f"  %ci{k} = insertelement {self.vec} poison, double %cs{k}, i32 0",
+            f"  %c{k} = shufflevector {self.vec} %ci{k}, {self.vec} poison, <{self.width} x i32> zeroinitializer",
+        ]
+        return lines, f"%c{k}"
 
     def guard(self, k: int, limit: str, weak_limit: str) -> list[str]:
         """status |= BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
