@@ -39,11 +39,11 @@ class Driver(Types):
         """`run` and what it needs. bits: of the status for inputs and for outputs that are no numbers."""
         run = self._run(inputs, outputs, calls, bits)
         n, vec = self.lanes, self.row.vec
-        masks = f"<{n} x i1>"
+        suffix, masks = self.row.suffix, f"<{n} x i1>"
         declared = [
-            f"declare {vec} @llvm.masked.load.{self.row.suffix}.p0(ptr, i32, {masks}, {vec})",
-            f"declare void @llvm.masked.store.{self.row.suffix}.p0({vec}, ptr, i32, {masks})",
-            f"declare void @llvm.masked.store.{self.row.suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
+            f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {masks}, {vec})",
+            f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {masks})",
+            f"declare void @llvm.masked.store.{suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
             f"declare i64 @llvm.vector.reduce.or.v{n}i64({self.row.ints})",
         ]
         return "\n".join([*declared, *self.movers.values(), run])

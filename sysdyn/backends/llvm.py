@@ -28,7 +28,7 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 73  # of the emitted code; raise it with every change of the emitter
+VERSION = 8  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
