@@ -38,7 +38,8 @@ def compile_derivatives(
 ) -> Derivatives:
     """See `Solver.derivatives`."""
     of = _names("output", of, options.outputs, problem.quantities)
-    values = ("q", "qd", *problem.known_quantities, *(f"y:{m.name}" for m in problem.custom))
+    varied = tuple(p.name for p in problem.parameters)
+    values = ("q", "qd", *problem.known_quantities, *(f"y:{m.name}" for m in problem.custom), *varied)
     groups = {name.removeprefix("y:"): name for name in values}
     default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
     wrt = _names("input to differentiate by", wrt, default, groups)
@@ -132,7 +133,8 @@ class Derivatives:
 
     def __call__(
         self, q, qd, *known, y: Mapping | np.ndarray | None = None, noise: Mapping | None = None,
-        active: Mapping | None = None, on_singular: str = "raise", threads: int | None = None, **quantities,
+        active: Mapping | None = None, parameters: Mapping | None = None, on_singular: str = "raise",
+        threads: int | None = None, **quantities,
     ) -> Values:  # fmt: skip
         """{(quantity, input): array}: arguments as those of the solver, leading axes are batch axes.
 
@@ -147,7 +149,8 @@ class Derivatives:
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
         if threads is not None and not (isinstance(threads, int) and threads >= 1):
             raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
-        arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities, noise, active))
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
+        arrays, lead = self._inputs.checked(given)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
         n = int(np.prod(lead, dtype=int))
@@ -171,10 +174,11 @@ class Derivatives:
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping | None = None,
-        noise: Mapping | None = None, active: Mapping | None = None, **quantities: np.ndarray,
+        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None,
+        **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
-        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, keep=True)
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         arrays, lead = self._inputs.prepared(given)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         outputs = {name: np.zeros((len(status), size)) for name, size in self.program.output_groups}

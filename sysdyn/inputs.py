@@ -39,8 +39,11 @@ class Inputs:
 
     # ---- by name ---------------------------------------------------------------------------------------------------
 
-    def collect(self, q, qd, known: tuple, y, quantities: Mapping, noise=None, active=None, keep=False) -> dict:
-        """Values by group; fx and optional measurements are zero where they are missing, covariances as declared.
+    def collect(
+        self, q, qd, known: tuple, y, quantities: Mapping, noise=None, active=None, parameters=None, keep=False
+    ) -> dict:  # fmt: skip
+        """Values by group; fx and optional measurements are zero where they are missing, covariances and parameters as
+        declared.
 
         keep: arrays stay the ones they are.
 
@@ -61,6 +64,7 @@ class Inputs:
                 raise UnknownName("known quantity", name, self.positional)
         self._add_noise(given, {} if noise is None else noise)
         self._add_switches(given, {} if active is None else active)
+        self._add_parameters(given, {} if parameters is None else parameters)
         if y is not None:
             self._add_measured(given, y, keep)
         given["q"], given["qd"] = q, qd
@@ -83,6 +87,16 @@ class Inputs:
                 raise UnknownName("noisy measurement", name, self.noises)
         for name, x in self.noises.items():
             given[x.group] = x.numbers(noise[name]) if name in noise else x.declared
+
+    def _add_parameters(self, given: dict, parameters: Mapping) -> None:
+        """Parameters of the model that are inputs: as the model has them, or as in {name: (…, size)}."""
+        declared = {p.name: p.declared for p in self.problem.parameters}
+        if not isinstance(parameters, Mapping):
+            raise InvalidInput(f"parameters is {{name: value}}, not {parameters!r}")
+        for name in parameters:
+            if name not in declared:
+                raise UnknownName("parameter that is an input", name, declared)
+        given |= {**declared, **parameters}
 
     def _add_switches(self, given: dict, active: Mapping) -> None:
         """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""

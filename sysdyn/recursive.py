@@ -37,7 +37,7 @@ BUDGET = 100_000  # operations written in search of fewer, at effort 1
 def applies(problem: Problem) -> str | None:
     """ "tau" or "qdd", the known one of forward or inverse dynamics; None where the problem is another one."""
     model = problem.model
-    if problem.custom or problem.noisy or problem.knows("a") or problem.knows("f"):
+    if problem.custom or problem.noisy or problem.parameters or problem.knows("a") or problem.knows("f"):
         return None
     joints = {(i, k) for i, joint in enumerate(model.joints) for k in range(joint.nv)}
     known = [x for x in ("tau", "qdd") if problem.knows(x)]

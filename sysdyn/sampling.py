@@ -18,6 +18,7 @@ from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.augmented import AugmentedSystem
 from sysdyn.system.noise import noise_of
 from sysdyn.system.orders import RECURSIVE
+from sysdyn.system.parameters import sampled
 from sysdyn.system.problem import Problem
 
 NOISE_DECADES = 2.0  # by how much variances are multiplied or divided at half of the sampled states
@@ -29,8 +30,8 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
 
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
-    multiplied by random factors, so that the motion is violent, and so are covariances. What can be switched off is
-    off at a quarter of the states.
+    multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
+    differ from the model's there. What can be switched off is off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -47,6 +48,7 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
     declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
+    varied = {p.name: p.declared for p in problem.parameters}
     for name, size in problem.input_sizes[2:]:
         if name.startswith("active:"):  # all of a measurement on or off
             inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
@@ -54,6 +56,9 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
         if name in declared:  # as declared, or all of a measurement multiplied by one factor
             factor = 10.0 ** rng.uniform(-NOISE_DECADES, NOISE_DECADES, n)
             inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
+            continue
+        if name in varied:
+            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), varied[name])
             continue
         factor = rng.standard_normal((n, size))
         moving = values[name].reshape(n, size) if name in values else np.ones((n, size))

@@ -45,7 +45,8 @@ def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
     known = {(i, k) for i, joint in enumerate(problem.model.joints) for k in range(joint.nv)}
     tau, qdd = problem.knows("tau"), problem.knows("qdd")
     wrenches = problem.knows("fx") == {(i, k) for i in range(problem.model.nb) for k in range(6)}
-    only = not problem.custom and not problem.noisy and set(problem.known_quantities) <= {"tau", "qdd", "fx"}
+    constant = not (problem.custom or problem.noisy or problem.parameters)
+    only = constant and set(problem.known_quantities) <= {"tau", "qdd", "fx"}
     return only and wrenches and set(of) <= {"tau", "qdd"} and tau | qdd == known and not tau & qdd
 
 

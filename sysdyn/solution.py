@@ -286,14 +286,15 @@ class Solution:
         found = model.frame(frame)
         n = self._n
         q, qd = (np.broadcast_to(self._inputs[x], (n, self._inputs[x].shape[-1])) for x in ("q", "qd"))
+        down = np.broadcast_to(self._inputs.get("gravity", model.gravity), (n, 3))
         if found.body >= 0:
             a = self.a.reshape(n, model.nb, 6)[:, found.body]
         result = np.empty((n, 6))
         for k in range(n):
             E = frame_transform(model, q[k], frame)[:3, :3]
-            proper = found.X @ a[k] if found.body >= 0 else np.concatenate([np.zeros(3), -(E @ model.gravity)])
+            proper = found.X @ a[k] if found.body >= 0 else np.concatenate([np.zeros(3), -(E @ down[k])])
             if found.body >= 0 and not gravity:
-                proper = proper + np.concatenate([np.zeros(3), E @ model.gravity])
+                proper = proper + np.concatenate([np.zeros(3), E @ down[k]])
             elif found.body < 0 and not gravity:
                 proper = np.zeros(6)
             if classical and found.body >= 0:

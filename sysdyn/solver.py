@@ -61,6 +61,7 @@ def compile(
     formulation: str = "auto",
     wrenches: bool = True,
     effort: float = 1.0,
+    inputs: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
@@ -76,6 +77,8 @@ def compile(
                  "recursive" where it applies, only tau or qdd is asked for and no order is named, else "paper"
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for recursions of fewer operations, 0 for not at all
+    inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
+                 10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
 
     The result is cached on disk. Raises UnknownName for an option, ProblemError (too many equations),
@@ -83,6 +86,9 @@ def compile(
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
+    if isinstance(inputs, str):
+        inputs = (inputs,)
+    problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     wanted = output_quantities(outputs, problem.quantities)
     choices = (
         ("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR),
@@ -122,7 +128,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 15  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 16  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:
@@ -155,6 +161,7 @@ class Solver:
         y: Mapping[str, np.ndarray] | np.ndarray | None = None,
         noise: Mapping[str, np.ndarray] | None = None,
         active: Mapping[str, np.ndarray] | None = None,
+        parameters: Mapping[str, np.ndarray] | None = None,
         on_singular: str | None = None,
         threads: int | None = None,
         **quantities: np.ndarray,
@@ -166,6 +173,7 @@ class Solver:
         zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
             was declared, of the same kind. active: {name: (…) or (…, m) bool} of what is Switchable.
+        parameters: {name: (…, size)} of those that are inputs, in place of the model's.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
             States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
@@ -176,7 +184,8 @@ class Solver:
             raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-        arrays, lead = self._inputs.checked(self._inputs.collect(q, qd, known, y, quantities, noise, active))
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
+        arrays, lead = self._inputs.checked(given)
         self._require_no_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
@@ -254,12 +263,13 @@ class Solver:
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
-        noise: Mapping | None = None, active: Mapping | None = None, out=None, **quantities: np.ndarray,
+        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None, out=None,
+        **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
-        of sensors by name; noise and active: as for a call, at the values that they have now. out: an
+        of sensors by name; parameters by name; noise and active: as for a call, at the values they have now. out: an
         array where one quantity is asked for, or {quantity: array}; made if None. Quaternions are taken to be
         normalised. `step.status` (bits of `sysdyn.backends.llvm`) is not zero where the order failed, and
         WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep.
@@ -267,7 +277,7 @@ class Solver:
         if self.options.backend != "llvm":
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
         arrays, lead = self._inputs.prepared(
-            self._inputs.collect(q, qd, known, y, quantities, noise, active, keep=True)
+            self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         )
         self._require_no_wrenches(arrays)
         outputs = self._out(out, lead)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
+import sysdyn as sd
 from sysdyn import experiment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,3 +45,71 @@ def write_csv(name: str, rows: list[dict]) -> None:
     path = RESULTS / f"{name}.csv"
     experiment.write_csv(path, rows)
     print(f"written to {path.relative_to(ROOT)}")
+
+
+class Ratio(NamedTuple):
+    """Time of a peer over ours: median, least and greatest over repetitions that take turns; seconds of each."""
+
+    median: float
+    least: float
+    greatest: float
+    ours: float
+    theirs: float
+
+    def row(self, what: str, target: float, **more: object) -> dict[str, object]:
+        """A line of a table; printed, too."""
+        print(
+            f"  {what:<58}{1e9 * self.theirs:>9.0f} ns {1e9 * self.ours:>9.1f} ns   {self.median:6.2f}×"
+            f"  ({self.least:.2f} … {self.greatest:.2f})  target {target:g}×"
+        )
+        return {
+            "what": what, **more, "target": target, "ratio": f"{self.median:.3g}", "least": f"{self.least:.3g}",
+            "greatest": f"{self.greatest:.3g}", "ns": f"{1e9 * self.ours:.4g}", "peer_ns": f"{1e9 * self.theirs:.4g}",
+        }  # fmt: skip
+
+
+def compared(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    each: tuple[float, float] = (1.0, 1.0),
+    repeat: int = 101,
+    clock: Callable[[], float] = time.thread_time,
+) -> Ratio:
+    """How many times faster `ours` is than `theirs`; each: states that one call of either takes.
+
+    clock: processor time of this thread, which other processes do not add to; time.perf_counter for several threads.
+    """
+    ours(), theirs()
+    times = []
+    for _ in range(repeat):
+        pair = []
+        for call, states in zip((ours, theirs), each, strict=True):
+            began = clock()
+            call()
+            pair.append((clock() - began) / states)
+        times.append(pair)
+    ratios = sorted(b / a for a, b in times)
+    return Ratio(median(ratios), ratios[0], ratios[-1], median(a for a, _ in times), median(b for _, b in times))
+
+
+def kernel_call(solver: sd.Solver, arrays: Mapping[str, np.ndarray], out: np.ndarray, single: bool):
+    """A call of the kernel itself, of one state at a time or of the SIMD one, over all rows of `arrays` into `out`."""
+    executable = solver._executable
+    kernel = executable._scalar if single else executable._vector
+    (name, _), *_ = solver.program.output_groups
+    status = np.empty(len(out), dtype=np.int64)
+    words = executable._words(arrays, {name: out}, status, 0, len(out))
+    work, pointer = executable._work(kernel), words.ctypes.data
+
+    def call() -> None:
+        kernel.run(pointer, work)
+
+    call.keep = (words, status, arrays)
+    return call
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-7) -> None:
+    """Raise unless both agree, relative to the greatest entry of a state."""
+    error = np.max(np.abs(found - expected).max(axis=-1) / np.abs(expected).max(axis=-1))
+    if not error < tolerance:
+        raise AssertionError(f"the results differ by {error:.1e}")

@@ -22,17 +22,19 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from sysdyn import cache
+from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 7  # of the emitted code; raise it with every change of the emitter
+VERSION = 8  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
 
 MAX_COPIES = 500  # in a function, as compile time grows faster than linearly
+CHUNK = 4  # doubles that the scalar kernel copies at a time
 LEAST_GAP = 4  # distance of outputs between which zeros are left out
 
 # Status bits of a state
@@ -168,7 +170,11 @@ class _Emitter(Types):
                 places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
-                calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
+                calls.append(
+                    f"  call void @segment_{k}(ptr %work, i64 %rounds, "
+                    f"ptr getelementptr (double, ptr @constants, i64 {len(constants)}))"
+                )
+                constants.extend(segment.constants)
         for k in range(0, len(self.copies), MAX_COPIES):
             functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
@@ -183,7 +189,7 @@ class _Emitter(Types):
             parts.append(sincos_function(self))
         parts += functions
         parts.append(self.driver(calls))
-        bits = self.width * 64
+        bits = 64 * (self.width if self.width > 1 else simd_width())
         parts.append(f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}')
         return "\n".join(parts)
 
@@ -212,7 +218,10 @@ class _Emitter(Types):
     # ---- segments ----------------------------------------------------------------------------------------------
 
     def inline_function(self, name: str, segment) -> str:
-        """The segment with its constants and places written into the code."""
+        """The segment with its places written into the code.
+
+        Its constants are read from a table, one address being known: in this code model each address costs ten bytes.
+        """
         slot = self.plan.slot
 
         def read(k: int, to: str) -> list[str]:
@@ -227,11 +236,8 @@ class _Emitter(Types):
                 f"  store {self.vec} {what}, ptr %w{k}, align {self.align}",
             ]
 
-        def constant(k: int) -> tuple[list[str], str]:
-            return [], self.constant(segment.constants[k])
-
-        body = self.body(segment.shape, read, write, constant)
-        return self.function(name, "", body)
+        body = self.body(segment.shape, read, write)
+        return self.function(name, ", ptr noalias readonly %constants", body)
 
     def shared_function(self, name: str, shape: Shape) -> str:
         """The shape with its constants and places read from the caller's tables."""
@@ -250,20 +256,10 @@ class _Emitter(Types):
         def write(k: int, what: str) -> list[str]:
             return [*place(n_reads + k, f"w{k}"), f"  store {self.vec} {what}, ptr %qw{k}, align {self.align}"]
 
-        def constant(k: int) -> tuple[list[str], str]:
-            lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
-            if self.width == 1:
-                return lines, f"%cs{k}"
-            lines += [
-                f"  %ci{k} = insertelement {self.vec} poison, double %cs{k}, i32 0",
-                f"  %c{k} = shufflevector {self.vec} %ci{k}, {self.vec} poison, <{self.width} x i32> zeroinitializer",
-            ]
-            return lines, f"%c{k}"
-
-        body = self.body(shape, read, write, constant)
+        body = self.body(shape, read, write)
         return self.function(name, ", ptr noalias readonly %constants, ptr noalias readonly %places", body)
 
-    def body(self, shape: Shape, read, write, constant) -> list[str]:
+    def body(self, shape: Shape, read, write) -> list[str]:
         lines: list[str] = []
         known: dict[int, str] = {}
         trig: dict[int, str] = {}
@@ -278,7 +274,7 @@ class _Emitter(Types):
             found = known.get(code)
             if found is None:
                 if kind == CONSTANT:
-                    extra, found = constant(number)
+                    extra, found = self.table_entry(number)
                 else:
                     found = f"%x{number}"
                     extra = read(number, found)
@@ -306,6 +302,17 @@ class _Emitter(Types):
             if k in watched:
                 lines.extend(self.guard(k, *(operand(c * 4 + CONSTANT) for c in watched[k])))
         return lines
+
+    def table_entry(self, k: int) -> tuple[list[str], str]:
+        """(lines, name) of the segment's constant k in all lanes."""
+        lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
+        if self.width == 1:
+            return lines, f"%cs{k}"
+        lines += [
+            f"  %ci{k} = insertelement {self.vec} poison, double %cs{k}, i32 0",
+            f"  %c{k} = shufflevector {self.vec} %ci{k}, {self.vec} poison, <{self.width} x i32> zeroinitializer",
+        ]
+        return lines, f"%c{k}"
 
     def guard(self, k: int, limit: str, weak_limit: str) -> list[str]:
         """status |= BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
@@ -340,167 +347,9 @@ class _Emitter(Types):
 
     # ---- driver ------------------------------------------------------------------------------------------------
 
-    def cell(self, name: str, lane: str) -> list[str]:
-        """%name: where the first slot of a lane is; lanes are counted over all blocks of a pass."""
-        return [
-            f"  %{name}_block = udiv i64 {lane}, {self.width}",
-            f"  %{name}_lane = urem i64 {lane}, {self.width}",
-            f"  %{name}_start = mul i64 %{name}_block, {self.block}",
-            f"  %{name}_at = add i64 %{name}_start, %{name}_lane",
-            f"  %{name} = getelementptr double, ptr %work, i64 %{name}_at",
-        ]
-
     def driver(self, calls: list[str]) -> str:
-        """The loop over passes of `rounds` blocks of states; the lanes left over at the end repeat the last state."""
-        w = self.width
-        inputs = [(size, 2 + 2 * k) for k, (_, size) in enumerate(self.program.input_groups)]
-        outputs = [(size, 2 + 2 * (len(inputs) + k)) for k, (_, size) in enumerate(self.program.output_groups)]
-        lines = ["define void @run(ptr %args, ptr %work) #0 {", "entry:", "  %n = load i64, ptr %args"]
-
-        def word(number: int, kind: str) -> str:
-            name = f"%word{number}"
-            lines.append(f"  %at{number} = getelementptr i64, ptr %args, i64 {number}")
-            lines.append(f"  {name} = load {kind}, ptr %at{number}")
-            return name
-
-        status = word(1, "ptr")
-        words = {}
-        for size, at in (*inputs, *outputs):
-            if size:
-                words[at] = (word(at, "ptr"), word(at + 1, "i64"))
-        lines += [
-            "  %nlast = sub i64 %n, 1",
-            "  %some = icmp sgt i64 %n, 0",
-            "  br i1 %some, label %block, label %done",
-            "block:",
-            "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
-            "  %left = sub i64 %n, %base",
-            f"  %leftup = add i64 %left, {w - 1}",
-            f"  %wanted = udiv i64 %leftup, {w}",
-            f"  %few = icmp slt i64 %wanted, {self.rounds}",
-            f"  %rounds = select i1 %few, i64 %wanted, i64 {self.rounds}",
-            f"  %lanes = mul i64 %rounds, {w}",
-            "  %later = icmp sgt i64 %base, 0",
-            "  br label %pack",
-            "pack:",
-            "  %l = phi i64 [ 0, %block ], [ %lnext, %packend ]",
-            "  %want = add i64 %base, %l",
-            "  %inside = icmp slt i64 %want, %nlast",
-            "  %i = select i1 %inside, i64 %want, i64 %nlast",
-            *self.cell("cell", "%l"),
-            f"  %lsp = getelementptr i64, ptr %cell, i64 {self.status_slot * w}",
-            "  store i64 0, ptr %lsp",
-            "  br label %in0",
-        ]
-        offset = 0
-        blocks = [(size, at) for size, at in inputs if size]
-        for g, (size, at) in enumerate(blocks):
-            pointer, stride = words[at]
-            lines += [
-                f"in{g}:",
-                # what all states share is in its place since the first block
-                f"  %same{g} = icmp eq i64 {stride}, 0",
-                f"  %skip{g} = and i1 %same{g}, %later",
-                f"  br i1 %skip{g}, label %in{g + 1}, label %ingo{g}",
-                f"ingo{g}:",
-                f"  %ioff{g} = mul i64 %i, {stride}",
-                f"  %irow{g} = getelementptr double, ptr {pointer}, i64 %ioff{g}",
-                f"  %icol{g} = getelementptr double, ptr %cell, i64 {offset * w}",
-                f"  br label %inloop{g}",
-                f"inloop{g}:",
-                f"  %j{g} = phi i64 [ 0, %ingo{g} ], [ %jn{g}, %inloop{g} ]",
-                f"  %bad{g} = phi i64 [ 0, %ingo{g} ], [ %badn{g}, %inloop{g} ]",
-                f"  %ip{g} = getelementptr double, ptr %irow{g}, i64 %j{g}",
-                f"  %iv{g} = load i64, ptr %ip{g}",
-                f"  %iw{g} = mul i64 %j{g}, {w}",
-                f"  %iq{g} = getelementptr double, ptr %icol{g}, i64 %iw{g}",
-                f"  store i64 %iv{g}, ptr %iq{g}",
-                # infinite and not-a-number have all exponent bits set: adding one carries into the sign bit
-                f"  %ie{g} = and i64 %iv{g}, {0x7FF0000000000000}",
-                f"  %is{g} = add i64 %ie{g}, {0x0010000000000000}",
-                f"  %badn{g} = or i64 %bad{g}, %is{g}",
-                f"  %jn{g} = add i64 %j{g}, 1",
-                f"  %jc{g} = icmp slt i64 %jn{g}, {size}",
-                f"  br i1 %jc{g}, label %inloop{g}, label %inend{g}",
-                f"inend{g}:",
-                f"  %ib{g} = lshr i64 %badn{g}, 63",
-                f"  %il{g} = load i64, ptr %lsp",
-                f"  %in{g}or = or i64 %il{g}, %ib{g}",
-                f"  store i64 %in{g}or, ptr %lsp",
-                f"  br label %in{g + 1}",
-            ]
-            offset += size
-        lines += [
-            f"in{len(blocks)}:",
-            "  br label %packend",
-            "packend:",
-            "  %lnext = add i64 %l, 1",
-            "  %lmore = icmp slt i64 %lnext, %lanes",
-            "  br i1 %lmore, label %pack, label %compute",
-            "compute:",
-            *calls,
-            "  br label %unpack",
-            "unpack:",
-            "  %m = phi i64 [ 0, %compute ], [ %mnext, %unpackend ]",
-            "  %o = add i64 %base, %m",
-            *self.cell("ocell", "%m"),
-            f"  %osp = getelementptr i64, ptr %ocell, i64 {self.status_slot * w}",
-            "  br label %out0",
-        ]
-        blocks = self.runs
-        for g, (group, first, size, place) in enumerate(blocks):
-            pointer, stride = words[outputs[group][1]]
-            lines += [
-                f"out{g}:",
-                f"  %onull{g} = icmp eq ptr {pointer}, null",
-                f"  br i1 %onull{g}, label %out{g + 1}, label %outgo{g}",
-                f"outgo{g}:",
-                f"  %ooff{g} = mul i64 %o, {stride}",
-                f"  %ofirst{g} = add i64 %ooff{g}, {first}",
-                f"  %orow{g} = getelementptr double, ptr {pointer}, i64 %ofirst{g}",
-                f"  %ocol{g} = getelementptr double, ptr %ocell, i64 {place * w}",
-                f"  br label %outloop{g}",
-                f"outloop{g}:",
-                f"  %k{g} = phi i64 [ 0, %outgo{g} ], [ %kn{g}, %outloop{g} ]",
-                f"  %obad{g} = phi i64 [ 0, %outgo{g} ], [ %obadn{g}, %outloop{g} ]",
-                f"  %ow{g} = mul i64 %k{g}, {w}",
-                f"  %oq{g} = getelementptr double, ptr %ocol{g}, i64 %ow{g}",
-                f"  %ov{g} = load i64, ptr %oq{g}",
-                f"  %op{g} = getelementptr double, ptr %orow{g}, i64 %k{g}",
-                f"  store i64 %ov{g}, ptr %op{g}",
-                f"  %oe{g} = and i64 %ov{g}, {0x7FF0000000000000}",
-                f"  %os{g} = add i64 %oe{g}, {0x0010000000000000}",
-                f"  %obadn{g} = or i64 %obad{g}, %os{g}",
-                f"  %kn{g} = add i64 %k{g}, 1",
-                f"  %kc{g} = icmp slt i64 %kn{g}, {size}",
-                f"  br i1 %kc{g}, label %outloop{g}, label %outend{g}",
-                f"outend{g}:",
-                f"  %ob{g} = lshr i64 %obadn{g}, 63",
-                f"  %oc{g} = mul i64 %ob{g}, {BAD_OUTPUT}",
-                f"  %ol{g} = load i64, ptr %osp",
-                f"  %out{g}or = or i64 %ol{g}, %oc{g}",
-                f"  store i64 %out{g}or, ptr %osp",
-                f"  br label %out{g + 1}",
-            ]
-        lines += [
-            f"out{len(blocks)}:",
-            f"  %stp = getelementptr i64, ptr {status}, i64 %o",
-            "  %stv = load i64, ptr %osp",
-            "  store i64 %stv, ptr %stp",
-            "  br label %unpackend",
-            "unpackend:",
-            "  %mnext = add i64 %m, 1",
-            "  %mfull = icmp slt i64 %mnext, %lanes",
-            "  %onext = add i64 %o, 1",
-            "  %mleft = icmp slt i64 %onext, %n",
-            "  %mmore = and i1 %mfull, %mleft",
-            "  br i1 %mmore, label %unpack, label %blockend",
-            "blockend:",
-            "  %nextbase = add i64 %base, %lanes",
-            "  %more = icmp slt i64 %nextbase, %n",
-            "  br i1 %more, label %block, label %done",
-            "done:",
-            "  ret void",
-            "}",
-        ]
-        return "\n".join(lines)
+        groups = [size for _, size in self.program.input_groups]
+        inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
+        outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
+        made = Driver(self.width, min(CHUNK, simd_width()), self.rounds, self.block, self.status_slot)
+        return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sysdyn.errors import ModelError
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
+from sysdyn.model.inertia import inertial_parameters
 from sysdyn.model.joints import (
     JOINTS,
     Cylindrical,
@@ -37,8 +38,8 @@ __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",
     "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
     "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco", "from_screws",
-    "joint_transforms", "load", "load_mjcf", "load_urdf", "pose_and_jacobian", "random_tree", "read_urdf",
-    "velocities",
+    "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf", "pose_and_jacobian", "random_tree",
+    "read_urdf", "velocities",
 ]  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from sysdyn.reference.crba import crba, forward_dynamics_crba
 from sysdyn.reference.ik import IKResult, inverse_kinematics, pinv
 from sysdyn.reference.ltdl import Factor, Sparsity, expanded_parent, ltdl, ltl, mul_H, sparsity
 from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layout
-from sysdyn.reference.regressor import inertial_parameters, joint_torque_regressor, regressor
+from sysdyn.reference.regressor import joint_torque_regressor, regressor
 from sysdyn.reference.rnea import NewtonEuler, newton_euler, rnea
 from sysdyn.reference.rnea_derivatives import InverseDynamics, rnea_derivatives
 from sysdyn.reference.sko import SKOModel, task_frames
 
 __all__ = [
     "Factor", "IKResult", "InverseDynamics", "MujocoLayout", "NewtonEuler", "SKOModel", "Sparsity", "aba", "crba",
-    "csr_layout", "expanded_parent", "forward_dynamics_crba", "inertial_parameters", "inverse_kinematics",
+    "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics",
     "joint_torque_regressor", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "regressor", "rnea",
     "rnea_derivatives", "sparsity", "task_frames",
 ]  # fmt: skip

@@ -13,22 +13,6 @@ from sysdyn.reference.root_frame import root_motion
 from sysdyn.reference.states import run
 from sysdyn.spatial import cross
 
-PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
-
-
-def inertial_parameters(model: Model) -> np.ndarray:
-    """π (10 nb): of each body m [kg], m c (3) [kg m], and I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²] about its origin.
-
-    In body coordinates; the order is Pinocchio's (`Inertia.toDynamicParameters`).
-    """
-    return np.concatenate(
-        [
-            [I[5, 5], I[2, 4], I[0, 5], I[1, 3], I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]]
-            for I in model.inertias
-        ]
-        or [np.zeros(0)]
-    )
-
 
 def joint_torque_regressor(model: Model, q, qd, qdd) -> np.ndarray:
     """Y (…, nv, 10 nb) with τ = Y π + A q̈ = ID(q, q̇, q̈), for π of `inertial_parameters` and the armature A.

@@ -22,6 +22,7 @@ from sysdyn.sparse.program import Program
 from sysdyn.system.measurements import Constraint, Context
 from sysdyn.system.newton_euler import Rows, newton_euler
 from sysdyn.system.noise import ModelNoise, Noise, noise_of
+from sysdyn.system.parameters import VariedModel
 from sysdyn.system.variables import QUANTITIES
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ class BlockSystem:
         model, layout = self.model, self.layout
         q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
         known = {x: graph.inputs(x, len(layout.quantity_columns(x))) for x in self.problem.known_quantities}
-        rows, X, v = newton_euler(model, layout, q, qd, graph.mark if mark else None)
+        varied = {p.name: graph.inputs(p.name, len(p.declared)) for p in self.problem.parameters}
+        seen = VariedModel(model, varied) if varied else model
+        rows, X, v = newton_euler(seen, layout, q, qd, graph.mark if mark else None)
         if mark:
             graph.mark()
         value: dict[int, Expr] = {}  # of each stated scalar, by its column in the full layout
@@ -101,7 +104,7 @@ class BlockSystem:
                     rows.add(
                         ("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]]
                     )
-        custom = self._custom_rows(graph, rows, Context(model, X, v, q, qd))
+        custom = self._custom_rows(graph, rows, Context(seen, X, v, q, qd))
         entries, b = rows.entries, rows.b
         if self.known == "substituted":
             entries, b = [dict(row) for row in entries], list(b)
@@ -112,7 +115,7 @@ class BlockSystem:
             entries = [{number[c]: x for c, x in row.items()} for row in entries]
         entries = [{c: graph.exact(x) for c, x in row.items()} for row in entries]
         self._names = (tuple(rows.names), tuple(rows.blocks))
-        inputs = (("q", q), ("qd", qd), *known.items(), *custom)
+        inputs = (("q", q), ("qd", qd), *known.items(), *custom, *varied.items())
         return Assembly(graph, inputs, entries, b)
 
     def _custom_rows(self, graph: Graph, rows: Rows, context: Context) -> list[tuple[str, np.ndarray]]:
@@ -209,9 +212,10 @@ class BlockSystem:
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
-        Missing ones are zero.
+        Missing ones are zero, parameters those of the model.
         """
-        full = {name: inputs.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+        declared = {p.name: p.declared for p in self.problem.parameters}
+        full = {name: inputs.get(name, declared.get(name, np.zeros(size))) for name, size in self._program.input_groups}
         out = python.run_groups(self._program, full)
         return out["D"], out["b"]
 

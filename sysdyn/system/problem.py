@@ -27,6 +27,7 @@ from sysdyn.system.measurements import (
     RawMeasurement,
 )
 from sysdyn.system.noise import WRAPPERS, ModelNoise, Switchable, noise_of, noise_part
+from sysdyn.system.parameters import parameter
 from sysdyn.system.sensors import SENSORS, from_description
 from sysdyn.system.variables import QUANTITIES, Layout
 
@@ -34,19 +35,22 @@ from sysdyn.system.variables import QUANTITIES, Layout
 class Problem:
     """A model and its measurements: the unknowns d, and the equations D d + b = 0 and Y d + b_Y = y.
 
+    parameters: names of those of the model that are inputs, as of `sysdyn.compile(inputs=…)`.
+
     problem + measurement adds one; problem − measurement makes its scalar components unknown again.
 
     Raises ProblemError where the same scalar is stated twice or two measurements have one name, UnknownName where a
     measurement speaks of a joint, body or component that the model does not have.
     """
 
-    def __init__(self, model: Model, measurements: Sequence[Measurement]):
+    def __init__(self, model: Model, measurements: Sequence[Measurement], parameters: Sequence[str] = ()):
         if not isinstance(model, Model):
             raise InvalidInput(f"a Problem needs a Model first, got {type(model).__name__}; see sysdyn.load")
         self.model = model
         if isinstance(measurements, Measurement):
             raise InvalidInput(f"the measurements of a Problem are a list: [{type(measurements).__name__}(…), …]")
         self.measurements = tuple(measurements)
+        self.parameters = tuple(parameter(model, name) for name in dict.fromkeys(parameters))
         for m in self.measurements:
             if not isinstance(m, Measurement):
                 raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
@@ -82,7 +86,7 @@ class Problem:
 
     def __add__(self, measurement: Measurement | Iterable[Measurement]) -> Problem:
         new = [measurement] if isinstance(measurement, Measurement) else list(measurement)
-        return Problem(self.model, [*self.measurements, *new])
+        return self._with(*self.measurements, *new)
 
     def __sub__(self, measurement: Measurement) -> Problem:
         """Remove the scalar components that `measurement` names.
@@ -99,7 +103,14 @@ class Problem:
                 kept = [*self.measurements[:place], *([rest] if rest else []), *self.measurements[place + 1 :]]
             elif len(kept) == len(self.measurements):
                 raise UnknownName("measurement", measurement.name, [m.name for m in self.measurements])
-        return Problem(self.model, kept)
+        return self._with(*kept)
+
+    def _with(self, *measurements: Measurement) -> Problem:
+        return Problem(self.model, measurements, [p.name for p in self.parameters])
+
+    def varying(self, *parameters: str) -> Problem:
+        """The problem with parameters of the model as inputs of its programs: see `sysdyn.compile`."""
+        return Problem(self.model, self.measurements, parameters)
 
     def _without_scalars(self, measurement: RawMeasurement) -> list[Measurement]:
         """The measurements but for scalars of a quantity: exact ones where they are stated exactly, else noisy ones."""
@@ -189,14 +200,16 @@ class Problem:
     def input_sizes(self) -> tuple[tuple[str, int], ...]:
         """(name, scalars) of each group of inputs of the problem's programs.
 
-        q, qd, exact quantities at full size, values of other measurements, numbers of each covariance, and switches.
+        q, qd, exact quantities at full size, values of other measurements, numbers of each covariance, switches,
+        and parameters.
         """
         model, layout = self.model, Layout(self.model)
         known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
         custom = tuple((f"y:{m.name}", len(m.components(model))) for m in self.custom)
         noise = tuple((x.group, x.scalars) for x in (noise_of(m, model) for m in self.noisy))
         active = tuple((m.group, len(m.components(model))) for m in self.switchable)
-        return (("q", model.nq), ("qd", model.nv), *known, *custom, *noise, *active)
+        varied = tuple((p.name, len(p.declared)) for p in self.parameters)
+        return (("q", model.nq), ("qd", model.nv), *known, *custom, *noise, *active, *varied)
 
     @cached_property
     def y_names(self) -> tuple[str, ...]:
@@ -258,14 +271,15 @@ class Problem:
         if None in described:
             name = self.measurements[described.index(None)].name
             raise ProblemError(f"measurement {name!r} is custom and cannot be stored in a file")
-        return {"model": self.model.to_dict(), "measurements": described}
+        names = [p.name for p in self.parameters]
+        return {"model": self.model.to_dict(), "measurements": described, "parameters": names}
 
     @staticmethod
     def from_dict(data: dict) -> Problem:
         """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
         try:
             measurements = [_restored(m) for m in data["measurements"]]
-            problem = Problem(Model.from_dict(data["model"]), measurements)
+            problem = Problem(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
             _ = problem.y_names  # looks each pair up
         except (KeyError, IndexError, TypeError, ValueError) as error:
             if isinstance(error, SysdynError):
@@ -280,7 +294,7 @@ class Problem:
         if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
-        described = [self.model.digest, names, about]
+        described = [self.model.digest, names, about, *(p.name for p in self.parameters)]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:

@@ -517,10 +517,10 @@ def _net(ctx: Context, i: int) -> tuple[np.ndarray, np.ndarray]:
     return I, cross_force(v, I @ v)
 
 
-def _mass_moment(model: Model, i: int) -> tuple[float, np.ndarray]:
+def _mass_moment(model: Model, i: int) -> tuple[object, np.ndarray]:
     """(m, m c (3,)) of body i, from I = [.. m c×; .. m 1]."""
     I = model.inertias[i]
-    return float(I[5, 5]), np.array([I[2, 4], I[0, 5], I[1, 3]]).astype(object)
+    return I[5, 5], np.array([I[2, 4], I[0, 5], I[1, 3]]).astype(object)
 
 
 def linear(x: np.ndarray) -> np.ndarray:

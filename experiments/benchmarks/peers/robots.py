@@ -1,0 +1,74 @@
+"""Robots that both libraries read from one file, and states of them in either order of joints."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+
+import sysdyn as sd
+from peers.build import CannotBuild, search_path
+
+
+@dataclass(frozen=True)
+class Robot:
+    """One robot on a fixed base; `locate` gives its URDF or raises CannotBuild."""
+
+    name: str
+    locate: Callable[[], Path]
+
+    @cached_property
+    def urdf(self) -> str:
+        return str(self.locate())
+
+    @cached_property
+    def model(self) -> sd.Model:
+        return sd.load(self.urdf)
+
+    @cached_property
+    def peer(self) -> pin.Model:
+        return pin.buildModelFromUrdf(self.urdf)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """sysdyn's number of each of Pinocchio's joints."""
+        return [self.model.v_slice(self.model.joint_index(name)).start for name in self.peer.names[1:]]
+
+    def solver(self, problem: str) -> sd.Solver:
+        make, output = {"inverse": (sd.inverse_dynamics, "tau"), "forward": (sd.forward_dynamics, "qdd")}[problem]
+        return sd.compile(make(self.model), outputs=[output])
+
+    def states(self, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """q, q̇ and τ (or q̈) of n states, for sysdyn and for Pinocchio."""
+        ours = [np.ascontiguousarray(x) for x in self.model.random_state(seed=0, batch=n)]
+        return ours, [np.ascontiguousarray(x[:, self.order]) for x in ours]
+
+
+def _icub() -> Path:
+    try:
+        import icub_models
+    except ImportError as error:
+        raise CannotBuild("icub-models is not installed") from error
+    return Path(icub_models.get_model_file("iCubGazeboV2_5"))
+
+
+def _panda() -> Path:
+    """The arm of example-robot-data, its fingers fixed."""
+    inside = "cmeel.prefix/share/example-robot-data/robots/panda_description/urdf/panda.urdf"
+    for root in (sysconfig.get_paths()["purelib"], *search_path()):
+        if (found := Path(root) / inside).is_file():
+            text = re.sub(r"<mimic[^>]*/>", "", found.read_text().replace('type="prismatic"', 'type="fixed"'))
+            path = Path(tempfile.mkdtemp()) / "panda.urdf"
+            path.write_text(text)
+            return path
+    raise CannotBuild("example-robot-data is not installed: pip install --no-deps example-robot-data")
+
+
+ROBOTS = {"panda": Robot("panda", _panda), "icub": Robot("icub", _icub)}

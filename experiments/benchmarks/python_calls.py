@@ -1,0 +1,90 @@
+"""Calls from Python: one state with bound buffers against pin.rnea and pin.aba, and batches against pin's thread pool.
+
+    python experiments/benchmarks/python_calls.py [--states 20000] [--threads …]
+
+Needs `pin`, icub-models and example-robot-data. A single call takes and leaves arrays that exist already, in both. The
+batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads as to ours. Writes
+experiments/results/python_calls.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from functools import partial
+
+import numpy as np
+import pinocchio as pin
+from common import close, compared, write_csv
+from peers import ROBOTS, CannotBuild, Robot
+
+CALLS = 200
+TARGETS = {"panda": 3.0, "icub": 5.0}
+BATCH_TARGET = 20.0
+
+
+def run(robot: Robot, states: int, threads: int) -> list[dict]:
+    model, peer = robot.model, robot.peer
+    data, rows = peer.createData(), []
+    (q, qd, x), theirs = robot.states(states)
+    q1, qd1, x1 = (a[0].copy() for a in (q, qd, x))
+    p1 = [a[0].copy() for a in theirs]
+    columns = [np.asfortranarray(a.T) for a in theirs]
+    pool = pin.ModelPool(peer, threads)
+    fx = np.zeros((model.nb, 6))
+    for problem, one, many in (
+        ("inverse", pin.rnea, pin.rneaInParallel),
+        ("forward", pin.aba, pin.abaInParallel),
+    ):
+        solver = robot.solver(problem)
+        out = np.zeros(model.nv)
+        step = solver.bind(q1, qd1, x1, fx, out=out)
+
+        def ours(step=step) -> None:
+            for _ in range(CALLS):
+                step()
+
+        def calls(one=one) -> None:
+            for _ in range(CALLS):
+                one(peer, data, *p1)
+
+        single = compared(ours, calls, each=(CALLS, CALLS))
+        close(out[robot.order][None], np.asarray(one(peer, data, *p1))[None])
+        operations = solver.flops.end_to_end.total
+        name = f"pin.{one.__name__}"
+        rows.append(single.row(f"{robot.name}, {problem}, one bound call", TARGETS[robot.name], peer=name,
+                               threads=1, operations=operations))  # fmt: skip
+        result = np.zeros((peer.nv, states), order="F")
+        batch_out = np.empty((states, model.nv))
+        arguments = (threads, pool, *columns, result)
+        if threads == 1:
+            batch = solver.bind(q, qd, x, fx, out=batch_out)
+        else:
+            batch = partial(solver, q, qd, x, fx, threads=threads)
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        ratio = compared(batch, partial(many, *arguments), each=(states, states), repeat=15, clock=clock)
+        found = solver(q, qd, x, fx)
+        close((found.tau if problem == "inverse" else found.qdd)[:, robot.order], result.T)
+        rows.append(ratio.row(f"{robot.name}, {problem}, batch of {states}, {threads} threads", BATCH_TARGET,
+                              peer=f"pin.{many.__name__}", threads=threads, operations=operations))  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--states", type=int, default=20_000)
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, os.cpu_count() or 1}))
+    options = parser.parse_args()
+    rows = []
+    for robot in ROBOTS.values():
+        for threads in options.threads:
+            try:
+                rows += run(robot, options.states, threads)
+            except CannotBuild as why:
+                print(f"{robot.name} is left out: {why}")
+    write_csv("python_calls", rows)
+
+
+if __name__ == "__main__":
+    main()
