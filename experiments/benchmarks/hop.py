@@ -41,8 +41,8 @@ class Hop(NamedTuple):
 
 def simulate(model: sd.Model, end: float = END, every: int = EVERY) -> Hop:
     """Squat, push, flight, landing; every so many steps of a semi-implicit Euler method."""
-    fly = sd.compile(sd.forward_dynamics(model), outputs=["qdd"])
-    stand = sd.compile(sd.forward_dynamics(model) + sd.Contact("sole", name="ground"), outputs=["qdd", "w"])
+    fly = sd.compile(sd.forward_dynamics(model), "aba", ["qdd"])
+    stand = sd.compile(sd.forward_dynamics(model) + sd.Contact("sole", name="ground"), "aba", ["qdd", "w"])
     sole = model.frame("sole").X
     q, qd, stance = model.neutral(), np.zeros(model.nv), True
     q[model.nv - 2 :] = BENT
