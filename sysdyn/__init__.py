@@ -98,9 +98,11 @@ from sysdyn.system import (
     Prior,
     Problem,
     Switchable,
+    declared_sensors,
     forward_dynamics,
     hybrid_dynamics,
     inverse_dynamics,
+    sensor,
 )
 
 __all__ = [
@@ -113,9 +115,9 @@ __all__ = [
     "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable",
     "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
-    "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters", "inverse_dynamics",
-    "inverse_kinematics", "joint_torque_regressor", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",
-    "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor", "rnea",
-    "rnea_derivatives", "sparsity",
+    "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
+    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
+    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "learn_noise", "least_norm", "load",
+    "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree", "regressor",
+    "rnea", "rnea_derivatives", "sensor", "sparsity",
 ]  # fmt: skip

@@ -16,23 +16,23 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 import sysdyn
+from sysdyn.columns import Columns
 from sysdyn.compiler import output_quantities
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.flops import count_flops
+from sysdyn.log import Log, estimate_log
 from sysdyn.model import Model
-from sysdyn.problems import ICUB, KINDS, Task, load_robot, load_task, make_problem
+from sysdyn.problems import ALL_ORDERINGS, ICUB, KINDS, Task, load_robot, load_task, make_problem
 from sysdyn.reference import aba, rnea
 from sysdyn.solution import Solution
 from sysdyn.solver import ON_SINGULAR, Solver
-from sysdyn.sparse.ordering import ORDERINGS
-from sysdyn.states import States, check_suffix, random_states, read_states, write_states
-from sysdyn.system.orders import RECURSIVE
+from sysdyn.states import States, check_suffix, column_names, random_states, read_states, write_states
+from sysdyn.tables import read_table, table_suffix
 from sysdyn.terminal import Bar, count_cells, errors, output
 
 NOT_SOLVED, WRONG = 1, 2  # exit codes
-ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
 REFERENCES = {"inverse": rnea, "forward": aba}
-UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N"}
+UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N", "w": "N m, N"}
 
 
 class Commands(TyperGroup):
@@ -76,7 +76,7 @@ Ordering = Annotated[
 Outputs = Annotated[
     str | None,
     typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f. Default: what the problem is solved for.",
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: what the problem is solved for.",
         show_default=False,
     ),
 ]
@@ -124,7 +124,7 @@ def _task(
     changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
     if outputs is not None:
         names = [name.strip() for name in outputs.split(",") if name.strip()]
-        changes["outputs"] = output_quantities("all" if names == ["all"] else names)
+        changes["outputs"] = output_quantities("all" if names == ["all"] else names, task.problem.quantities)
     return replace(task, **{name: x for name, x in changes.items() if x is not None})
 
 
@@ -222,26 +222,52 @@ def solve(
         str | None,
         typer.Option(help="Where the order fails: raise (default), nan, or repivot.", show_default=False),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log (.csv, .npz, .parquet) with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
+        ),
+    ] = None,
+    missing: Annotated[
+        str, typer.Option(help="Missing values of a log: raise, skip the state, or do without the sensor.")
+    ] = "raise",
+    picture: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
+    ] = None,
 ) -> None:
-    """Solve a problem at given or random states.
+    """Solve a problem at given or random states, or for each state of a log.
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
     q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
-    columns, so that they can be the states of another problem.
+    columns (and w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
+
+    A log has one column for each component of each measurement, and may be of any length; its results are estimates,
+    tau:JOINT and so on, and their standard deviations std:tau:JOINT.
 
     Example: sysdyn solve icub --problem forward --random 5 --out result.csv
 
     Example: sysdyn solve icub --problem inverse --states result.csv
+
+    Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
     """
-    if (states is None) == (random is None):
-        raise InvalidInput("give either --states FILE or --random N" + (", not both" if states else ""))
+    given = [option for option in (states, random, log) if option is not None]
+    if len(given) != 1:
+        raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if given else ""))
+    if log is not None:
+        _solve_log(_task(subject, base, kind, torque, ordering, outputs, on_singular), log, out, missing, picture)
+        return
+    if picture is not None or missing != "raise":
+        raise InvalidInput("--plot and --missing are for a log: give --log FILE")
     if out is not None:
         check_suffix(out, "output file")
         _check_folder(out)
     if states is not None:
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-    given = read_states(states, task.problem) if states else random_states(task.problem, random or 1, seed)
+    if states:
+        given = read_states(states, task.problem, task.values)
+    else:
+        given = random_states(task.problem, random or 1, seed, task.values)
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = _compile(task)
@@ -259,6 +285,40 @@ def solve(
         raise typer.Exit(NOT_SOLVED)
 
 
+def _solve_log(task: Task, path: Path, out: Path | None, missing: str, picture: Path | None) -> None:
+    """Estimate the states of a log; write and draw them."""
+    if out is not None:
+        table_suffix(out, "output file")
+    if picture is not None:
+        from sysdyn.bands import Bands  # matplotlib takes half a second to import
+        from sysdyn.plot import SUFFIXES, save_figure
+
+        if picture.suffix.lower() not in SUFFIXES:
+            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
+    for target in (out, picture):
+        if target is not None:
+            _check_folder(target)
+    columns = Columns(task.problem, task.values)
+    columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
+    solver = _compile(task)
+    bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
+    console = output()
+    if task.title:
+        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    console.print(escape(repr(solver)), soft_wrap=True)
+    found = estimate_log(Log(path, solver, task.values, missing), solver, out, bands)
+    notes = [f"{found.states:,} states of {path}"]
+    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
+    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
+    notes += [f"written to {out}"] if out is not None else []
+    if bands is not None and picture is not None:
+        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
+    console.print(escape("; ".join(notes)), soft_wrap=True)
+    if found.unsolved:
+        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
+        raise typer.Exit(NOT_SOLVED)
+
+
 def _print_solution(solver: Solver, solution: Solution) -> None:
     console, model = output(), solver.model
     console.print(repr(solver), soft_wrap=True)
@@ -270,6 +330,10 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
                 table = _table("joint", f"{quantity} ({UNITS[quantity]})")
                 for name, x in zip(model.dof_names, values, strict=True):
                     table.add_row(escape(name), f"{x:.9g}")
+            elif quantity == "w":
+                table = _table("wrench", f"w ({UNITS['w']})")
+                for name, x in zip(column_names(model, "w", solver.problem.constraints), values, strict=True):
+                    table.add_row(escape(name.removeprefix("w:")), f"{x:.9g}")
             else:
                 table = _table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
                 if quantity == "a":
@@ -285,7 +349,7 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
         least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
         table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
     console.print(table)
-    if set(solver.outputs) == set(output_quantities("all")):
+    if set(solver.outputs) == set(solver.problem.quantities):
         error = solution.backward_error()
         if np.isfinite(error).any():
             console.print(f"largest backward error {np.nanmax(error):.1e}")
@@ -294,15 +358,14 @@ def _print_solution(solver: Solver, solution: Solution) -> None:
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
     arrays = {name: x for name, x in given.arrays.items() if name != "y"}
     arrays |= {name: solution[name] for name in solver.outputs}
-    size = {"q": solver.model.nq, "qd": solver.model.nv, "tau": solver.model.nv, "qdd": solver.model.nv}
     n = int(solution.ok.size)
     shaped = {}
     for name, x in arrays.items():
-        tail = (size[name],) if name in size else (solver.model.nb, 6)
+        tail = (solver.model.nb, 6) if name in ("fx", "a", "f") else np.shape(x)[-1:]
         x = np.reshape(x, (-1, *tail))
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
-    write_states(path, solver.model, shaped, ok)
+    write_states(path, solver.model, shaped, ok, solver.problem.constraints)
     output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
 
 

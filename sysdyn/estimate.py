@@ -27,7 +27,6 @@ from sysdyn.sparse.program import Program
 from sysdyn.system.augmented import AugmentedSystem
 from sysdyn.system.noise import Noise
 from sysdyn.system.problem import Problem
-from sysdyn.system.variables import QUANTITIES, Layout
 
 Part = str | tuple[str, str]  # a quantity, or (quantity, joint or body)
 
@@ -133,14 +132,12 @@ class Posterior:
     def _columns(self, part: Part) -> list[int | None]:
         """Number in the system of each scalar; None where it is an exactly known input."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
-        if quantity not in QUANTITIES:
-            raise UnknownName("quantity", quantity, QUANTITIES)
-        layout = Layout(self.problem.model, self._options[0])
+        if quantity not in self.problem.quantities:
+            raise UnknownName("quantity", quantity, self.problem.quantities)
+        layout = self.problem.layout(self._options[0])
         columns = layout.quantity_columns(quantity)
         if name is not None:
-            model = self.problem.model
-            body = model.joint_index(name) if quantity in ("tau", "qdd") else model.body_index(name)
-            columns = list(layout.columns(quantity, body))
+            columns = list(layout.columns(*layout.block(quantity, name)))
         number = {c: k for k, c in enumerate(self._system().plain.columns)}
         return [number.get(c) for c in columns]
 

@@ -3,36 +3,65 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sysdyn.compiler import output_quantities
-from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, UnknownName
+import numpy as np
+
+from sysdyn.columns import check_units
+from sysdyn.compiler import ORDERINGS, output_quantities
+from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError, UnknownName
+from sysdyn.lines import Document, Place
 from sysdyn.model import Model, auto_tree, chain, load
+from sysdyn.model.urdf import rpy
+from sysdyn.solver import ON_SINGULAR
+from sysdyn.system import SENSORS, ModelNoise, Prior, Switchable, sensor
+from sysdyn.system.constraints import CONSTRAINTS
+from sysdyn.system.linear import numbers
 from sysdyn.system.measurements import RAW, Measurement
+from sysdyn.system.noise import noise_of
+from sysdyn.system.orders import RECURSIVE
 from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 
 ICUB = "iCubGazeboV2_5"
 KINDS = ("inverse", "forward", "hybrid")
-MEASUREMENTS = {cls.__name__: cls for cls in RAW.values()}
+ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
+# What a file can state: keys are the arguments of the class.
+MEASUREMENTS: dict[str, type[Measurement]] = {
+    **{cls.__name__: cls for cls in RAW.values()}, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
+}  # fmt: skip
+DECLARED = "declared"  # the type of a sensor that the robot description has
+FRAMES = ("frame", "frame_a", "frame_b")  # arguments that are frames
 # What a problem is solved for where nothing is asked: the quantity that RNEA or ABA returns.
 WANTED = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
 _GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
 _FILE_KEYS = {
-    "title": str, "robot": str, "base": str, "problem": str, "torque": list, "ordering": str, "outputs": (str, list),
-    "on_singular": str, "measurement": list,
+    "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
+    "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
 }  # fmt: skip
-_MEASUREMENT_KEYS = {"type": str, "targets": (str, list), "components": (str, list), "name": str}
-_TYPE_NAMES = {str: "a string", list: "a list", (str, list): "a string or a list"}
+_WRAPPERS = {"prior": Prior, "switchable": Switchable}
+_VALUE_KEYS = ("value", "mean")  # of a measurement, of a prior
+_NUMBERS = (int, float, list)
+_TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
+               "switchable": bool}  # fmt: skip
+_FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
+_BLOCK_KEYS = ("quantity", "on", "matrix")
+_TYPE_NAMES = {
+    str: "a string", list: "a list", (str, list): "a string or a list", dict: "a table", bool: "true or false",
+    _NUMBERS: "a number or a list of numbers",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Task:
-    """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements."""
+    """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
+
+    values: of measurements that have the same one in every state, {name: (m,)}.
+    """
 
     problem: Problem
     kind: str
@@ -40,22 +69,26 @@ class Task:
     ordering: str = "auto"
     outputs: tuple[str, ...] | None = None
     on_singular: str = "raise"
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The quantities asked for, else those that the kind of problem is solved for."""
-        return self.outputs or WANTED.get(self.kind) or output_quantities("all")
+        return self.outputs or WANTED.get(self.kind) or self.problem.quantities
 
 
-def load_robot(spec: str, base: str = "fixed", folder: Path | None = None) -> Model:
+def load_robot(
+    spec: str, base: str = "fixed", folder: Path | None = None, fixed_joints: str | Sequence[str] | None = None
+) -> Model:
     """The model called `spec`: a URDF path (relative to `folder`), `auto_tree:N[,b,skew,taper]`, `chain:N[,seed]`,
-    or `icub` (the iCubGazeboV2_5 of the icub-models package).
+    or `icub` (the iCubGazeboV2_5 of the icub-models package). fixed_joints: of a URDF, as for `load_urdf`.
 
     Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable where
     icub-models is missing.
     """
     if base not in ("fixed", "floating"):
         raise UnknownName("base", base, ("fixed", "floating"))
+    options = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
     generator = _GENERATOR.fullmatch(spec)
     if generator:
         if base == "floating":
@@ -68,14 +101,14 @@ def load_robot(spec: str, base: str = "fixed", folder: Path | None = None) -> Mo
             raise BackendUnavailable(
                 "robot 'icub' is in the package icub-models, which is not installed: pip install icub-models"
             ) from error
-        return load(str(icub_models.get_model_file(ICUB)), base=base)
+        return load(str(icub_models.get_model_file(ICUB)), base=base, **options)
     path = Path(spec) if folder is None else folder / spec
     if not path.exists() and not path.suffix:
         names = ("icub", "auto_tree:N", "chain:N")
         near = difflib.get_close_matches(spec, ("icub", "auto_tree", "chain"), n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidInput(f"robot {spec!r} is neither a file nor one of {', '.join(names)}.{hint}")
-    return load(path, base=base)
+    return load(path, base=base, **options)
 
 
 def _generated(name: str, text: str) -> Model:
@@ -109,62 +142,162 @@ def load_task(path: str | Path) -> Task:
     """The task in a TOML file.
 
     robot = "icub"            as for `load_robot`; paths are relative to the file
-    base = "fixed"            or "floating"
+    base = "fixed"            or "floating"; gravity = [x, y, z]
+    fixed_joints = "lump"     as for `load_urdf`; default: lumped but for those with a declared sensor of the file
     problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; left out: only the measurements below
     ordering, outputs, on_singular   as for `sysdyn.compile`
-    [[measurement]]           type = "JointTorque" (JointAcceleration, ExternalWrench, BodyAcceleration, JointWrench),
-                              targets = "all" or [names], components = "all" or [names], name = "…"
+    [[measurement]]           type = "LoadCells" or another of MEASUREMENTS, with the arguments of its class, or
+                              type = "declared", sensor = "l_foot_ft", of the robot description, with components,
+                              noise, reference
+                              frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}
+                              prior = true or switchable = true; mean (of a prior) or value: numbers that are the same
+                              in every state, so that no value is handed in
+    [units]                   measurement (or q, qd) = unit, or one for each component: must be those of sysdyn
 
-    Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and what the model and problem do.
+    Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and what
+    the model and problem do.
     """
-    path = Path(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{path} is not valid TOML: {error}") from error
-    _check(data, _FILE_KEYS, f"{path}")
+    doc = Document(path)
+    data = doc.data
+    _check(doc, (), data, _FILE_KEYS)
     if "robot" not in data:
         raise FileError(f'{path} names no robot: add robot = "icub", "auto_tree:6" or the path of a URDF file')
-    kind, torque = data.get("problem", ""), data.get("torque", ())
-    measurements = [_measurement(m, f"{path}, measurement {k + 1}") for k, m in enumerate(data.get("measurement", ()))]
-    if not kind and not measurements:
+    kind, torque, tables = data.get("problem", ""), data.get("torque", ()), data.get("measurement", ())
+    if not kind and not tables:
         raise FileError(f'{path} states no problem: add problem = "forward" (or inverse, hybrid) or [[measurement]]')
     if torque and kind != "hybrid":
-        raise FileError(f'{path} has torque = …, which is only for problem = "hybrid"')
-    model = load_robot(data["robot"], data.get("base", "fixed"), path.parent)
-    problem = make_problem(model, kind, torque) if kind else Problem(model, ())
-    problem = problem + measurements
-    for m in measurements:  # a name that the robot does not have is found here, not when it is compiled
-        m.components(model)
-    outputs = output_quantities(data["outputs"]) if "outputs" in data else None
+        doc.fail(("torque",), 'torque = … is only for problem = "hybrid"')
+    model = _model(doc)
+    with doc.at(("torque",) if torque else ("problem",)):
+        problem = make_problem(model, kind, torque) if kind else Problem(model, ())
+    values: dict[str, np.ndarray] = {}
+    for k, table in enumerate(tables):
+        place = ("measurement", k)
+        if not isinstance(table, Mapping):
+            doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
+        with doc.at(place):
+            m = _measurement(doc, place, table, model)
+            problem = problem + m
+            if (key := _VALUE_KEYS[isinstance(m, Prior)]) in table:
+                with doc.at((*place, key)):
+                    values[m.name] = _constant(m, table[key], model)
+    for name, unit in data.get("units", {}).items():
+        _check(doc, ("units",), {name: unit}, {name: (str, list)})
+        with doc.at(("units", name)):
+            check_units(problem, {name: unit})
+    for key, valid in (("ordering", ("auto", *ALL_ORDERINGS)), ("on_singular", ON_SINGULAR)):
+        with doc.at((key,)):
+            if data.get(key, valid[0]) not in valid:
+                raise UnknownName(key, data[key], valid)
+    outputs = None
+    if "outputs" in data:
+        with doc.at(("outputs",)):
+            outputs = output_quantities(data["outputs"], problem.quantities)
     return Task(
-        problem, kind if kind and not measurements else "measurements", data.get("title", ""),
-        data.get("ordering", "auto"), outputs, data.get("on_singular", "raise"),
+        problem, kind if kind and not tables else "measurements", data.get("title", ""),
+        data.get("ordering", "auto"), outputs, data.get("on_singular", "raise"), values,
     )  # fmt: skip
 
 
-def _measurement(data: object, where: str) -> Measurement:
-    if not isinstance(data, Mapping):
-        raise FileError(f"{where} is {data!r}, not a table: write [[measurement]] and its keys below")
-    _check(data, _MEASUREMENT_KEYS, where)
-    if "type" not in data:
-        raise FileError(f'{where} has no type: add type = "JointTorque" (or {", ".join(list(MEASUREMENTS)[1:])})')
-    if data["type"] not in MEASUREMENTS:
-        raise UnknownName(f"measurement type in {where}:", data["type"], MEASUREMENTS)
-    return MEASUREMENTS[data["type"]](data.get("targets", "all"), data.get("components", "all"), name=data.get("name"))
+def _model(doc: Document) -> Model:
+    """The robot that the file names, with the joints that its declared sensors need."""
+    data, options = doc.data, {}
+    if "gravity" in data:
+        with doc.at(("gravity",)):
+            options["gravity"] = numbers("gravity", data["gravity"], (3,))
+    wanted = [m.get("sensor") for m in data.get("measurement", ()) if isinstance(m, Mapping) and "sensor" in m]
+    fixed = data.get("fixed_joints", "sensors" if wanted else None)
+    if "fixed_joints" in data and _GENERATOR.fullmatch(data["robot"]):
+        doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
+    with doc.at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
+        model = load_robot(data["robot"], data.get("base", "fixed"), doc.path.parent, fixed)
+        if fixed == "sensors" and "fixed_joints" not in data:  # only those that are used
+            kept = {s.parent for s in model.sensors if s.name in wanted}
+            kept &= {name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 0}
+            model = load_robot(data["robot"], data.get("base", "fixed"), doc.path.parent, tuple(sorted(kept)))
+    return model.replace(**options) if options else model
 
 
-def _check(data: Mapping, valid: Mapping, where: str) -> None:
+def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> Measurement:
+    """The measurement that a table describes; its keys are the arguments of its class."""
+    kind = table.get("type")
+    if kind is None:
+        doc.fail(place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
+    if kind not in (*MEASUREMENTS, DECLARED):
+        raise UnknownName("type of measurement", kind, (*MEASUREMENTS, DECLARED))
+    make = sensor if kind == DECLARED else MEASUREMENTS[kind]
+    parameters = {("sensor" if kind == DECLARED and key == "name" else key): p
+                  for key, p in inspect.signature(make).parameters.items() if key != "model"}  # fmt: skip
+    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS}
+    _check(doc, place, table, {key: x for key, x in valid.items() if key != "noise" or key in parameters})
+    for key, p in parameters.items():
+        if p.default is p.empty and key not in table:
+            doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
+    given = {}
+    for key in parameters:
+        if key in table:
+            with doc.at((*place, key)):
+                given[key] = _argument(doc, (*place, key), key, table[key])
+    if kind == DECLARED:
+        given = {"model": model, "name": given.pop("sensor"), **given}
+    wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if table.get(key)]
+    if len(wrappers) > 1:
+        doc.fail(place, "a measurement is either a prior or switchable")
+    try:
+        m = make(**given)
+        if wrappers:
+            m = wrappers[0](m, table.get("name"))
+        m.components(model)  # a name that the robot does not have is found here, not when it is compiled
+        if m.noise is not None:
+            with doc.at((*place, "noise")):
+                noise_of(m, model)
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, SysdynError):
+            raise
+        raise InvalidInput(f"this does not describe a {kind}: {error}") from error
+    for wrapped, key in enumerate(_VALUE_KEYS):
+        if key in table and wrapped != isinstance(m, Prior):
+            doc.fail((*place, key), "a prior has a mean, everything else a value")
+    return m
+
+
+def _argument(doc: Document, place: Place, key: str, value: object) -> object:
+    """An argument of a class as TOML says it: frames as (body, T), blocks of Linear by (quantity, name)."""
+    if key in FRAMES and isinstance(value, Mapping):
+        _check(doc, place, value, _FRAME_KEYS)
+        if "body" not in value or ("matrix" in value and len(value) > 2):
+            doc.fail(
+                place, f'{key} is a name, or {{body = "…", xyz = […], rpy = […]}}, or {{body = "…", matrix = […]}}'
+            )
+        if "matrix" in value:
+            return value["body"], value["matrix"]
+        T = np.eye(4)
+        T[:3, 3] = numbers("xyz", value.get("xyz", (0, 0, 0)), (3,))
+        T[:3, :3] = rpy(numbers("rpy", value.get("rpy", (0, 0, 0)), (3,))).T
+        return value["body"], T
+    if key == "blocks":
+        if not isinstance(value, list) or not all(isinstance(x, Mapping) and set(x) == set(_BLOCK_KEYS) for x in value):
+            doc.fail(place, f"blocks is a list of tables with the keys {', '.join(_BLOCK_KEYS)}")
+        return {(x["quantity"], x["on"]): x["matrix"] for x in value}
+    return value
+
+
+def _constant(m: Measurement, value: object, model: Model) -> np.ndarray:
+    """(m,) numbers: one for all, or one for each component."""
+    n = len(m.components(model))
+    x = np.full(n, value, dtype=float) if isinstance(value, (int, float)) else value
+    return numbers(f"the value of {m.name!r}", x, (n,))
+
+
+def _check(doc: Document, place: Place, data: Mapping, valid: Mapping) -> None:
     """Raise for keys that do not exist and values of the wrong type."""
     for key, value in data.items():
         if key not in valid:
-            raise UnknownName(f"key in {where}:", key, valid)
-        if not isinstance(value, valid[key]):
-            raise FileError(f"{where}: {key} is {value!r}, but {_TYPE_NAMES[valid[key]]} is needed")
+            error = UnknownName("key", key, valid)
+            error.args = (f"{doc.where((*place, key))}: {error}",)
+            raise error
+        if not isinstance(value, valid[key]) or (isinstance(value, bool) and valid[key] not in (bool, object)):
+            doc.fail((*place, key), f"{key} is {value!r}, but {_TYPE_NAMES[valid[key]]} is needed")
 
 
-__all__ = ["KINDS", "Task", "load_robot", "load_task", "make_problem"]
+__all__ = ["ALL_ORDERINGS", "KINDS", "MEASUREMENTS", "Task", "load_robot", "load_task", "make_problem"]

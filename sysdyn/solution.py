@@ -150,7 +150,7 @@ class Solution:
         """
         values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
         model = self._problem.model
-        shape = (model.nb, 6) if quantity in WRENCHES else (model.nv,)
+        shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
         return self._picked(values.reshape(*self._lead, *shape), quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:

@@ -44,7 +44,8 @@ class Sensor:
     """A sensor named by the robot description, kept as it was declared.
 
     parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
-    from the frame of that link or, for a joint, of the joint's child link. `xml` is the element, `line` its line.
+    from the frame of that link or, for a joint, of the joint's child link. links: of a joint, its parent and child
+    link. `xml` is the element, `line` its line.
     """
 
     name: str
@@ -55,9 +56,11 @@ class Sensor:
     attributes: Mapping[str, str] = field(default_factory=dict)
     line: int | None = None
     xml: str = ""
+    links: tuple[str, ...] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "X", _frozen(_array(f"X of sensor {self.name!r}", self.X, (6, 6))))
+        object.__setattr__(self, "links", tuple(self.links))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -328,6 +331,7 @@ class Model:
                 {
                     "name": s.name, "type": s.type, "parent_kind": s.parent_kind, "parent": s.parent, "X": s.X.tolist(),
                     "attributes": dict(s.attributes), "line": s.line, "xml": s.xml,
+                    "links": list(s.links),
                 }
                 for s in self.sensors
             ],

@@ -1,7 +1,8 @@
 """URDF files: first into plain dataclasses that remember their lines, then into a `Model`.
 
 Every error carries file, line and element. `<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and
-unknown elements are ignored; `<sensor>` elements are kept in `Model.sensors`.
+unknown elements are ignored; `<sensor>` elements are kept in `Model.sensors`, and so are those of
+`<gazebo reference=…>` whose name no other has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -86,7 +87,8 @@ def load_urdf(
     base: "fixed" (the root link is the base) or "floating" (the root link is body 0 on a Free joint "root_joint").
     fixed_joints: "lump" adds the inertia of a link on a fixed joint to the body that carries it (drops it if that is
         the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
-        force through it is an unknown; a collection of joint names keeps those.
+        force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
+        names keeps those.
     strict: raise for implausible inertias instead of warning. gravity (3,) [m/s²] in base coordinates.
 
     Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1,
@@ -187,9 +189,11 @@ def _text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
 def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
     fixed = [j.name for j in robot.joints.values() if j.type == "fixed"]
     if isinstance(fixed_joints, str):
-        if fixed_joints not in ("lump", "keep"):
-            raise UnknownName("choice for fixed_joints", fixed_joints, ("lump", "keep"))
-        return set(fixed) if fixed_joints == "keep" else set()
+        carriers = {s.parent for s in robot.sensors if s.type == "force_torque"}
+        choices = {"lump": set(), "keep": set(fixed), "sensors": carriers & set(fixed)}
+        if fixed_joints not in choices:
+            raise UnknownName("choice for fixed_joints", fixed_joints, choices)
+        return choices[fixed_joints]
     for name in fixed_joints:
         if name not in fixed:
             raise UnknownName("fixed joint", name, fixed)
@@ -229,6 +233,8 @@ class _Reader:
         links = self.unique([self.link(e) for e in root.iterchildren("link")], "link")
         joints = self.unique([self.joint(e, links) for e in root.iterchildren("joint")], "joint")
         sensors = tuple(self.sensor(e, links, joints) for e in root.iterchildren("sensor"))
+        taken = {s.name for s in sensors}
+        sensors += tuple(s for s in self.gazebo_sensors(root, links, joints) if s.name not in taken)
         seen: dict[tuple[str, str], Sensor] = {}
         for s in sensors:
             first = seen.setdefault((s.type, s.name), s)
@@ -385,12 +391,33 @@ class _Reader:
         valid: Mapping[str, object] = joints if kind == "joint" else links
         if carrier not in valid:
             self.fail(parent, str(UnknownName(f"parent {kind}", carrier, valid)))
+        return self.placed_sensor(element, name, kind, carrier, X_motion(*self.origin(element)), joints)
+
+    def gazebo_sensors(self, root, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> Iterator[Sensor]:
+        """Those within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
+        for owner in root.iterchildren("gazebo"):
+            carrier = owner.get("reference")
+            for element in owner.iterchildren("sensor") if carrier in links or carrier in joints else ():
+                pose = self.child(element, "pose")
+                text = "" if pose is None else pose.text or ""
+                try:
+                    numbers = np.array([float(x) for x in text.split() or [0.0] * 6])
+                except ValueError:
+                    numbers = np.empty(0)
+                if numbers.shape != (6,) or not np.isfinite(numbers).all():
+                    self.fail(pose, f"{text!r} is not six numbers: x y z roll pitch yaw")
+                kind = "joint" if carrier in joints else "link"
+                X = X_motion(rpy(numbers[3:]), snap(numbers[:3]))
+                yield self.placed_sensor(element, self.attribute(element, "name"), kind, carrier, X, joints)
+
+    def placed_sensor(self, element, name, kind, carrier, X, joints: Mapping[str, UrdfJoint]) -> Sensor:
         return Sensor(
             name=name,
             type=element.get("type", ""),
             parent_kind=kind,
             parent=carrier,
-            X=X_motion(*self.origin(element)),
+            X=X,
+            links=(joints[carrier].parent, joints[carrier].child) if kind == "joint" else (),
             attributes=MappingProxyType({str(key): str(value) for key, value in element.attrib.items()}),
             line=element.sourceline,
             xml=etree.tostring(element, encoding="unicode", with_tail=False),
@@ -403,8 +430,7 @@ class _Reader:
             return np.eye(3), np.zeros(3)
         r = snap(np.array(self.numbers(origin, "xyz", 3, (0.0, 0.0, 0.0))))
         if origin.get("quat_xyzw") is None:
-            roll, pitch, yaw = map(_right_angle, self.numbers(origin, "rpy", 3, (0.0, 0.0, 0.0)))
-            return snap(snap(rotx(roll)) @ snap(roty(pitch)) @ snap(rotz(yaw))), r
+            return rpy(self.numbers(origin, "rpy", 3, (0.0, 0.0, 0.0))), r
         if origin.get("rpy") is not None:
             self.fail(origin, "both rpy and quat_xyzw are given; remove one")
         p = np.array(self.numbers(origin, "quat_xyzw", 4))
@@ -455,6 +481,12 @@ class _Reader:
                 self.fail(element, f"{key}={text!r}: {part!r} is not finite")
             values.append(value)
         return tuple(values)
+
+
+def rpy(angles: Sequence[float]) -> np.ndarray:
+    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T."""
+    roll, pitch, yaw = map(_right_angle, angles)
+    return snap(snap(rotx(roll)) @ snap(roty(pitch)) @ snap(rotz(yaw)))
 
 
 def _right_angle(angle: float) -> float:

@@ -2,6 +2,7 @@
 
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.constraints import CONSTRAINTS, Contact, LoopJoint
+from sysdyn.system.declared import declared_sensors, sensor
 from sysdyn.system.diagnose import Diagnosis
 from sysdyn.system.linear import Linear, MotorTorque
 from sysdyn.system.measurements import (
@@ -31,10 +32,10 @@ from sysdyn.system.sensors import (
 )
 
 __all__ = [
-    "CONSTRAINTS", "SENSORS", "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration",
+    "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration", "CONSTRAINTS",
     "CentreOfMassAcceleration", "Constraint", "Contact", "Diagnosis", "ExternalWrench", "ForceDirection",
     "ForceTorqueSensor", "FrameAcceleration", "JointAcceleration", "JointTorque", "JointWrench", "Linear",
     "LoadCells", "LoopJoint", "Measurement", "ModelNoise", "MomentumRate", "MotorTorque", "NetWrench",
-    "PointContact", "Prior", "Problem", "RawMeasurement", "Switchable", "forward_dynamics", "hybrid_dynamics",
-    "inverse_dynamics",
+    "PointContact", "Prior", "Problem", "RawMeasurement", "SENSORS", "Switchable", "declared_sensors",
+    "forward_dynamics", "hybrid_dynamics", "inverse_dynamics", "sensor",
 ]  # fmt: skip

@@ -89,6 +89,11 @@ class Layout:
 
     def block(self, quantity: str, owner: str) -> tuple[str, int]:
         """(quantity, body) of the block known under that name. Raises UnknownName."""
+        if quantity == "w":
+            names = [name for name, _ in self.constraints]
+            if owner not in names:
+                raise UnknownName("constraint", owner, names)
+            return quantity, names.index(owner)
         find = self.model.joint_index if quantity in ("tau", "qdd") else self.model.body_index
         return quantity, find(owner)
 

@@ -1,0 +1,469 @@
+"""Logs: written and read in every format, with gaps, streamed, and estimated as one call does."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import sysdyn as sd
+from sysdyn.bands import POINTS, Bands
+from sysdyn.cli import app
+from sysdyn.columns import Columns
+from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
+from sysdyn.log import Estimates, Log, estimate_log
+from sysdyn.problems import Task, load_task
+from sysdyn.tables import read_table, write_table
+
+N = 23
+FORMATS = [".csv", ".npz", ".parquet"]
+TASK = """title = "A chain with sensors"
+robot = "chain:3"
+outputs = ["tau", "qdd"]
+
+[[measurement]]
+type = "ExternalWrench"
+name = "no contact"
+value = 0
+
+[[measurement]]
+type = "JointAcceleration"
+noise = 0.3
+name = "encoders"
+
+[[measurement]]
+type = "JointTorque"
+noise = 20
+prior = true
+mean = [1.0, 2.0, 3.0]
+name = "expected"
+
+[[measurement]]
+type = "Accelerometer"
+frame = "body2"
+noise = [0.1, 0.2, 0.3]
+switchable = true
+name = "imu"
+
+[[measurement]]
+type = "ForceTorqueSensor"
+joint = "joint0"
+components = ["nz"]
+noise = 0.05
+switchable = true
+name = "base"
+"""
+
+
+@functools.cache
+def task() -> Task:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(TASK, encoding="utf-8")
+        return load_task(path)
+
+
+@functools.cache
+def solver() -> sd.Solver:
+    return sd.compile(task().problem, task().ordering, task().wanted)
+
+
+@functools.cache
+def recorded() -> dict[str, np.ndarray]:
+    """{column group: (N, m)} of a random motion, times with equal ones."""
+    model = task().problem.model
+    q, qd, qdd = model.random_state(seed=3, batch=N)
+    y = sd.predict(task().problem, q, qd, qdd, seed=5)
+    measured = {name: y[name] for name in ("encoders", "imu", "base")}
+    t = np.repeat(np.arange((N + 1) // 2), 2)[:N, None] * 0.01
+    return {"t": t, "q": q, "qd": qd, **measured}
+
+
+def expected(keep=slice(None), active=None) -> sd.Solution:
+    x = {name: part[keep] for name, part in recorded().items()}
+    y = {**task().values, **{name: x[name] for name in ("encoders", "imu", "base")}}
+    return solver()(x["q"], x["qd"], y=y, active=active)
+
+
+def header(group: str) -> list[str]:
+    names = Columns(task().problem, task().values)
+    return [name for name, (g, _) in zip(names.names, names.group, strict=True) if g in (group, f"y:{group}")]
+
+
+def write_log(path: Path, arrays=None) -> Path:
+    """The log in the format of the suffix, with columns in another order than the problem's."""
+    if path.suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    arrays = recorded() if arrays is None else arrays
+    if path.suffix == ".npz":
+        np.savez(path, **{name: x[:, 0] if x.shape[1] == 1 else x for name, x in reversed(arrays.items())})
+        return path
+    names = [c for name in reversed(arrays) for c in header(name)]
+    x = np.hstack([part for _, part in reversed(arrays.items())])
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, x.T, strict=True))), path)
+        return path
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(["" if np.isnan(value) else repr(value) for value in row] for row in x.tolist())
+    return path
+
+
+def read_back(path: Path) -> dict[str, np.ndarray]:
+    """{column: (N,)} of a file of estimates."""
+    if path.suffix == ".npz":
+        with np.load(path) as found:
+            arrays = {name: found[name] for name in found.files}
+        joints = task().problem.model.joint_names
+        return {
+            c: x for name, array in arrays.items()
+            for c, x in (
+                [(name, array)] if array.ndim == 1 else zip([f"{name}:{j}" for j in joints], array.T, strict=True)
+            )
+        }  # fmt: skip
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path)
+        return {name: c.to_numpy() for name, c in zip(table.column_names, table.columns, strict=True)}
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = csv.reader(file)
+    return dict(zip(names, np.array(rows, dtype=float).T, strict=True))
+
+
+def run(path: Path, out=None, missing="raise", rows=4096, seen=None):
+    return estimate_log(Log(path, solver(), task().values, missing, rows), solver(), out, seen)
+
+
+def assert_estimates(found: dict[str, np.ndarray], solution: sd.Solution, t: np.ndarray) -> None:
+    """Estimates and standard deviations are those of one call, to the last bit but those of another batch size."""
+    np.testing.assert_array_equal(found["t"], t)
+    names = ["t"]
+    for quantity in ("tau", "qdd"):
+        for joint in task().problem.model.joint_names:
+            names += [f"{quantity}:{joint}", f"std:{quantity}:{joint}"]
+            np.testing.assert_allclose(found[names[-2]], solution[quantity, joint], rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(found[names[-1]], solution.std(quantity, joint), rtol=1e-10)
+    assert set(found) == set(names)
+
+
+# ---- formats -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", FORMATS)
+@pytest.mark.parametrize("read", FORMATS)
+def test_every_format_is_read_and_written(tmp_path, read, written):
+    out = tmp_path / f"out{written}"
+    if written == ".parquet":
+        pytest.importorskip("pyarrow")
+    summary = run(write_log(tmp_path / f"log{read}"), out, rows=7)
+    assert (summary.states, summary.unsolved, summary.skipped, summary.missing) == (N, 0, 0, 0)
+    assert_estimates(read_back(out), expected(), recorded()["t"][:, 0])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"log{read}", out.name])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, N - 1, N, 4 * N])
+def test_chunks_of_any_size_give_the_same(tmp_path, rows):
+    found = list(Log(write_log(tmp_path / "log.csv"), solver(), task().values, rows=rows).estimates(solver()))
+    assert [len(x.t) for x in found] == [min(rows, N - k) for k in range(0, N, rows)]
+    whole = expected()
+    for quantity in ("tau", "qdd"):
+        np.testing.assert_array_equal(np.vstack([x.values[quantity] for x in found]), whole[quantity])
+        np.testing.assert_array_equal(np.vstack([x.std[quantity] for x in found]), whole.std(quantity))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_tables_keep_every_bit(tmp_path, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    columns = {"t": ["t"], "x": ["x 0", "x,1", 'x"2']}
+    rng = np.random.default_rng(0)
+    parts = [{"t": rng.standard_normal((n, 1)), "x": rng.standard_normal((n, 3)) * 1e-200} for n in (3, 1, 0, 8)]
+    parts[1]["x"][0, 1] = np.nan
+    path = tmp_path / f"table{suffix}"
+    writer = write_table(path, columns)
+    for part in parts:
+        writer.write(part)
+    assert not path.exists()  # whole or not at all
+    writer.close()
+    names, chunks = read_table(path, columns.get, rows=5)
+    found = np.vstack(list(chunks))
+    np.testing.assert_array_equal(found, np.vstack([np.hstack([p["t"], p["x"]]) for p in parts]))
+    assert names == ["t", "x 0", "x,1", 'x"2']
+
+
+def test_parquet_says_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BackendUnavailable, match="pip install pyarrow"):
+        Log(tmp_path / "log.parquet", solver())
+
+
+def test_headers_may_say_it_otherwise(tmp_path):
+    """Units in brackets, other separators, the name alone of a sensor with one component, a byte order mark, spaces."""
+    path = write_log(tmp_path / "log.csv")
+    text = path.read_text(encoding="utf-8")
+    first, rest = text.split("\n", 1)
+    for old, new in {
+        "base: nz": "base [Nm]", "imu: a_x": "imu.a_x [m/s^2]", "imu: a_y": "imu:a_y", "q.joint1": " q:joint1 [rad]",
+        "encoders: qdd(joint2)": "qdd:joint2 [rad/s²]", "qd.joint0": "qd.joint0 [rad/s]",
+    }.items():  # fmt: skip
+        assert old in first.strip().split(",")
+        first = ",".join(new if name == old else name for name in first.strip().split(","))
+    assert "qdd:joint2" in first and "base [Nm]" in first
+    path.write_text("\ufeff" + first.replace(",t", ",time") + "\n" + rest + "\n\n", encoding="utf-8")
+    run(path, tmp_path / "out.csv")
+    assert_estimates(read_back(tmp_path / "out.csv"), expected(), recorded()["t"][:, 0])
+
+
+# ---- gaps ----------------------------------------------------------------------------------------------------------
+
+
+def with_gaps(*places: tuple[str, int, int]) -> dict[str, np.ndarray]:
+    """The motion without the values at (group, row from 0, column)."""
+    arrays = {name: x.copy() for name, x in recorded().items()}
+    for name, row, column in places:
+        arrays[name][row, column] = np.nan
+    return arrays
+
+
+GAPS = (("imu", 4, 1), ("imu", 17, 0), ("imu", 17, 1), ("imu", 17, 2), ("base", 17, 0), ("base", 22, 0))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_gaps_are_named(tmp_path, suffix):
+    path = write_log(tmp_path / f"log{suffix}", with_gaps(*GAPS))
+    with pytest.raises(FileError, match=r"row 5, column 'imu: a_y': the value is missing.*--missing skip"):
+        run(path, rows=2)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_states_with_gaps_are_left_out(tmp_path, suffix):
+    path = write_log(tmp_path / f"log{suffix}", with_gaps(*GAPS, ("q", 0, 1)))
+    keep = np.setdiff1d(np.arange(N), [0, 4, 17, 22])
+    summary = run(path, tmp_path / "out.csv", "skip", rows=4)
+    assert (summary.states, summary.skipped, summary.missing) == (len(keep), 4, 0)
+    assert_estimates(read_back(tmp_path / "out.csv"), expected(keep), recorded()["t"][keep, 0])
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_without_a_sensor_is_a_problem_without_it(tmp_path, suffix):
+    """State by state, against problems that never had the component that is missing."""
+    path = write_log(tmp_path / f"log{suffix}", with_gaps(*GAPS))
+    summary = run(path, tmp_path / "out.csv", "sensor", rows=6)
+    assert (summary.states, summary.skipped, summary.missing) == (N, 0, len(GAPS))
+    found = read_back(tmp_path / "out.csv")
+    gone = {4: {"imu": [1]}, 17: {"imu": [0, 1, 2], "base": [0]}, 22: {"base": [0]}}
+    whole = expected()
+    noise = np.array([0.1, 0.2, 0.3])
+    for row in range(N):
+        without, y = whole, None
+        if row in gone:
+            kept = [k for k in range(3) if k not in gone[row].get("imu", [])]
+            problem = task().problem - sd.Switchable(sd.Accelerometer("body2", name="imu", noise=1.0))
+            if kept:
+                chosen = [("a_x", "a_y", "a_z")[k] for k in kept]
+                problem = problem + sd.Accelerometer("body2", chosen, name="imu", noise=noise[kept])
+            if "base" in gone[row]:
+                problem = problem - next(m for m in problem.measurements if m.name == "base")
+            names = [m.name for m in problem.measurements]
+            y = {**task().values, **{n: recorded()[n][row] for n in ("encoders", "imu", "base") if n in names}}
+            y |= {"imu": recorded()["imu"][row, kept]} if kept else {}
+            without = sd.compile(problem, level="fast")(recorded()["q"][row], recorded()["qd"][row], y=y)
+        for joint in task().problem.model.joint_names:
+            for quantity in ("tau", "qdd"):
+                value, std = without[quantity, joint], without.std(quantity, joint)
+                value, std = (value, std) if row in gone else (value[row], std[row])
+                np.testing.assert_allclose(found[f"{quantity}:{joint}"][row], value, rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(found[f"std:{quantity}:{joint}"][row], std, rtol=1e-5)
+
+
+def test_what_the_problem_cannot_do_without(tmp_path):
+    path = write_log(tmp_path / "log.csv", with_gaps(("encoders", 2, 0)))
+    with pytest.raises(FileError, match=r"row 3, column 'encoders: qdd\(joint0\)'.*make 'encoders' switchable"):
+        run(path, missing="sensor")
+    path = write_log(tmp_path / "log.csv", with_gaps(("qd", 2, 0)))
+    with pytest.raises(FileError, match=r"row 3, column 'qd.joint0'.*qd is needed"):
+        run(path, missing="sensor")
+
+
+def test_switches_of_a_log(tmp_path):
+    """Columns active: NAME, beside gaps of the same sensor."""
+    arrays = with_gaps(("imu", 4, 1))
+    on = (np.arange(N) % 3 != 0).astype(float)
+    np.savez(
+        tmp_path / "log.npz", **{name: x[:, 0] if x.shape[1] == 1 else x for name, x in arrays.items()},
+        **{"active:imu": on},
+    )  # fmt: skip
+    run(tmp_path / "log.npz", tmp_path / "out.csv", "sensor")
+    active = np.repeat(on[:, None], 3, axis=1) != 0
+    active[4, 1] = False
+    assert_estimates(read_back(tmp_path / "out.csv"), expected(active={"imu": active}), recorded()["t"][:, 0])
+    arrays["t"][:] = 0.0
+    np.savez(tmp_path / "log.npz", **arrays, **{"active:imu": 0.5 * on})
+    with pytest.raises(FileError, match="row 2: active:imu is 0.5; it must be 0 or 1"):
+        run(tmp_path / "log.npz", missing="sensor")
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+
+def edited(path: Path, edit) -> Path:
+    """The log as CSV with its table of texts changed by `edit(rows)`."""
+    write_log(path)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    edit(rows)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def column(rows: list[list[str]], name: str) -> int:
+    return rows[0].index(name)
+
+
+def set_to(name: str, row: int, text: str):
+    def edit(rows):
+        rows[row][column(rows, name)] = text
+
+    return edit
+
+
+def rename(old: str, new: str):
+    return set_to(old, 0, new)
+
+
+def remove(name: str):
+    def edit(rows):
+        k = column(rows, name)
+        for row in rows:
+            del row[k]
+
+    return edit
+
+
+BAD = {
+    "time goes backwards": (set_to("t", 13, "0.001"), FileError, "row 13: time goes backwards, from 0.05 s to 0.001 s"),
+    "time goes backwards between chunks": (set_to("t", 11, "0.001"), FileError, "row 11: time goes backwards"),
+    "infinite": (set_to("imu: a_z", 9, "-inf"), FileError, "row 9, column 'imu: a_z': -inf is not finite"),
+    "no number": (set_to("imu: a_z", 9, "high"), FileError, "row 9, column 'imu: a_z': 'high' is no number"),
+    "too few fields": (lambda rows: rows[8].pop(), FileError, "row 8: 13 fields, but the header has 14"),
+    "unknown column": (rename("imu: a_z", "imu: a_w"), UnknownName, "'imu: a_w'. Did you mean 'imu: a_z'"),
+    "unknown joint": (rename("q.joint1", "q.jiont1"), UnknownName, "Did you mean 'q.joint1'"),
+    "a column twice": (rename("q.joint1", "q.joint0"), InvalidInput, "'q.joint0' occurs twice"),
+    "twice by another name": (rename("base: nz", "encoders: qdd(joint0)"), InvalidInput, "occurs twice"),
+    "wrong unit": (rename("q.joint1", "q.joint1 [deg]"), InvalidInput, "is in deg, but rad is needed"),
+    "no time": (remove("t"), InvalidInput, "lacks the columns t"),
+    "a component is missing": (remove("imu: a_y"), InvalidInput, "lacks the columns imu: a_y"),
+    "nothing": (lambda rows: rows.clear(), FileError, "is empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_name_row_and_column_and_leave_nothing(tmp_path, case):
+    edit, kind, message = BAD[case]
+    path = edited(tmp_path / "log.csv", edit)
+    for suffix in (".csv", ".npz"):
+        out = tmp_path / f"out{suffix}"
+        out.write_text("as it was")
+        with pytest.raises(kind, match=message) as caught:
+            run(path, out, rows=5)
+        assert str(path) in str(caught.value)
+        assert out.read_text() == "as it was"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "out.csv", "out.npz"]
+
+
+def test_optional_sensors_may_be_left_out(tmp_path):
+    """What is switchable or a prior has the value zero then, as in a call; encoders are needed."""
+    kept = {name: x for name, x in recorded().items() if name != "base"}
+    run(write_log(tmp_path / "log.csv", kept), tmp_path / "out.csv")
+    y = {**task().values, "encoders": recorded()["encoders"], "imu": recorded()["imu"]}
+    assert_estimates(
+        read_back(tmp_path / "out.csv"), solver()(recorded()["q"], recorded()["qd"], y=y), recorded()["t"][:, 0]
+    )
+    arrays = {name: x for name, x in recorded().items() if name != "encoders"}
+    with pytest.raises(InvalidInput, match=r"lacks the columns encoders: qdd\(joint0\)"):
+        run(write_log(tmp_path / "log.csv", arrays))
+
+
+def test_what_is_dropped_midway_leaves_nothing(tmp_path):
+    """An interrupt while the third chunk is shown."""
+    path, calls = write_log(tmp_path / "log.csv"), []
+
+    def seen(x):
+        calls.append(x)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    for suffix in (".csv", ".npz"):
+        calls.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run(path, tmp_path / f"out{suffix}", rows=4, seen=seen)
+    assert [p.name for p in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_singular_states_name_their_row(tmp_path):
+    problem = sd.Problem(
+        sd.auto_tree(2, 1, 0, 1),
+        [sd.ExternalWrench(), sd.JointAcceleration("joint0", name="q̈"), sd.JointWrench("body0", ["fx"], name="f")],
+    )
+    compiled = sd.compile(problem, outputs=["qdd"])
+    x = np.array([[0.0, 0.3, 1.0, 0, 0, 0, 0], [0.1, 0.3, 0.0, 0, 0, 0, 0]])  # sin q_2 = 0 in the second
+    names = ["t", "q.joint0", "q.joint1", "qd.joint0", "qd.joint1", "qdd:joint0", "f:body0.fx"]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in x)]) + "\n", encoding="utf-8")
+    with pytest.raises(SingularState, match="log.csv row 2: "):
+        estimate_log(Log(path, compiled, rows=2), compiled)
+    compiled = sd.compile(problem, outputs=["qdd"], on_singular="nan")
+    out = tmp_path / "out.csv"
+    assert estimate_log(Log(path, compiled), compiled, out).unsolved == 1
+    found = read_back(out)
+    assert found["ok"].tolist() == [1, 0] and np.isnan(found["qdd:joint1"]).tolist() == [False, True]
+    assert not any(name.startswith("std") for name in found)
+
+
+# ---- command line, picture -----------------------------------------------------------------------------------------
+
+
+def test_the_command_line(tmp_path):
+    path = tmp_path / "task.toml"
+    path.write_text(TASK, encoding="utf-8")
+    log, out, picture = write_log(tmp_path / "log.csv", with_gaps(*GAPS)), tmp_path / "o.csv", tmp_path / "o.png"
+    arguments = ["solve", str(path), "--log", str(log), "--out", str(out), "--plot", str(picture)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and "row 5, column 'imu: a_y'" in result.output
+    assert not out.exists() and not picture.exists()
+    result = CliRunner().invoke(app, [*arguments, "--missing", "sensor"])
+    assert result.exit_code == 0, result.output
+    assert f"{N} states" in result.output and "6 values of sensors were missing" in result.output
+    assert picture.read_bytes().startswith(b"\x89PNG") and len(out.read_text().splitlines()) == N + 1
+    result = CliRunner().invoke(app, ["solve", str(path), "--random", "2", "--missing", "skip"])
+    assert result.exit_code == 2 and "--log" in result.output
+
+
+def test_pictures_of_long_logs_are_thinned(tmp_path):
+    """Every 2^k-th state of a log of any length, whatever the chunks are."""
+    model = task().problem.model
+    for n, rows in ((10_000, 4096), (POINTS + 1, 7), (POINTS, 64), (5, 5)):
+        bands = Bands(model, "tau")
+        for at in range(0, n, rows):
+            t = np.arange(at, min(at + rows, n), dtype=float)
+            bands(Estimates(t, {"tau": np.sin(t)[:, None] * [1, 2, 3]}, {}, np.ones(len(t), dtype=bool)))
+        (line,) = bands.figure().axes[0].lines
+        drawn = line.get_xdata()
+        step = drawn[1] - drawn[0]
+        assert len(drawn) <= POINTS and step == 2 ** round(np.log2(step))
+        np.testing.assert_array_equal(drawn, np.arange(0, n, step))
+        assert n <= POINTS or len(drawn) > POINTS / 2
+        np.testing.assert_array_equal(line.get_ydata(), np.sin(drawn))
