@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -389,7 +390,7 @@ def flops(
 ) -> None:
     """Count the operations of every order exactly.
 
-    And of the recursive algorithms, RNEA and ABA, beside them.
+    And of the recursion of fewest operations (`sysdyn.compile` takes it for τ or q̈), and RNEA and ABA by the book.
 
     solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
 
@@ -410,6 +411,10 @@ def flops(
             if counts is not None:
                 rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
     if task.kind in REFERENCES:
+        with contextlib.suppress(SysdynError):
+            solver = _compile(replace(task, ordering="auto"), backend="python", formulation="recursive")
+            found = count_cells(solver.flops.end_to_end)
+            rows["end to end"].append((f"recursive, {solver.ordering}", *found, "", ""))
         algorithm = REFERENCES[task.kind]
         counted = count_flops(algorithm, task.problem.model, fx=True)
         rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))

@@ -22,6 +22,7 @@ from sysdyn.errors import (
     SingularState,
     UnknownName,
 )
+from sysdyn.model.canonical import moves_frames
 from sysdyn.sampling import order_samples, sample_matrix, stacked
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
 from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
@@ -34,7 +35,7 @@ from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
 ORDERINGS = {**GENERAL, "symmetric": SYMMETRIC}
-FORMULATIONS = ("auto", "paper", "recursive")
+FORMULATIONS = ("auto", "paper", "canonical", "recursive")
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
@@ -48,6 +49,26 @@ ATTEMPTS = 4  # searches, each with the states at which the last one failed
 
 Progress = Callable[[str, float], None]
 Order = Callable[[float], Permutations]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a problem is compiled; see `sysdyn.compile`."""
+
+    ordering: str = "auto"
+    outputs: tuple[str, ...] = QUANTITIES
+    level: str = "best"
+    layout: str = "paper"
+    known: str = "rows"
+    backend: str = "llvm"
+    formulation: str = "auto"
+    wrenches: bool = True
+    effort: float = 1.0
+
+    @property
+    def usual(self) -> bool:
+        """No order, layout or treatment of known quantities is asked for."""
+        return (self.ordering, self.layout, self.known) == ("auto", "paper", "rows")
 
 
 @dataclass(frozen=True)
@@ -75,23 +96,12 @@ def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANT
     return tuple(x for x in valid if x in wanted)
 
 
-def eliminated_system(problem: Problem, ordering: str, layout: str, known: str) -> BlockSystem:
+def eliminated_system(problem: Problem, options: Options, frames: str) -> BlockSystem:
     """What is permuted: the recursive orders are of D as it stands, others are found with joints turned."""
-    return problem.system(layout, known, turn=ordering not in RECURSIVE)
+    return problem.system(options.layout, options.known, options.ordering not in RECURSIVE, frames)
 
 
-def build(
-    problem: Problem,
-    ordering: str = "auto",
-    outputs: Sequence[str] = QUANTITIES,
-    level: str = "best",
-    layout: str = "paper",
-    known: str = "rows",
-    progress: Progress | None = None,
-    formulation: str = "paper",
-    wrenches: bool = True,
-    effort: float = 1.0,
-) -> Compiled:
+def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
     """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
     furthest = 0.0
 
@@ -102,42 +112,61 @@ def build(
             progress(what, furthest)
 
     with _no_collection():
-        usual = (ordering, layout, known) == ("auto", "paper", "rows")
-        if formulation == "recursive" and not usual:
+        auto = options.formulation == "auto" and options.usual
+        compiled: Compiled | None = None
+        if options.formulation == "recursive" or (auto and set(options.outputs) <= {"tau", "qdd"}):
+            compiled = _recursive(problem, options, say)
+        if compiled is None and auto:
+            compiled = _canonical(problem, options, say)
+        if compiled is None and options.formulation == "recursive":
             raise ProblemError(
-                "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
-                "them out"
+                "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external wrenches "
+                "known, of robots whose joints all move inertia: use formulation='auto'"
             )
-        if formulation == "recursive" or (formulation == "auto" and usual and set(outputs) <= {"tau", "qdd"}):
-            compiled = _recursive(problem, outputs, wrenches, effort if level == "best" else 0.0, say)
-            if compiled is not None:
-                return compiled
-            if formulation == "recursive":
-                raise ProblemError(
-                    "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external "
-                    "wrenches known, of robots whose joints all move inertia: use formulation='auto'"
-                )
-        return _build(problem, ordering, outputs, level, layout, known, say)
+        return compiled or _build(problem, options, "canonical" if options.formulation == "canonical" else "body", say)
 
 
-def _recursive(
-    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, say: Progress
-) -> Compiled | None:
+def _recursive(problem: Problem, options: Options, say: Progress) -> Compiled | None:
     """Inverse or forward dynamics by recursions of few operations; None for other problems, and where not safe."""
+    if not options.usual:
+        raise ProblemError(
+            "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave them out"
+        )
     if recursive.applies(problem) is None:
         return None
     began = time.perf_counter()
     say("writing recursions", 0.0)
+    effort = options.effort if options.level == "best" else 0.0
     try:
-        written = recursive.write(problem, outputs, wrenches, effort)
+        written = recursive.write(problem, options.outputs, options.wrenches, effort)
     except SingularState:
         return None  # the search for an order says what is not determined
     say(f"checking {written.method}", 0.7)
-    choice, program = recursive.build(problem, written, outputs, wrenches)
+    choice, program = recursive.build(problem, written, options.outputs, options.wrenches)
     if not choice.safety.ok:
         return None
     considered = tuple((name, f"{total} operations") for name, total in written.considered)
     return Compiled(choice, program, considered, time.perf_counter() - began)
+
+
+def _canonical(problem: Problem, options: Options, say: Progress) -> Compiled | None:
+    """An exact problem eliminated in canonical frames; None where that saves nothing, or no order is safe."""
+    if problem.noisy or problem.parameters or not moves_frames(problem.model):
+        return None
+    try:
+        compiled = _build(problem, options, "canonical", say)
+    except NoSafeOrdering:
+        return None
+    choice, total = compiled.choice, compiled.choice.end_to_end.total
+    try:
+        plain = Elimination(
+            eliminated_system(problem, options, "body"), choice.row_perm, choice.col_perm, cap=2 * total
+        )
+        before = plain.choice(choice.ordering, options.outputs).end_to_end.total
+    except (NoSafeOrdering, SingularState):
+        return compiled
+    considered = (*compiled.considered, (f"{choice.ordering}, frames of bodies", f"{before} operations"))
+    return replace(compiled, considered=considered) if total < before else None
 
 
 @contextlib.contextmanager
@@ -152,14 +181,13 @@ def _no_collection():
             gc.enable()
 
 
-def _build(
-    problem: Problem, ordering: str, outputs: Sequence[str], level: str, layout: str, known: str, say: Progress
-) -> Compiled:
+def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Compiled:
     began = time.perf_counter()
+    ordering, outputs, level = options.ordering, options.outputs, options.level
     say("assembling", 0.0)
-    system = eliminated_system(problem, ordering, layout, known)
-    plain = problem.system(layout, known) if system.layout.turned else system
-    structure(plain).require_solvable()
+    system = eliminated_system(problem, options, frames)
+    simple = not system.layout.turned and system.frames == "body"
+    structure(system if simple else problem.system(options.layout, options.known)).require_solvable()
     sampled = order_samples(system, ORDER_SAMPLES)
     singular: dict[int, bool] = {}
     considered: list[tuple[str, str]] = []

@@ -12,14 +12,13 @@ from sysdyn import export, sensitivity
 from sysdyn.backends import llvm
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
-from sysdyn.compiler import LEVELS, eliminated_system
+from sysdyn.compiler import LEVELS, Options, eliminated_system
 from sysdyn.elimination import Choice, Elimination
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
 from sysdyn.sensitivity import Expressions
 from sysdyn.sparse.program import Guard, Program
-from sysdyn.storage import Options
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
@@ -67,7 +66,7 @@ def _cheapest(
         return sensitivity.analytic(problem, of, wrt)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
-    system = eliminated_system(problem, options.ordering, options.layout, options.known)
+    system = eliminated_system(problem, options, choice.frames)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(system.layout.quantity_columns(x)) for x in of)
     sizes = dict(problem.input_sizes) | {"q": problem.model.nv}

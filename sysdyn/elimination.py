@@ -96,7 +96,7 @@ class Safety:
 class Choice:
     """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
 
-    refined: a step of iterative refinement follows, in the program.
+    refined: a step of iterative refinement follows, in the program. frames: in which D was eliminated.
     """
 
     ordering: str
@@ -108,6 +108,7 @@ class Choice:
     triangular: bool
     safety: Safety | None = None
     refined: bool = False
+    frames: str = "body"
 
 
 class Elimination:
@@ -145,7 +146,7 @@ class Elimination:
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
         perms = tuple(f.row_perm), tuple(f.col_perm)
-        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, refined=self.refined)
+        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.frames)
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""
@@ -328,16 +329,12 @@ def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence
 
     From the solution, or the known input where it has no column.
     """
-    number = {c: k for k, c in enumerate(system.columns)}
     inputs = dict(assembly.inputs)
     groups = []
     for quantity in outputs:
         values = []
-        for k, c in enumerate(system.layout.quantity_columns(quantity)):
-            if c in number:
-                values.append(solution[number[c]])
-            elif quantity in inputs:
-                values.append(inputs[quantity][k])
+        for k, terms in enumerate(system.reported(quantity)):
+            values.append(sum((x * solution[c] for c, x in terms.items()), 0.0) if terms else inputs[quantity][k])
         groups.append((quantity, values))
     return groups
 

@@ -150,25 +150,20 @@ def implicit(
     scalar that is differentiated by. guards: those of the elimination's program.
     """
     system, graph, factors = elimination.system, elimination.graph, elimination.factors
-    layout = system.layout
-    number = {c: k for k, c in enumerate(system.columns)}
     n = len(system.columns)
     changes = {name: _changes(elimination, name) for name in wrt}
     blocks: Blocks = {}
-    for x in of:
-        columns = layout.quantity_columns(x)
-        rows = [number.get(c) for c in columns]  # None: known and substituted
+    reported = {x: system.reported(x) for x in of}
+    for x, scalars in reported.items():
         for name, change in changes.items():
-            blocks[x, name] = np.full((len(columns), len(change)), 0.0, dtype=object)
+            blocks[x, name] = np.full((len(scalars), len(change)), 0.0, dtype=object)
             if x == name:
-                for k, row in enumerate(rows):
-                    blocks[x, name][k, k] = 1.0 if row is None else 0.0
+                for k, terms in enumerate(scalars):
+                    blocks[x, name][k, k] = 0.0 if terms else 1.0  # known and substituted
         if transposed:
-            for k, row in enumerate(rows):
-                if row is not None:
-                    unit = [0.0] * n
-                    unit[row] = 1.0
-                    y = solve_transposed(factors, unit)
+            for k, terms in enumerate(scalars):
+                if terms:
+                    y = solve_transposed(factors, [terms.get(c, 0.0) for c in range(n)])
                     for name, change in changes.items():
                         for column, entries in enumerate(change):
                             total = 0.0
@@ -179,10 +174,10 @@ def implicit(
         for name, change in changes.items():
             for column, entries in enumerate(change):
                 d = solve(factors, [entries.get(i, 0.0) for i in range(n)])
-                for x in of:
-                    for k, c in enumerate(layout.quantity_columns(x)):
-                        if c in number:
-                            blocks[x, name][k, column] = d[number[c]]
+                for x, scalars in reported.items():
+                    for k, terms in enumerate(scalars):
+                        if terms:
+                            blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), 0.0)
     method = "implicit, transposed" if transposed else "implicit"
     return Expressions(method, graph, elimination.assembly.inputs, blocks, tuple(guards))
 

@@ -18,7 +18,7 @@ from sysdyn import cache, export, storage
 from sysdyn.backends import casadi, llvm
 from sysdyn.backends.executable import BACKENDS, Executable, Step
 from sysdyn.backends.ir import LARGEST_ANGLE
-from sysdyn.compiler import FORMULATIONS, LEVELS, Compiled, Progress, build, output_quantities
+from sysdyn.compiler import FORMULATIONS, LEVELS, Compiled, Options, Progress, build, output_quantities
 from sysdyn.derivatives import Derivatives, compile_derivatives
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
@@ -28,7 +28,6 @@ from sysdyn.inputs import Inputs
 from sysdyn.sampling import is_singular, pivoted_solve
 from sysdyn.solution import Solution
 from sysdyn.sparse.program import FORMAT
-from sysdyn.storage import Options
 from sysdyn.system.problem import Problem
 
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -72,9 +71,11 @@ def compile(
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
     on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
-    formulation  "paper": elimination of the paper's system. "recursive": inverse or forward dynamics by recursions of
-                 few operations, in canonical frames, with base parameters where only tau or qdd is asked for. "auto":
-                 "recursive" where it applies, only tau or qdd is asked for and no order is named, else "paper"
+    formulation  "paper": elimination of the paper's system. "canonical": the same with a, f and fx in canonical frames,
+                 for exact problems. "recursive": inverse or forward dynamics by recursions of few operations, in
+                 canonical frames, with base parameters where only tau or qdd is asked for. "auto": "recursive" where it
+                 applies and only tau or qdd is asked for, else "canonical" where it saves operations; "paper" where an
+                 order is named
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for recursions of fewer operations, 0 for not at all
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
@@ -107,7 +108,7 @@ def compile(
             return Solver(problem, options, storage.unpack(stored)[0], on_singular)
         except FileError:
             pass  # a damaged entry is compiled again
-    compiled = build(problem, ordering, wanted, level, layout, known, progress, formulation, wrenches, effort)
+    compiled = build(problem, options, progress)
     if key:
         cache.store(key, storage.pack(compiled, options, None))
     if progress:
@@ -128,7 +129,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 16  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 17  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

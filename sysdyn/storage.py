@@ -6,32 +6,17 @@ import io
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from sysdyn.compiler import Compiled
+from sysdyn.compiler import Compiled, Options
 from sysdyn.elimination import Choice, Safety
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.expr import Flops
 from sysdyn.sparse.program import FORMAT, Program
 from sysdyn.system.problem import Problem
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a problem was compiled; see `sysdyn.compile`."""
-
-    ordering: str
-    outputs: tuple[str, ...]
-    level: str
-    layout: str
-    known: str
-    backend: str
-    formulation: str = "auto"
-    wrenches: bool = True
-    effort: float = 1.0
 
 
 def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:

@@ -112,6 +112,11 @@ def canonical(model: Model) -> tuple[Model, np.ndarray]:
     return changed_frames(model, X), X
 
 
+def moves_frames(model: Model) -> bool:
+    """Whether canonical frames differ from those of the bodies."""
+    return bool(np.any(canonical(model)[1] != np.eye(6)))
+
+
 def changed_frames(model: Model, X: np.ndarray) -> Model:
     """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to, in which its axis is z."""
     X_tree, inertias = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,18 +18,22 @@ import scipy.sparse
 from sysdyn.backends import python
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
+from sysdyn.model.canonical import canonical
+from sysdyn.model.kinematics import joint_transforms
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.program import Program
+from sysdyn.spatial import X_inverse
 from sysdyn.system.measurements import Constraint, Context
 from sysdyn.system.newton_euler import Rows, newton_euler
 from sysdyn.system.noise import ModelNoise, Noise, noise_of
 from sysdyn.system.parameters import VariedModel
-from sysdyn.system.variables import QUANTITIES
+from sysdyn.system.variables import COMPONENTS, QUANTITIES
 
 if TYPE_CHECKING:
     from sysdyn.system.problem import Problem
 
 KNOWN = ("rows", "substituted")
+FRAMES = ("body", "canonical")
 
 
 @dataclass(frozen=True)
@@ -62,17 +67,25 @@ class BlockSystem:
     layout  "paper" (20 scalars for a body with one freedom) or "net_force" (26: with fB = I a + ν)
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
     turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own where `sysdyn.system.directions` says so
+    frames  "body", or "canonical": a, f and fx are unknowns in frames along whose z the joints move, at the places
+            where X has the fewest entries (`sysdyn.model.canonical`); inputs and `reported` stay in frames of bodies
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
     col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
     the block ("y", number of the measurement).
     """
 
-    def __init__(self, problem: Problem, layout: str = "paper", known: str = "rows", turn: bool = False):
-        if known not in KNOWN:
-            raise UnknownName("treatment of known quantities", known, KNOWN)
-        self.problem, self.known = problem, known
+    def __init__(
+        self, problem: Problem, layout: str = "paper", known: str = "rows", turn: bool = False, frames: str = "body"
+    ):
+        for what, x, valid in (("treatment of known quantities", known, KNOWN), ("frames", frames, FRAMES)):
+            if x not in valid:
+                raise UnknownName(what, x, valid)
+        if frames == "canonical" and (known != "rows" or problem.parameters):
+            raise ProblemError("canonical frames are for known quantities as rows and parameters that are constants")
+        self.problem, self.known, self.frames = problem, known, frames
         self.model = problem.model
+        self._moved, self._X = canonical(self.model) if frames == "canonical" else (self.model, None)
         self.layout = problem.layout(layout, turn)
         stated = {
             self.layout.columns(m.quantity, i)[k] for m in problem.raw for i, k in m.pairs(self.model)
@@ -91,19 +104,25 @@ class BlockSystem:
         known = {x: graph.inputs(x, len(layout.quantity_columns(x))) for x in self.problem.known_quantities}
         varied = {p.name: graph.inputs(p.name, len(p.declared)) for p in self.problem.parameters}
         seen = VariedModel(model, varied) if varied else model
-        rows, X, v = newton_euler(seen, layout, q, qd, graph.mark if mark else None)
+        moved = seen if self._X is None else self._moved
+        rows, X, v = newton_euler(moved, layout, q, qd, graph.mark if mark else None)
         if mark:
             graph.mark()
         value: dict[int, Expr] = {}  # of each stated scalar, by its column in the full layout
         place = {x: {c: k for k, c in enumerate(layout.quantity_columns(x))} for x in known}
         for number, m in enumerate(self.problem.raw):
-            for (i, k), name in zip(m.pairs(model), m.components(model), strict=True):
-                column = layout.columns(m.quantity, i)[k]
-                value[column] = known[m.quantity][place[m.quantity][column]]
+            components = iter(m.components(model))
+            for i, pairs in groupby(m.pairs(model), key=lambda pair: pair[0]):
+                columns, chosen = layout.columns(m.quantity, i), [k for _, k in pairs]
+                names = [f"y:{m.name}: {next(components)}" for _ in chosen]
+                x = [known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
+                value |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
                 if self.known == "rows":
-                    rows.add(
-                        ("y", number), [f"y:{m.name}: {name}"], [(range(column, column + 1), _ONE)], [-value[column]]
-                    )
+                    block, x = self._stated(m.quantity, i, chosen, x)
+                    rows.add(("y", number), names, [(columns, block)], [-y for y in x])
+        if self._X is not None and self.problem.custom:  # measurements speak of the frames of bodies
+            X = joint_transforms(model, q)
+            v = [X_inverse(self._X[i]).astype(object) @ v[i] for i in range(model.nb)]
         custom = self._custom_rows(graph, rows, Context(seen, X, v, q, qd))
         entries, b = rows.entries, rows.b
         if self.known == "substituted":
@@ -137,14 +156,57 @@ class BlockSystem:
                         f"measurement {m.name!r} gives a block of shape {block.shape} for {quantity}({owner}), "
                         f"but {(len(names), len(columns))} is needed (its components × the size of the quantity)"
                     )
-                parts.append((columns, block.astype(object)))
+                back = self._back(*layout.block(quantity, owner))
+                parts.append((columns, block.astype(object) if back is None else block.astype(object) @ back))
             value = y if turn is None else turn @ y
             rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
             if isinstance(m, Constraint):
                 columns = layout.columns("w", self.problem.constraints.index(m))
                 for owner, block in m.loads(context).items():
-                    rows.extend(("f", model.body_index(owner)), columns, -np.asarray(block).astype(object))
+                    i, load = model.body_index(owner), np.asarray(block).astype(object)
+                    load = load if self._X is None else self._forth("f", i) @ load
+                    rows.extend(("f", i), columns, -load)
         return groups
+
+    # ---- frames --------------------------------------------------------------------------------------------------
+
+    def _back(self, quantity: str, body: int) -> np.ndarray | None:
+        """(6, 6) from the unknown of a body to the same in the body's frame; None where they are the same."""
+        if self._X is None or quantity not in COMPONENTS:
+            return None
+        X = self._X[body]
+        return (X_inverse(X) if quantity == "a" else X.T).astype(object)
+
+    def _forth(self, quantity: str, body: int) -> np.ndarray:
+        """(6, 6) the inverse of `_back`, where there is one."""
+        X = self._X[body]
+        return (X if quantity == "a" else X_inverse(X).T).astype(object)
+
+    def _stated(self, quantity: str, body: int, chosen: list[int], x: list) -> tuple[np.ndarray, list]:
+        """(rows (m, size), values) by which components of a block are stated."""
+        back, size = self._back(quantity, body), self.layout.size(quantity, body)
+        unit = np.array([[1.0 if i == k else 0.0 for i in range(size)] for k in chosen], dtype=object)
+        if back is None:
+            return unit, x
+        if chosen == list(range(6)):
+            return unit, list(self._forth(quantity, body) @ np.array(x, dtype=object))
+        return back[chosen], x
+
+    def reported(self, quantity: str) -> list[dict[int, float]]:
+        """Each scalar of a quantity, in the frame of its body, as {number of an unknown: coefficient}.
+
+        Empty for scalars that are known and substituted.
+        """
+        number = {c: k for k, c in enumerate(self.columns)}
+        found = []
+        for body in (i for x, i in self.layout.blocks if x == quantity):
+            columns, back = [number.get(c) for c in self.layout.columns(quantity, body)], self._back(quantity, body)
+            for k, column in enumerate(columns):
+                if back is None:
+                    found.append({} if column is None else {column: 1.0})
+                else:
+                    found.append({c: x for c, x in zip(columns, back[k], strict=True) if x != 0.0})
+        return found
 
     @cached_property
     def noisy(self) -> dict[int, tuple[Noise, int]]:
@@ -287,9 +349,6 @@ class BlockSystem:
         m, n = self.shape
         how = f"layout {self.layout.name!r}, known {self.known!r}"
         return f"BlockSystem({m} equations, {n} unknowns, {self.nnz} entries; {how})"
-
-
-_ONE = np.array([[1.0]], dtype=object)
 
 
 def generic(assembly: Assembly, graph: Graph) -> Assembly:

@@ -37,12 +37,6 @@ class _Pairs:
             )
         if system.layout.turned:
             raise ProblemError(f"ordering {name!r} is not for systems with turned joints; use 'auto' or 'markowitz'")
-        # each stated scalar: its measurement row, where known quantities are rows
-        self.measured: dict[int, int] = {}
-        for r, (kind, number) in enumerate(system.row_blocks):
-            if kind == "y" and number < len(system.problem.raw):
-                (column,) = system.assembly.rows[r]
-                self.measured[column] = r
         nb = system.model.nb
         self.nb = nb
         self.known = {x: system.problem.knows(x) for x in ("tau", "qdd", "fx", "a", "f")}
@@ -57,6 +51,17 @@ class _Pairs:
                 f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
                 "use 'auto', 'umfpack' or 'markowitz' for this problem"
             )
+        # each stated scalar: its measurement row, where known quantities are rows
+        self.measured: dict[int, int] = {}
+        for r, (kind, number) in enumerate(system.row_blocks):
+            if kind == "y" and number < len(system.problem.raw):
+                if len(system.assembly.rows[r]) > 1:
+                    raise ProblemError(
+                        f"ordering {name!r} needs wrenches stated whole in canonical frames: "
+                        "use formulation='paper', or 'auto' for the order"
+                    )
+                (column,) = system.assembly.rows[r]
+                self.measured[column] = r
 
     def known_pivots(self) -> None:
         for i in range(self.nb):

@@ -253,13 +253,17 @@ class Problem:
         ends = np.cumsum([0, *(len(m.components(self.model)) for m in self.valued)])
         return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
 
-    def system(self, layout: str = "paper", known: str = "rows", turn: bool = False) -> BlockSystem:
+    def system(
+        self, layout: str = "paper", known: str = "rows", turn: bool = False, frames: str = "body"
+    ) -> BlockSystem:
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
         Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
-        unknowns by which an exact problem is solved, see `BlockSystem`.
+        unknowns, and frames: those in which an exact problem is solved, see `BlockSystem`.
         """
-        return AugmentedSystem(self, layout, known) if self.noisy else BlockSystem(self, layout, known, turn)
+        if self.noisy and frames != "body":
+            raise ProblemError(f"{frames} frames are for exact problems: {self.noisy[0].name!r} is noisy")
+        return AugmentedSystem(self, layout, known) if self.noisy else BlockSystem(self, layout, known, turn, frames)
 
     def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
         """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack."""
