@@ -230,10 +230,12 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
     make = sensor if kind == DECLARED else MEASUREMENTS[kind]
     parameters = {("sensor" if kind == DECLARED and key == "name" else key): p
                   for key, p in inspect.signature(make).parameters.items() if key != "model"}  # fmt: skip
-    raw = kind in RAW_NAMES
-    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS, EXCEPT: (str, list)}
-    absent = {key for key in ("noise", EXCEPT) if key not in parameters and not (raw and key == EXCEPT)}
-    _check(doc, place, table, {key: x for key, x in valid.items() if key not in absent})
+    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS}
+    if kind in RAW_NAMES:
+        valid[EXCEPT] = (str, list)
+    if "noise" not in parameters:
+        del valid["noise"]
+    _check(doc, place, table, valid)
     for key, p in parameters.items():
         if p.default is p.empty and key not in table:
             doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")

@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 
 import sysdyn as sd
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.plot import COLOURS, FILL, KNOWN, pattern, plot_matrix, save_figure
+from sysdyn.plot import COLOURS, FILL, KNOWN, MULTIPLIER, pattern, plot_matrix, save_figure
 
 CASES = [("inverse", "rnea"), ("inverse", "umfpack"), ("forward", "aba"), ("forward", "crba"), ("forward", "markowitz")]
 
@@ -43,6 +43,20 @@ def test_inverse_dynamics_is_lower_triangular_in_the_order_of_rnea():
     p = pattern(solver_of("inverse", "rnea"))
     assert p.lower_triangular and len(p.fill) == 0
     assert not pattern(solver_of("forward", "aba")).lower_triangular
+
+
+def test_an_estimate_is_drawn_with_its_multipliers():
+    model = sd.chain(3)
+    known = [sd.ExternalWrench(), sd.JointTorque(noise=[0.1, 0.2, 0.3]), sd.Contact("body2", "normal", name="tip")]
+    solver = sd.compile(sd.Problem(model, known), backend="python", level="fast")
+    figure, system = plot_matrix(solver), solver.problem.system()
+    assert drawn(figure, FILL) == [0, solver.fill_in]
+    entries = [drawn(figure, name) for name in COLOURS if name != FILL]
+    assert np.sum(entries, axis=0).tolist() == [system.nnz, system.nnz]
+    plain = len(system.plain.assembly.rows)
+    assert len(system.columns) == system.n_unknowns + plain
+    above = sum(len(row) for row in system.plain.assembly.rows)  # E^T and Y^T; Σ is in the rows of what is known
+    assert drawn(figure, MULTIPLIER) == [above, above]
 
 
 @pytest.mark.parametrize("options", [{"layout": "net_force"}, {"known": "substituted"}])

@@ -67,6 +67,16 @@ WRONG = {
         'robot = "chain:3"\n[[measurement]]\ntype = "JointTorque"\ntargets = [\n  "joint0",\n  "jiont1",\n]\n', 6,
         UnknownName, "Did you mean 'joint1'",
     ),
+    "unknown exception": (
+        'robot = "chain:3"\n[[measurement]]\ntype = "ExternalWrench"\nexcept = ["body0", "bodi1"]\n', 4, UnknownName,
+        "unknown body 'bodi1'. Did you mean 'body1'",
+    ),
+    "an exception of some": (
+        MOTORS + 'targets = "joint1"\nexcept = "joint0"\n', 7, FileError, "except is from all"
+    ),
+    "an exception of a sensor": (
+        MOTORS + '[[measurement]]\ntype = "LoadCells"\nframe = "body2"\nexcept = "body1"\n', 9, UnknownName, "'except'"
+    ),
     "unknown component": (MOTORS + 'components = ["x"]\n', 6, UnknownName, "unknown component in 'motors': 'x'"),
     "unknown type": ('robot = "chain:3"\n\n[[measurement]]\ntype = "LoadCell"\n', 4, UnknownName, "'LoadCells'"),
     "unknown kind of contact": (
@@ -236,6 +246,12 @@ tip = "m/s²"
     assert {name: x.tolist() for name, x in task.values.items()} == {
         "expected": [1, 2, 3], "sum": [4], "tip": [0, 1]
     }  # fmt: skip
+
+
+def test_all_targets_but_some(tmp_path):
+    text = MOTORS + 'except = "joint1"\n[[measurement]]\ntype = "ExternalWrench"\nexcept = ["body0", "body2"]\n'
+    motors, wrenches = load_task(write(tmp_path / "problem.toml", text)).problem.measurements
+    assert motors.targets == ("joint0", "joint2") and wrenches.targets == ("body1",)
 
 
 def test_every_kind_of_measurement_can_be_stated():
