@@ -49,14 +49,14 @@ class Bands:
     def figure(self, joints: Sequence[str] | None = None, title: str = "") -> Figure:
         """One panel for each joint: the estimate and ±2 σ.
 
-        joints: names, default the `PANELS` whose values change most for their unit. Raises InvalidInput, where there is
-        nothing to draw.
+        joints: names, default the `PANELS` whose values change most, without those that are known and stay what they
+        are. Raises InvalidInput where there is nothing to draw.
         """
         if not self._kept:
             raise InvalidInput("there is no state to draw")
         x, nv = np.vstack(self._parts), self.model.nv
         t, values, std = x[:, 0], x[:, 1 : 1 + nv], x[:, 1 + nv :]
-        shown = self._chosen(values, joints)
+        shown = self._chosen(values, std, joints)
         across = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
         down = -(-len(shown) // across)
         figure = Figure(figsize=(3.6 * across, 1.9 * down + 0.8), layout="constrained")
@@ -85,10 +85,12 @@ class Bands:
         figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
         return figure
 
-    def _chosen(self, values: np.ndarray, joints: Sequence[str] | None) -> list[int]:
+    def _chosen(self, values: np.ndarray, std: np.ndarray, joints: Sequence[str] | None) -> list[int]:
         if joints is not None:
             return [
                 k for name in joints for k in range(*self.model.v_slice(self.model.joint_index(name)).indices(10**9))
             ]
         spread = np.nan_to_num(np.nanmax(values, axis=0) - np.nanmin(values, axis=0))
-        return sorted(np.argsort(-spread, kind="stable")[:PANELS].tolist())
+        order = np.argsort(-spread, kind="stable")
+        open_ = (spread > 0.0) | np.any(std > 0.0, axis=0)
+        return sorted((order[open_[order]] if open_.any() else order)[:PANELS].tolist())

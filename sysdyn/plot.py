@@ -23,20 +23,20 @@ from sysdyn.sparse.lu import eliminate
 from sysdyn.states import write_file
 
 SUFFIXES = (".png", ".pdf", ".svg")
-KNOWN, FILL = "known", "fill-in"
+KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
 # Okabe and Ito's palette, which stays apart for colour-blind readers.
 COLOURS = {
     "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
-    "w": "#000000", KNOWN: "#6E6E6E", FILL: "#D55E00",
+    "w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00",
 }  # fmt: skip
 SYMBOLS = {
     "a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", "w": "$w$",
-    KNOWN: "known",
+    KNOWN: "known", MULTIPLIER: r"$\lambda$",
 }  # fmt: skip
 LEGEND = {
     "a": "acceleration $a$", "fB": "net force $f^B$", "f": "joint wrench $f$", "tau": r"torque $\tau$",
     "fx": "external wrench $f^x$", "qdd": r"joint acceleration $\ddot{q}$", "w": "constraint wrench $w$",
-    KNOWN: "known quantity: $x = y$",
+    KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FILL: "fill-in of L + U",
 }  # fmt: skip
 SIDE = 5.3  # inches of each matrix
@@ -100,8 +100,12 @@ def pattern(solver: Solver) -> Pattern:
 
 
 def _shown(kind: str, body: int) -> tuple[str, int]:
-    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity."""
-    return {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}.get(kind, (kind, body))
+    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity.
+
+    Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
+    """
+    special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
+    return special.get(kind, (MULTIPLIER if kind == "stationarity" else kind, body))
 
 
 def plot_matrix(solver: Solver) -> Figure:

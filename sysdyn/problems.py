@@ -22,7 +22,7 @@ from sysdyn.solver import ON_SINGULAR
 from sysdyn.system import SENSORS, ModelNoise, Prior, Switchable, sensor
 from sysdyn.system.constraints import CONSTRAINTS
 from sysdyn.system.linear import numbers
-from sysdyn.system.measurements import RAW, Measurement
+from sysdyn.system.measurements import RAW, Measurement, RawMeasurement
 from sysdyn.system.noise import noise_of
 from sysdyn.system.orders import RECURSIVE
 from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
@@ -31,9 +31,11 @@ ICUB = "iCubGazeboV2_5"
 KINDS = ("inverse", "forward", "hybrid")
 ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
 # What a file can state: keys are the arguments of the class.
+RAW_NAMES = {cls.__name__: cls for cls in RAW.values()}
 MEASUREMENTS: dict[str, type[Measurement]] = {
-    **{cls.__name__: cls for cls in RAW.values()}, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
+    **RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
 }  # fmt: skip
+EXCEPT = "except"  # beside targets = "all": which ones not
 DECLARED = "declared"  # the type of a sensor that the robot description has
 FRAMES = ("frame", "frame_a", "frame_b")  # arguments that are frames
 # What a problem is solved for where nothing is asked: the quantity that RNEA or ABA returns.
@@ -148,7 +150,7 @@ def load_task(path: str | Path) -> Task:
     ordering, outputs, on_singular   as for `sysdyn.compile`
     [[measurement]]           type = "LoadCells" or another of MEASUREMENTS, with the arguments of its class, or
                               type = "declared", sensor = "l_foot_ft", of the robot description, with components,
-                              noise, reference
+                              noise, reference; except = [names] of a raw one: all targets but those
                               frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}
                               prior = true or switchable = true; mean (of a prior) or value: numbers that are the same
                               in every state, so that no value is handed in
@@ -228,8 +230,10 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
     make = sensor if kind == DECLARED else MEASUREMENTS[kind]
     parameters = {("sensor" if kind == DECLARED and key == "name" else key): p
                   for key, p in inspect.signature(make).parameters.items() if key != "model"}  # fmt: skip
-    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS}
-    _check(doc, place, table, {key: x for key, x in valid.items() if key != "noise" or key in parameters})
+    raw = kind in RAW_NAMES
+    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS, EXCEPT: (str, list)}
+    absent = {key for key in ("noise", EXCEPT) if key not in parameters and not (raw and key == EXCEPT)}
+    _check(doc, place, table, {key: x for key, x in valid.items() if key not in absent})
     for key, p in parameters.items():
         if p.default is p.empty and key not in table:
             doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
@@ -238,6 +242,10 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
         if key in table:
             with doc.at((*place, key)):
                 given[key] = _argument(doc, (*place, key), key, table[key])
+    if EXCEPT in table:
+        if table.get("targets", "all") != "all":
+            doc.fail((*place, EXCEPT), "except is from all; targets names others")
+        given["targets"] = _all_but(RAW_NAMES[kind], table[EXCEPT], model)
     if kind == DECLARED:
         given = {"model": model, "name": given.pop("sensor"), **given}
     wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if table.get(key)]
@@ -259,6 +267,17 @@ def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> M
         if key in table and wrapped != isinstance(m, Prior):
             doc.fail((*place, key), "a prior has a mean, everything else a value")
     return m
+
+
+def _all_but(cls: type[RawMeasurement], gone: str | list, model: Model) -> list[str]:
+    """Names of the joints or bodies but for some. Raises UnknownName."""
+    joints = cls.quantity in ("tau", "qdd")
+    names = model.joint_names if joints else model.body_names
+    gone = [gone] if isinstance(gone, str) else gone
+    for name in gone:
+        if name not in names:
+            raise UnknownName("joint" if joints else "body", name, names)
+    return [name for name in names if name not in gone]
 
 
 def _argument(doc: Document, place: Place, key: str, value: object) -> object:

@@ -467,3 +467,37 @@ def test_pictures_of_long_logs_are_thinned(tmp_path):
         np.testing.assert_array_equal(drawn, np.arange(0, n, step))
         assert n <= POINTS or len(drawn) > POINTS / 2
         np.testing.assert_array_equal(line.get_ydata(), np.sin(drawn))
+
+
+# ---- wrenches of contacts ------------------------------------------------------------------------------------------
+
+
+def test_wrenches_of_contacts_have_columns(tmp_path):
+    """w:NAME.fx and std:w:NAME.fx, of a chain held at its tip, with noisy torques: Cov(w) = J Σ J^T, w = J τ + w₀."""
+    model = sd.chain(3)
+    tip = sd.Contact("body2", ("a_x", "a_y"), name="tip")
+    problem = sd.Problem(model, [sd.JointTorque(noise=[1.0, 2.0, 3.0], name="motors"), sd.ExternalWrench(), tip])
+    compiled = sd.compile(problem, outputs=["qdd", "w"], level="fast")
+    q, qd, _ = model.random_state(seed=1, batch=5)
+    tau = np.random.default_rng(1).standard_normal((5, 3))
+    names = [c for c in Columns(problem).names if not c.startswith(("ExternalWrench", "tip"))]
+    x = np.hstack([np.arange(5.0)[:, None], q, qd, tau])
+    path, out = tmp_path / "log.csv", tmp_path / "out.csv"
+    path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in x.tolist())]), encoding="utf-8")
+    estimate_log(Log(path, compiled), compiled, out)
+    found = read_back(out)
+    exact = sd.compile(sd.forward_dynamics(model) + tip, "crba", ["qdd", "w"])
+    at_rest, pushed = exact(q, qd, tau), [exact(q, qd, tau + e).w - exact(q, qd, tau).w for e in np.eye(3)]
+    J = np.stack(pushed, axis=-1)
+    std = np.sqrt(np.einsum("nij,j->ni", J**2, np.array([1.0, 2.0, 3.0]) ** 2))
+    for k, c in enumerate(("fx", "fy")):
+        np.testing.assert_allclose(found[f"w:tip.{c}"], at_rest.w[:, k], rtol=1e-9)
+        np.testing.assert_allclose(found[f"std:w:tip.{c}"], std[:, k], rtol=1e-6)
+    solution = compiled(q, qd, y={"motors": tau})
+    np.testing.assert_allclose(solution.std("w", "tip"), std, rtol=1e-6)
+    covariance = solution.covariance(("w", "tip"), "qdd")
+    assert covariance.shape == (5, 2, 3)
+    with pytest.raises(UnknownName, match="constraint"):
+        solution.std("w", "tup")
+    assert set(found) == {"t", *(f"{s}{x}:joint{i}" for s in ("", "std:") for x in ("qdd",) for i in range(3)),
+                          *(f"{s}w:tip.{c}" for s in ("", "std:") for c in ("fx", "fy"))}  # fmt: skip

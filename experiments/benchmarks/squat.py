@@ -1,10 +1,10 @@
 """A squat of the iCub, made by MuJoCo and estimated back from noisy sensors: do the error bars tell the truth?
 
-    python experiments/benchmarks/squat.py [--states 2000] [--seed 0]
+    python experiments/benchmarks/squat.py [--states 2000] [--seed 0] [--log squat.npz]
 
 MuJoCo reads the URDF itself and gives the torques, the accelerations, and what accelerometers and force/torque sensors
 show. White noise as declared in problems/icub_sensors.toml is added; q and q̇ are exact. Writes experiments/results/
-squat.csv (one row a joint) and squat.png.
+squat.csv (one row a joint) and squat.png, and with --log the log itself, for `sysdyn solve --log`.
 """
 
 from __future__ import annotations
@@ -223,6 +223,19 @@ def noisy_log(problem, squat: Squat, seed: int) -> dict[str, np.ndarray]:
     return y
 
 
+def write_log(path: str | Path, task, arrays: dict[str, np.ndarray]) -> Path:
+    """A log of a problem from arrays (N,) or (N, m): t, q, qd, values by measurement, "active:NAME"."""
+    from sysdyn.columns import Columns
+    from sysdyn.tables import write_table
+
+    columns = Columns(task.problem, task.values)
+    names = {name: columns.of_array(name) or [name] for name in arrays}
+    writer = write_table(path, names)
+    writer.write({name: np.reshape(x, (len(x), -1)).astype(float) for name, x in arrays.items()})
+    writer.close()
+    return Path(path)
+
+
 def in_order_of(model, squat: Squat) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """q, q̇, τ with the joints in the order of the model."""
     order = np.array([squat.joints.index(name) for name in model.joint_names if name in squat.joints])
@@ -266,6 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--states", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", help="write the noisy log to this .csv, .npz or .parquet file")
     options = parser.parse_args()
     from common import RESULTS, write_csv
 
@@ -279,7 +293,10 @@ def main() -> None:
     q, qd, truth = in_order_of(model, squat)
     print("largest force on the base in MuJoCo", np.abs(squat.tau[:, :6]).max(), "N; must be zero")
     solver = sd.compile(task.problem, task.ordering, task.wanted)
-    solution = solver(q, qd, y={**task.values, **noisy_log(task.problem, squat, options.seed)})
+    y = noisy_log(task.problem, squat, options.seed)
+    if options.log:
+        print("log in", write_log(options.log, task, {"t": squat.t, "q": q, "qd": qd, **y}))
+    solution = solver(q, qd, y={**task.values, **y})
     found, std = solution.tau[:, 6:], solution.std("tau")[:, 6:]
     c = coverage(found, std, truth[:, 6:])
     names = list(model.dof_names[6:])

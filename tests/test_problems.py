@@ -1,0 +1,247 @@
+"""The problems of problems/: all of them run, the table says what they say, and their answers are right."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles import Pinocchio, constrained, icub_urdf
+from typer.testing import CliRunner
+
+import sysdyn as sd
+from sysdyn.cli import app
+from sysdyn.errors import SingularState
+from sysdyn.log import Log, estimate_log
+from sysdyn.problems import Task, load_task
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "problems"
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+FILES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+ILL_POSED = ["icub_feet_load_cells"]
+SMALL = ["four_bar", "hopping_leg", "slippery_feet"]
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(ROOT / "experiments" / "benchmarks"))
+    import hop
+    import squat
+
+
+@functools.cache
+def task(name: str) -> Task:
+    return load_task(FOLDER / f"{name}.toml")
+
+
+@functools.cache
+def solver(name: str, level: str = "best", outputs: tuple[str, ...] | None = None) -> sd.Solver:
+    t = task(name)
+    return sd.compile(t.problem, t.ordering, outputs or t.wanted, level=level, on_singular=t.on_singular)
+
+
+def run(monkeypatch, *arguments: object, code: int = 0):
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(app, [str(x) for x in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def shown() -> dict[str, list[str]]:
+    """{command: lines below it} of the blocks of the README."""
+    found: dict[str, list[str]] = {}
+    for block in re.findall(r"```\n(.*?)```", README, re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ sysdyn "):
+                found[command := line.removeprefix("$ sysdyn ")] = []
+            elif found:
+                found[command].append(line)
+    return found
+
+
+def form(text: str) -> str:
+    """The text without its numbers and the blanks between columns."""
+    return re.sub(r"\s+", " ", re.sub(r"-?\d[\d.,e+-]*", "#", text)).strip()
+
+
+def agrees(line: str, found: str) -> bool:
+    """A line of the table, which may be cut at …, is a line that was printed but for its numbers."""
+    return form(found).startswith(form(line[:-1])) if line.endswith("…") else form(found) == form(line)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_diagnoses_are_as_the_table_says(name, monkeypatch):
+    result = run(monkeypatch, "diagnose", f"problems/{name}.toml", code=int(name in ILL_POSED))
+    assert ("ill posed" in result.stdout) == (name in ILL_POSED)
+    for line in shown().get(f"diagnose problems/{name}.toml", []):
+        assert any(agrees(line, found) for found in result.stdout.splitlines()), line
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_problem_is_shown_with_its_sentence_and_a_result(name):
+    commands = [command for command, lines in shown().items() if f"problems/{name}.toml" in command and lines]
+    assert commands and task(name).title
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_problems_are_solved_and_drawn(name, monkeypatch, tmp_path):
+    out, picture = tmp_path / "out.csv", tmp_path / "matrix.png"
+    text = run(monkeypatch, "solve", f"problems/{name}.toml", "--random", 5, "--out", out).stdout
+    expected = shown()[f"solve problems/{name}.toml --random 5"]
+    assert all(agrees(line, found) for line, found in zip(expected, text.splitlines(), strict=False))
+    assert 4 <= len(expected) <= len(text.splitlines())
+    assert len(out.read_text().splitlines()) == 6
+    if name != "slippery_feet":
+        run(monkeypatch, "plot", f"problems/{name}.toml", "--out", picture)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_operations_of_a_problem_with_a_loop(monkeypatch):
+    text = run(monkeypatch, "flops", "problems/four_bar.toml").stdout
+    assert "operations for qdd, w" in text and f"{solver('four_bar').flops.end_to_end.total}" in text
+
+
+# ---- their answers -------------------------------------------------------------------------------------------------
+
+
+def test_a_four_bar_stays_closed_and_turns_power_into_motion():
+    """The second derivative of the gap is zero, and the wrench of the loop does no work."""
+    model = task("four_bar").problem.model
+    q = np.array([-1.2, 0.9, 1.1])
+    for _ in range(50):  # to a closed linkage, by Newton's method on the last two angles
+        gap = (sd.frame_pose(model, q, "end") - sd.frame_pose(model, q, "pivot"))[[0, 2], 3]
+        q[1:] -= np.linalg.solve(sd.frame_jacobian(model, q, "end", "world")[[3, 5], 1:], gap)
+    J = sd.frame_jacobian(model, q, "end", "world")[[3, 5]]
+    assert np.abs(gap).max() < 1e-12
+    qd = 2.0 * np.array([1.0, *np.linalg.solve(J[:, 1:], -J[:, 0])])
+    tau = np.array([1.5, 0.2, -0.3])
+    solution = solver("four_bar")(q, qd, tau)
+
+    def end(t: float) -> np.ndarray:
+        return sd.frame_pose(model, q + t * qd + t * t / 2 * solution.qdd, "end")[[0, 2], 3]
+
+    h = 1e-4
+    np.testing.assert_allclose((end(h) - 2 * end(0.0) + end(-h)) / h**2, 0.0, atol=1e-5)
+    assert qd @ sd.rnea(model, q, qd, solution.qdd) == pytest.approx(qd @ tau, rel=1e-10)
+    assert np.abs(solution.w).max() > 1.0
+
+
+def test_icub_on_both_feet_as_pinocchio_has_it():
+    problem = task("icub_standing").problem
+    model = problem.model
+    oracle = Pinocchio(model, icub_urdf())
+    q, qd, _ = model.random_state(seed=4)
+    J = np.concatenate([sd.frame_jacobian(model, q, f) for f in ("l_sole", "r_sole")])
+    qd = qd - np.linalg.pinv(J) @ (J @ qd)
+    tau = np.random.default_rng(4).uniform(-20.0, 20.0, model.nv)
+    tau[:6] = 0.0
+    values = {**task("icub_standing").values, "motors": tau[6:]}
+    solution = solver("icub_standing", "fast")(q, qd, y=values)
+    pin = pytest.importorskip("pinocchio")
+    places = []
+    for frame in ("l_sole", "r_sole"):
+        found = oracle.pin.frames[oracle.pin.getFrameId(frame, pin.BODY)]
+        places.append((pin.ContactType.CONTACT_6D, found.parentJoint, found.placement))
+    qdd, wrenches = constrained(oracle, places, q, qd, tau)
+    np.testing.assert_allclose(solution.qdd, qdd, atol=1e-9 * np.abs(qdd).max())
+    for name, expected in zip(("left foot", "right foot"), wrenches, strict=True):
+        np.testing.assert_allclose(solution.wrench(name), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def standing(model: sd.Model, roll: float) -> np.ndarray:
+    """q of bent knees and level soles, but for the right one, rolled by so much."""
+    bent = {"hip_pitch": -0.4, "knee": 0.8, "ankle_pitch": -0.4}
+    q = model.neutral()
+    for name, x in [(f"{side}_{joint}", x) for side in "lr" for joint, x in bent.items()] + [("r_ankle_roll", roll)]:
+        q[model.q_slice(model.joint_index(name))] = x
+    return q
+
+
+def test_slippery_feet_tell_their_couples_while_their_soles_are_not_parallel():
+    """Contacts planted with a motion that needs no force at the base come back; on a flat floor they are refused."""
+    problem = task("slippery_feet").problem
+    model, solve = problem.model, solver("slippery_feet")
+    _, qd, qdd = model.random_state(seed=2)
+    spread = []
+    for roll in (0.05, 0.3, 0.9):
+        q, fx = standing(model, roll), np.zeros((model.nb, 6))
+        for side, wrench in (("l", (2.0, -1.0, 3.0, 0.0, 0.0, 90.0)), ("r", (-1.0, 2.0, -2.0, 0.0, 0.0, 110.0))):
+            fx[model.body_index(f"{side}_foot")] = model.frame(f"{side}_sole").X.T @ wrench
+        free = sd.crba(model, q)[:6, :6]
+        qdd[:6] -= np.linalg.solve(free, sd.rnea(model, q, qd, qdd, fx)[:6])
+        y = sd.predict(problem, q, qd, qdd, fx)
+        for name, x in task("slippery_feet").values.items():
+            np.testing.assert_allclose(y[name], x, atol=1e-10)
+        solution = solve(q, qd, y=y)
+        np.testing.assert_allclose(solution.fx, fx, atol=1e-7)
+        np.testing.assert_allclose(solution.tau, sd.rnea(model, q, qd, qdd, fx), atol=1e-7)
+        spread.append(solution.std("fx", "l_foot")[2])
+    assert spread[0] > 4 * spread[1] > 8 * spread[2] / 2 > 0  # about cot(θ/2)
+    with pytest.raises(SingularState, match="nz"):
+        solve(standing(model, 0.0), qd, y=y)
+
+
+def test_feet_on_load_cells_can_push_each_other_unnoticed(monkeypatch):
+    path = "problems/icub_feet_load_cells.toml"
+    text = run(monkeypatch, "diagnose", path, code=1).stdout
+    assert re.search(r"opposite forces on r_ankle_2 and l_ankle_2 along \(.*\) through \(.*\) m of r_ankle_2", text)
+    assert "1 direction(s) that no equation sees" in text and "3 direction(s) that no equation sees (neutral)" in text
+    result = run(monkeypatch, "solve", path, "--random", 1, code=2)
+    assert "singular at every sampled state" in result.stderr
+
+
+# ---- a contact that opens and closes ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def hopped() -> hop.Hop:
+    return hop.simulate(task("hopping_leg").problem.model, end=0.6, every=8)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_a_hop_without_noise_is_found(tmp_path, suffix):
+    """One compiled problem through stance, flight and landing, switched by columns of the log."""
+    t, motion, solve = task("hopping_leg"), hopped(), solver("hopping_leg")
+    assert list(np.flatnonzero(np.diff(motion.stance.astype(int)))) and motion.stance[0] and motion.stance[-1]
+    path = squat.write_log(tmp_path / f"hop{suffix}", t, hop.log_of(t, motion, seed=None))
+    parts = []
+    estimate_log(Log(path, solve, t.values), solve, tmp_path / "out.csv", parts.append)
+    tau, fx = (np.vstack([x.values[name] for x in parts]) for name in ("tau", "fx"))
+    foot = fx.reshape(len(tau), -1, 6)[:, t.problem.model.body_index("foot")]
+    np.testing.assert_allclose(tau, motion.tau, atol=1e-6)
+    np.testing.assert_allclose(foot, motion.foot, atol=1e-6)
+    header = (tmp_path / "out.csv").read_text().split("\n", 1)[0].split(",")
+    assert {"t", "tau:knee", "std:tau:knee", "fx:foot.fz", "std:fx:foot.fz"} < set(header)
+
+
+def test_error_bars_of_a_hop_tell_the_truth(tmp_path):
+    t, motion, solve = task("hopping_leg"), hopped(), solver("hopping_leg")
+    path = squat.write_log(tmp_path / "hop.npz", t, hop.log_of(t, motion, seed=3))
+    parts = []
+    estimate_log(Log(path, solve, t.values), solve, seen=parts.append)
+    found, std = (np.vstack([getattr(x, name)["tau"] for x in parts])[:, 6:] for name in ("values", "std"))
+    assert 0.91 < squat.coverage(found, std, motion.tau[:, 6:]).within_95 < 0.99
+    # with the switches the other way round the foot is thought to rest in the air, and to hang from nothing
+    wrong = hop.log_of(t, motion, seed=3)
+    wrong["active:stance"], wrong["active:flight"] = wrong["active:flight"], wrong["active:stance"]
+    parts.clear()
+    estimate_log(Log(squat.write_log(path, t, wrong), solve, t.values), solve, seen=parts.append)
+    found = np.vstack([x.values["tau"] for x in parts])[:, 6:]
+    assert squat.coverage(found, std, motion.tau[:, 6:]).within_95 < 0.5
+
+
+def test_the_hop_obeys_the_laws_of_flight():
+    """The whole robot's centre of mass falls freely in flight; the angular momentum about it stays."""
+    motion, model = hopped(), task("hopping_leg").problem.model
+    problem = sd.Problem(model, [sd.CentreOfMassAcceleration(name="com"), sd.MomentumRate(name="h")])
+    y = sd.predict(problem, motion.q, motion.qd, motion.qdd)
+    flying = ~motion.stance
+    np.testing.assert_allclose(y["com"][flying], np.tile([0.0, 0.0, -9.81], (flying.sum(), 1)), atol=1e-9)
+    np.testing.assert_allclose(y["h"][flying][:, :3], 0.0, atol=1e-9)
+    J = np.array([sd.frame_jacobian(model, q, "sole") for q in motion.q])
+    slip = np.einsum("nij,nj->ni", J, motion.qd)[motion.stance]
+    assert np.abs(slip).max() < 0.05 and np.abs(motion.foot[~motion.stance]).max() == 0.0
