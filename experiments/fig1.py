@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 import sysdyn as sd
 from sysdyn import plot as drawing
 from sysdyn.backends.executable import Executable
-from sysdyn.compiler import build
+from sysdyn.compiler import Options, build
 from sysdyn.elimination import Elimination
 from sysdyn.experiment import main, read_csv, write_csv
 from sysdyn.expr import Flops, Graph, is_zero
@@ -137,7 +137,7 @@ def _operations(n: int, count: int, ordering: str) -> Iterable[dict]:
 def _best(problem: sd.Problem, ordering: str) -> tuple[str, dict[str, Flops]]:
     """(its name, operations by scope) of the order for q̈ that compiling with this ordering takes."""
     if ordering == "auto":
-        choice = build(problem, ordering, ["qdd"]).choice
+        choice = build(problem, Options(ordering, ("qdd",), formulation="paper")).choice
         return choice.ordering, {SOLVE: choice.solve, END_TO_END: choice.end_to_end}
     system = problem.system()
     permutations = RECURSIVE[ordering](system)

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sysdyn.backends import python
-from sysdyn.compiler import build
+from sysdyn.compiler import Options, build
 from sysdyn.elimination import Elimination, solve_scope
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.experiment import main, read_csv, write_csv
@@ -125,7 +125,7 @@ def torn_order(system):
 def compiled(n):
     """What `compile` finds and accepts."""
     try:
-        choice = build(load_cells(n), level="fast").choice
+        choice = build(load_cells(n), Options(level="fast", formulation="paper")).choice
     except NoSafeOrdering:
         return
     note = (

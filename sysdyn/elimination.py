@@ -325,7 +325,7 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
 
 
 def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence, outputs: Sequence[str]):
-    """Expressions of the requested quantities, full size.
+    """Expressions of the requested quantities, full size, in the frames of bodies.
 
     From the solution, or the known input where it has no column.
     """
@@ -334,7 +334,10 @@ def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence
     for quantity in outputs:
         values = []
         for k, terms in enumerate(system.reported(quantity)):
-            values.append(sum((x * solution[c] for c, x in terms.items()), 0.0) if terms else inputs[quantity][k])
+            if terms:
+                values.append(sum((x * solution[c] for c, x in terms.items()), 0.0))
+            elif quantity in inputs:
+                values.append(inputs[quantity][k])
         groups.append((quantity, values))
     return groups
 

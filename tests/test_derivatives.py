@@ -13,6 +13,7 @@ from oracles import icub
 from pinocchio_models import Twin
 from programs import executed
 from robots import ROBOTS, load_robot
+from values import random_groups
 
 import sysdyn as sd
 from sysdyn import sensitivity
@@ -22,7 +23,6 @@ from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
 from sysdyn.sampling import sample_states
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
-from sysdyn.states import random_states
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
 MODELS = {
@@ -144,7 +144,7 @@ def test_every_kind_of_problem_against_differences_of_its_solver(case):
         assert J.wrt == ("q", "qd", "qdd", "accelerometer")
     if case == "estimation":
         assert J.wrt == ("q", "qd", "torques", "accelerations")
-    state = {k: x[0] for k, x in random_states(problem, 1, seed=3).arrays.items() if k not in J._inputs.noises}
+    state = {k: x[0] for k, x in random_groups(problem, 1, seed=3).items() if k not in J._inputs.noises}
 
     def arguments(changed=()):
         values = {**state, **dict(changed)}
@@ -173,7 +173,7 @@ def test_the_three_forms_agree(seed, n, torques):
     for transposed in (False, True):
         elimination = Elimination(problem.system(), choice.row_perm, choice.col_perm)
         forms.append(sensitivity.implicit(elimination, (), of, wrt, transposed))
-    state = {name: x[0] for name, x in random_states(problem, 1, seed=seed).arrays.items()}
+    state = {name: x[0] for name, x in random_groups(problem, 1, seed=seed).items()}
     results = []
     for form in forms:
         named = {f"{g}[{k}]": float(x) for g, v in form.inputs for k, x in enumerate(np.ravel(state[g]))}
@@ -208,7 +208,7 @@ def test_the_pattern_holds_what_is_nonzero_and_no_more(tree):
     """Branches of a tree do not feel each other's positions by dynamics of the base alone: some entries are zero."""
     problem = sd.inverse_dynamics(tree.model)
     for J in (tree, fast(problem, outputs="tau").derivatives()):
-        states = random_states(J.problem, 50, seed=0).arrays
+        states = random_groups(J.problem, 50, seed=0)
         for key, value in J(**states).items():
             np.testing.assert_array_equal(J.sparsity[key], (value != 0.0).any(axis=0))
     assert not J.sparsity["tau", "q"].all()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from oracles import icub
 from typer.testing import CliRunner
+from values import random_groups
 
 import sysdyn as sd
 from sysdyn.backends import c, llvm
@@ -23,7 +24,6 @@ from sysdyn.cli import WRONG, app
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
 from sysdyn.export import problem_name
 from sysdyn.sampling import sample_states
-from sysdyn.states import random_states
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 STRICT = "-std=c99 -Wall -Wextra -pedantic -Werror -Wshadow -Wconversion -Wmissing-prototypes".split()
@@ -107,7 +107,7 @@ def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_p
         assert "state 7: " in check(folder)
     assert set(re.findall(r"#include (\S+)", (folder / f"{name}.c").read_text())) == {f'"{name}.h"', "<math.h>"}
     # at other states than those of the test vectors
-    states = random_states(problem, 20, seed=5).arrays
+    states = random_groups(problem, 20, seed=5)
     solution = solved(solver, states)
     run = library(folder, name, solver.program)
     for k in range(20):
@@ -307,7 +307,7 @@ def test_casadi_gives_what_the_solver_gives(case):
     known = {"sensors": ["known_qdd", "fx", "y_accel"]}.get(case, ["tau", "fx"])
     assert function.name_in() == ["q", "qd", *known]
     assert function.name_out() == list(solver.outputs)
-    states = random_states(problem, 3, seed=1).arrays
+    states = random_groups(problem, 3, seed=1)
     solution = solved(solver, states)
     for k in range(3):
         found = function.call([np.ravel(states[group][k]) for group, _ in solver.program.input_groups])

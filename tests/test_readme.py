@@ -59,7 +59,9 @@ def test_the_table_of_counts_is_what_is_counted():
         solver = sd.compile(problem, name, ["tau" if kind == "inverse" else "qdd"], backend="python")
         fill = f"{solver.fill_in:,}" + (", triangular" if solver.triangular else "")
         book = sd.count_flops(getattr(sd, name), model, fx=True)
-        rows.append((kind, symbol, f"`{name}`", solver.flops.end_to_end, fill))
+        rows.append((kind, symbol, f"elimination, `{name}`", solver.flops.end_to_end, fill))
+        recursion = sd.compile(problem, outputs=solver.outputs, backend="python")
+        rows.append((kind, symbol, "recursion (`auto`)", recursion.flops.end_to_end, ""))
         rows.append((kind, symbol, f"{name.upper()} by the book", book, ""))
     for kind, symbol, order, n, fill in rows:
         cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()

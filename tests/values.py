@@ -1,0 +1,19 @@
+"""Random values for the inputs of a problem's programs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sysdyn.inputs import WRENCHES
+from sysdyn.system.problem import Problem
+
+
+def random_groups(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """{input group: (n, …)}: states as `Model.random_state`, everything else standard normal, forces ten times that."""
+    model, rng = problem.model, np.random.default_rng(seed)
+    q, qd, _ = model.random_state(seed=seed, batch=n)
+    arrays = {"q": q, "qd": qd}
+    for name, size in problem.input_sizes[2:]:
+        value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
+        arrays[name] = value.reshape(n, -1, 6) if name in WRENCHES else value
+    return arrays
