@@ -24,12 +24,12 @@ import numpy as np
 from sysdyn import cache
 from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
-from sysdyn.backends.order import angles_first
+from sysdyn.backends.order import angles_first, arranged
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 11  # of the emitted code; raise it with every change of the emitter
+VERSION = 12  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
@@ -105,7 +105,7 @@ def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
-            emitter = _Emitter(angles_first(program), width, zeros)
+            emitter = _Emitter(arranged(program) if level else angles_first(program)[0], width, zeros)
             text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = machine.emit_object(llvm.parse_assembly(text))
             cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
