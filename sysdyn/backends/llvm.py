@@ -22,6 +22,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from sysdyn import cache
+from sysdyn.backends import call
 from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
 from sysdyn.backends.order import angles_first, arranged
@@ -29,7 +30,7 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 12  # of the emitted code; raise it with every change of the emitter
+VERSION = 13  # of the emitted code; raise it with every change of the emitter
 
 # Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
 ROUNDS, ROUNDS_OPS = 4, 4000
@@ -73,6 +74,7 @@ class Kernel:
     """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
 
     run: object
+    method: ctypes.Structure  # the same for `sysdyn.backends.call`
     width: int
     rounds: int
     n_slots: int
@@ -100,8 +102,8 @@ def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True
     """
     with _lock:
         machine = _machine(level)
-        about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, machine.triple, llvm.get_host_cpu_name(),
-                 llvm.get_host_cpu_features().flatten(), width, level, *(() if zeros else ("no zeros",)))  # fmt: skip
+        processor = machine.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, *processor, call.IR, width, level, zeros)
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
@@ -116,9 +118,9 @@ def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True
         engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address("run")
+        address, called = (engine.get_function_address(name) for name in ("run", "call"))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, width, rounds, n_slots, engine, stored is not None)
+    return Kernel(run, call.method(called), width, rounds, n_slots, engine, stored is not None)
 
 
 def _table(name: str, kind: str, entries: list[str]) -> str:
@@ -201,7 +203,7 @@ class _Emitter(Types):
         if np.isin(self.program.kind, (SIN, COS)).any():
             parts += [sincos_function(types) for types in every]
         parts += functions
-        parts.append(self.driver(calls))
+        parts += [self.driver(calls), call.IR]
         bits = 64 * (self.width if self.width > 1 else simd_width())
         parts.append(f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}')
         return "\n".join(parts)
