@@ -30,10 +30,11 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 13  # of the emitted code; raise it with every change of the emitter
+VERSION = 15  # of the emitted code; raise it with every change of the emitter
 
-# Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
-ROUNDS, ROUNDS_OPS = 4, 4000
+# Several blocks of states in turn: of small programs, as one goes on while another waits for its results; of those that
+# are larger than the instruction cache, to use code more than once each time it comes by.
+ROUNDS, SMALL_BYTES, LARGE_OPS = 2, 12_000, 4000
 
 MAX_COPIES = 500  # in a function, as compile time grows faster than linearly
 CHUNK = 4  # doubles that the scalar kernel copies at a time
@@ -153,7 +154,7 @@ class _Emitter(Types):
         self.status_slot = plan.n_slots
         self.block = (plan.n_slots + 1) * width  # doubles of workspace of one block of states
         alone = sum(len(segment.shape.kind) for segment in plan.segments if not segment.shared)
-        self.rounds = ROUNDS if width > 1 and alone > ROUNDS_OPS else 1
+        self.rounds = ROUNDS if width > 1 and (8 * self.block <= SMALL_BYTES or alone > LARGE_OPS) else 1
 
     def module(self) -> str:
         """The IR text."""
