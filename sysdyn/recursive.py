@@ -32,6 +32,7 @@ from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
 BUDGET = 100_000  # operations written in search of fewer, at effort 1
+SAMPLED_OPERATIONS = 100_000_000  # in all, to judge safety
 
 
 def applies(problem: Problem) -> str | None:
@@ -55,9 +56,14 @@ def write(problem: Problem, outputs: Sequence[str], wrenches: bool, effort: floa
 
 
 def build(
-    problem: Problem, written: Written, outputs: Sequence[str], wrenches: bool, states: int = SAFETY_SAMPLES
+    problem: Problem, written: Written, outputs: Sequence[str], wrenches: bool, states: int | None = None
 ) -> tuple[Choice, Program]:
-    """(choice, program) of what was written, its safety sampled; wrenches: whether external ones are not zero."""
+    """(choice, program) of what was written, its safety sampled; wrenches: whether external ones are not zero.
+
+    states: at how many; None for SAFETY_SAMPLES, or what SAMPLED_OPERATIONS suffice for.
+    """
+    if states is None:
+        states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
     inputs = sample_states(problem, states, seed=1)
     if not wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])

@@ -1,7 +1,7 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
-Rows of `width` states are transposed in registers. Values that are no numbers are found in passing: infinite and
-not-a-number have all exponent bits set, and adding one to the exponent carries into the sign bit.
+Rows of `width` states are transposed in registers. Values that are no numbers are found in passing: zero times
+infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from sysdyn.backends.ir import Types
 
-_EXPONENT, _ONE = 0x7FF0000000000000, 0x0010000000000000
+ONE_BY_ONE = 64  # entries of one state up to which results are copied singly: a wide load has to wait for narrow stores
+SUMS = 4  # side by side, where entries are checked one by one
 
 
 class Run(NamedTuple):
@@ -28,8 +29,7 @@ class Driver(Types):
 
     def __init__(self, width: int, chunk: int, rounds: int, block: int, status_slot: int):
         super().__init__(width)
-        self.lanes = width if width > 1 else chunk  # of a register
-        self.row = Types(self.lanes)
+        self.row = Types(width if width > 1 else chunk)  # a register's worth of a row
         self.rounds, self.block, self.status_slot = rounds, block, status_slot
         self.movers: dict[str, str] = {}
 
@@ -38,13 +38,12 @@ class Driver(Types):
     ) -> str:
         """`run` and what it needs. bits: of the status for inputs and for outputs that are no numbers."""
         run = self._run(inputs, outputs, calls, bits)
-        n, vec = self.lanes, self.row.vec
-        suffix, masks = self.row.suffix, f"<{n} x i1>"
+        vec, suffix, masks = self.row.vec, self.row.suffix, self.row.bits
         declared = [
             f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {masks}, {vec})",
             f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {masks})",
             f"declare void @llvm.masked.store.{suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
-            f"declare i64 @llvm.vector.reduce.or.v{n}i64({self.row.ints})",
+            f"declare double @llvm.vector.reduce.fadd.{suffix}(double, {vec})",
         ]
         return "\n".join([*declared, *self.movers.values(), run])
 
@@ -53,92 +52,96 @@ class Driver(Types):
     def mover(self, gather: bool, size: int) -> str:
         """Name of the function that moves `size` entries of each lane between its row and the workspace.
 
-        i64s @name(ptr rows, ptr cell): rows holds the address of each lane's row. The result has its sign bit set in
-        the lanes where an entry is no number.
+        vec @name(ptr row, i64 stride, i64 last, ptr cell): row is that of the first lane, each next one is `stride`
+        doubles on, those after lane `last` are the same. The result is not-a-number in lanes where an entry is none.
         """
-        n = self.lanes
         name = f"{'gather' if gather else 'scatter'}_{size}"
         if name in self.movers:
             return name
-        whole, rest = divmod(size, n)
-        lines = [f"define internal {self.ints} @{name}(ptr %rows, ptr %cell) noinline #0 {{", "entry:"]
-        lanes = range(self.width)
-        for k in lanes:
-            lines.append(f"  %rp{k} = getelementptr ptr, ptr %rows, i64 {k}")
-            lines.append(f"  %row{k} = load ptr, ptr %rp{k}")
-        zero = "zeroinitializer"
-        bad = zero
+        n = self.row.width
+        lines = [
+            f"define internal {self.vec} @{name}(ptr %row0, i64 %stride, i64 %last, ptr %cell) noinline #0 {{",
+            "entry:",
+        ]
+        for k in range(1, self.width):
+            lines += [
+                f"  %inside{k} = icmp sge i64 %last, {k}",
+                f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
+                f"  %row{k} = getelementptr double, ptr %row{k - 1}, i64 %step{k}",
+            ]
+        single = self.width == 1 and not gather and size <= ONE_BY_ONE
+        whole, rest = (0, size) if single else divmod(size, n)
+        total = "zeroinitializer"
         if whole:
-            body, out = self._chunk("a", gather, n, "%j", "%bad")
+            body, out = self._chunk("a", gather, n, "%j", "%sum")
             lines += [
                 "  br label %loop",
                 "loop:",
                 "  %j = phi i64 [ 0, %entry ], [ %next, %loop ]",
-                f"  %bad = phi {self.row.ints} [ {zero}, %entry ], [ {out}, %loop ]",
+                f"  %sum = phi {self.row.vec} [ zeroinitializer, %entry ], [ {out}, %loop ]",
                 *body,
                 f"  %next = add i64 %j, {n}",
                 f"  %more = icmp slt i64 %next, {whole * n}",
                 "  br i1 %more, label %loop, label %end",
                 "end:",
             ]
-            bad = out
-        if rest and self.width > 1:
-            body, bad = self._chunk("b", gather, rest, str(whole * n), bad)
-            lines += body
+            total = out
         if self.width == 1:
-            # one by one: a masked store would hold up the loads that follow
-            lines.append(f"  %any0 = call i64 @llvm.vector.reduce.or.v{n}i64({self.row.ints} {bad})")
-            for k in range(rest):
-                here, there = ("%row0", "%cell") if gather else ("%cell", "%row0")
-                lines += [
-                    f"  %s{k} = getelementptr i64, ptr {here}, i64 {whole * n + k}",
-                    f"  %d{k} = getelementptr i64, ptr {there}, i64 {whole * n + k}",
-                    f"  %v{k} = load i64, ptr %s{k}",
-                    f"  store i64 %v{k}, ptr %d{k}",
-                    f"  %e{k} = and i64 %v{k}, {_EXPONENT}",
-                    f"  %c{k} = add i64 %e{k}, {_ONE}",
-                    f"  %any{k + 1} = or i64 %any{k}, %c{k}",
-                ]
-            bad = f"%any{rest}"
-        lines += [f"  ret {self.ints} {bad}", "}"]
-        self.movers[name] = "\n".join(lines)
+            body, total = self._one_by_one(gather, rest, whole * n, total)
+            lines += body
+        elif rest:
+            body, total = self._chunk("b", gather, rest, str(whole * n), total)
+            lines += body
+        self.movers[name] = "\n".join([*lines, f"  ret {self.vec} {total}", "}"])
         return name
 
-    def _chunk(self, tag: str, gather: bool, count: int, start: str, bad: str) -> tuple[list[str], str]:
-        """Entries start … start + count − 1 of every lane; (lines, bits of those that are no numbers)."""
-        n, vec, ints = self.lanes, self.row.vec, self.row.ints
+    def _one_by_one(self, gather: bool, count: int, start: int, total: str) -> tuple[list[str], str]:
+        """Entries start … start + count − 1 of one lane; (lines, sum with that of the chunks)."""
+        row = self.row
+        lines = [f"  %whole = call double @llvm.vector.reduce.fadd.{row.suffix}(double 0.0, {row.vec} {total})"]
+        sums = ["%whole"] + ["0.0"] * (SUMS - 1)
+        here, there = ("%row0", "%cell") if gather else ("%cell", "%row0")
+        for k in range(count):
+            lines += [
+                f"  %s{k} = getelementptr double, ptr {here}, i64 {start + k}",
+                f"  %d{k} = getelementptr double, ptr {there}, i64 {start + k}",
+                f"  %v{k} = load double, ptr %s{k}",
+                f"  store double %v{k}, ptr %d{k}",
+                f"  %z{k} = fmul contract double %v{k}, 0.0",
+                f"  %t{k} = fadd contract double {sums[k % SUMS]}, %z{k}",
+            ]
+            sums[k % SUMS] = f"%t{k}"
+        lines += [f"  %u{k} = fadd double {sums[k]}, {f'%u{k + 1}' if k + 2 < SUMS else sums[k + 1]}"
+                  for k in reversed(range(SUMS - 1))]  # fmt: skip
+        return lines, "%u0"
+
+    def _chunk(self, tag: str, gather: bool, count: int, start: str, total: str) -> tuple[list[str], str]:
+        """Entries start … start + count − 1 of every lane, as many as a register holds; (lines, sum)."""
+        n, vec = self.row.width, self.row.vec
         lines: list[str] = []
         mask = "<" + ", ".join(f"i1 {int(k < count)}" for k in range(n)) + ">"
-        masks = f"<{n} x i1>"
+        masked = f"i32 8, {self.row.bits} {mask}"
 
         def load(name: str, pointer: str, align: int, part: bool) -> str:
             if part and count < n:
-                lines.append(
-                    f"  {name} = call {vec} @llvm.masked.load.{self.row.suffix}.p0(ptr {pointer}, i32 {align}, "
-                    f"{masks} {mask}, {vec} zeroinitializer)"
-                )
+                kind = f"call {vec} @llvm.masked.load.{self.row.suffix}.p0"
+                lines.append(f"  {name} = {kind}(ptr {pointer}, {masked}, {vec} zeroinitializer)")
             else:
                 lines.append(f"  {name} = load {vec}, ptr {pointer}, align {align}")
             return name
 
         def store(value: str, pointer: str, align: int, part: bool) -> None:
             if part and count < n:
-                lines.append(
-                    f"  call void @llvm.masked.store.{self.row.suffix}.p0({vec} {value}, ptr {pointer}, i32 {align}, "
-                    f"{masks} {mask})"
-                )
+                kind = f"call void @llvm.masked.store.{self.row.suffix}.p0"
+                lines.append(f"  {kind}({vec} {value}, ptr {pointer}, {masked})")
             else:
                 lines.append(f"  store {vec} {value}, ptr {pointer}, align {align}")
 
-        def check(value: str, k: int) -> None:
-            nonlocal bad
-            lines.extend([
-                f"  %{tag}i{k} = bitcast {vec} {value} to {ints}",
-                f"  %{tag}e{k} = and {ints} %{tag}i{k}, {self.row.integer(_EXPONENT)}",
-                f"  %{tag}c{k} = add {ints} %{tag}e{k}, {self.row.integer(_ONE)}",
-                f"  %{tag}o{k} = or {ints} {bad}, %{tag}c{k}",
-            ])  # fmt: skip
-            bad = f"%{tag}o{k}"
+        def checked(value: str, k: int) -> None:
+            nonlocal total
+            lines.append(f"  %{tag}z{k} = fmul contract {vec} {value}, zeroinitializer")
+            lines.append(f"  %{tag}sum{k} = fadd contract {vec} {total}, %{tag}z{k}")
+            total = f"%{tag}sum{k}"
 
         for k in range(self.width):
             lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
@@ -147,25 +150,25 @@ class Driver(Types):
         if self.width == 1:
             here, there = (f"%{tag}r0", f"%{tag}cell") if gather else (f"%{tag}cell", f"%{tag}r0")
             value = load(f"%{tag}v", here, 8, True)
-            check(value, 0)
+            checked(value, 0)
             store(value, there, 8, True)
-            return lines, bad
+            return lines, total
         for k in range(count):
             lines.append(f"  %{tag}p{k} = getelementptr double, ptr %{tag}cell, i64 {k * n}")
         if gather:
             values = [load(f"%{tag}v{k}", f"%{tag}r{k}", 8, True) for k in range(n)]
             columns = self._transposed(tag, values, lines)
             for k in range(count):
-                check(columns[k], k)
+                checked(columns[k], k)
                 store(columns[k], f"%{tag}p{k}", 8 * n, False)
         else:
             values = [load(f"%{tag}v{k}", f"%{tag}p{k}", 8 * n, False) for k in range(count)]
             for k, value in enumerate(values):
-                check(value, k)
+                checked(value, k)
             rows = self._transposed(tag, values + ["poison"] * (n - count), lines)
             for k in range(n):
                 store(rows[k], f"%{tag}r{k}", 8, True)
-        return lines, bad
+        return lines, total
 
     def _transposed(self, tag: str, values: list[str], lines: list[str]) -> list[str]:
         """n vectors of n lanes: exchange the off-diagonal halves of pairs, at distances 1, 2, 4, …"""
@@ -195,7 +198,6 @@ class Driver(Types):
         lines = [
             "define void @run(ptr %args, ptr %work) #0 {",
             "entry:",
-            f"  %rows = alloca [{w} x ptr], align 64",
             "  %n = load i64, ptr %args",
             "  %atstatus = getelementptr i64, ptr %args, i64 1",
             "  %status = load ptr, ptr %atstatus",
@@ -207,22 +209,8 @@ class Driver(Types):
                     lines.append(f"  %at{at} = getelementptr i64, ptr %args, i64 {at}")
                     lines.append(f"  {name} = load {kind}, ptr %at{at}")
 
-        def rows(tag: str, run: Run) -> list[str]:
-            """Addresses of the row of each lane; %state{k}: the state in lane k."""
-            pointer, stride = words[run.word]
-            made = []
-            for k in range(w):
-                made += [
-                    f"  %{tag}m{k} = mul i64 %{tag[0]}state{k}, {stride}",
-                    f"  %{tag}f{k} = add i64 %{tag}m{k}, {run.first}",
-                    f"  %{tag}g{k} = getelementptr double, ptr {pointer}, i64 %{tag}f{k}",
-                    f"  %{tag}h{k} = getelementptr ptr, ptr %rows, i64 {k}",
-                    f"  store ptr %{tag}g{k}, ptr %{tag}h{k}",
-                ]
-            return made
-
         def block_of_states(tag: str, first: str) -> list[str]:
-            """%{tag}state{k} for each lane of block `first`, and its cells."""
+            """%{tag}base, the first state of block `first`, %{tag}last, the last lane that has one, and its cells."""
             made = [
                 f"  %{tag}lane = mul i64 {first}, {w}",
                 f"  %{tag}base = add i64 %base, %{tag}lane",
@@ -230,25 +218,24 @@ class Driver(Types):
                 f"  %{tag}cells = getelementptr double, ptr %work, i64 %{tag}start",
                 f"  %{tag}flags = getelementptr double, ptr %{tag}cells, i64 {self.status_slot * w}",
             ]
-            for k in range(w):
-                made += [
-                    f"  %{tag}want{k} = add i64 %{tag}base, {k}",
-                    f"  %{tag}inside{k} = icmp slt i64 %{tag}want{k}, %nlast",
-                    f"  %{tag}state{k} = select i1 %{tag}inside{k}, i64 %{tag}want{k}, i64 %nlast",
-                ]
+            if w > 1:
+                made.append(f"  %{tag}last = sub i64 %nlast, %{tag}base")
             return made
 
         def move(tag: str, run: Run, gather: bool, bit: int) -> list[str]:
-            name = self.mover(gather, run.size)
+            (pointer, stride), here = words[run.word], tag[0]
             return [
-                *rows(tag, run),
-                f"  %{tag}cell = getelementptr double, ptr %{tag[0]}cells, i64 {run.place * w}",
-                f"  %{tag}bad = call {ints} @{name}(ptr %rows, ptr %{tag}cell)",
-                f"  %{tag}bit = lshr {ints} %{tag}bad, {self.integer(63)}",
-                f"  %{tag}flag = mul {ints} %{tag}bit, {self.integer(bit)}",
-                f"  %{tag}old = load {ints}, ptr %{tag[0]}flags, align {self.align}",
+                f"  %{tag}m = mul i64 %{here}base, {stride}",
+                f"  %{tag}f = add i64 %{tag}m, {run.first}",
+                f"  %{tag}row = getelementptr double, ptr {pointer}, i64 %{tag}f",
+                f"  %{tag}cell = getelementptr double, ptr %{here}cells, i64 {run.place * w}",
+                f"  %{tag}sum = call {self.vec} @{self.mover(gather, run.size)}"
+                f"(ptr %{tag}row, i64 {stride}, i64 {f'%{here}last' if w > 1 else 0}, ptr %{tag}cell)",
+                f"  %{tag}bad = fcmp uno {self.vec} %{tag}sum, zeroinitializer",
+                f"  %{tag}flag = select {self.bits} %{tag}bad, {ints} {self.integer(bit)}, {ints} {self.integer(0)}",
+                f"  %{tag}old = load {ints}, ptr %{here}flags, align {self.align}",
                 f"  %{tag}new = or {ints} %{tag}old, %{tag}flag",
-                f"  store {ints} %{tag}new, ptr %{tag[0]}flags, align {self.align}",
+                f"  store {ints} %{tag}new, ptr %{here}flags, align {self.align}",
             ]
 
         lines += [

@@ -6,12 +6,12 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from sysdyn.backends import llvm, python
+from sysdyn.backends import call, llvm, python
 from sysdyn.sparse.program import Program
 
 BACKENDS = ("llvm", "python")
@@ -58,7 +58,13 @@ class Executable:
     def step(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, out, single: bool) -> Step:
         """The run with these arrays as a call without arguments; `out` is what it shows as its results."""
         words = self._words(inputs, outputs, status, 0, len(status))
-        return Step(self._scalar if single else self._vector, words, out, status, (inputs, outputs))
+        kernel = self._scalar if single else self._vector
+        work, address = llvm.aligned(kernel.work_doubles)
+        if single:
+            run = call.prepared(kernel.method, words.ctypes.data, address)
+        else:
+            run = functools.partial(kernel.run, words.ctypes.data, address)
+        return Step(run, out, status, (kernel, words, work, inputs, outputs))
 
     def guarded(self, inputs: Mapping) -> np.ndarray:
         """(N, guards): the values that the program guards."""
@@ -110,16 +116,13 @@ class Step:
     out: where it writes them; status (N,) int64: bits of `sysdyn.backends.llvm`, zero where all went well.
     """
 
-    __slots__ = ("_keep", "_pointers", "_run", "out", "status")
+    __slots__ = ("_keep", "_run", "out", "status")
 
-    def __init__(self, kernel: llvm.Kernel, words: np.ndarray, out, status: np.ndarray, keep):
-        work, address = llvm.aligned(kernel.work_doubles)
-        self.out, self.status = out, status
-        self._run, self._pointers = kernel.run, (words.ctypes.data, address)
-        self._keep = (kernel, words, work, keep)
+    def __init__(self, run: Callable[[], None], out, status: np.ndarray, keep):
+        self._run, self.out, self.status, self._keep = run, out, status, keep
 
     def __call__(self) -> None:
-        self._run(*self._pointers)
+        self._run()
 
 
 @functools.lru_cache(maxsize=4)

@@ -39,17 +39,14 @@ _MAGIC = 6755399441055744.0  # 1.5·2^52: adding it rounds to the nearest intege
 LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good: not a number
 
 
-def sincos_function(types: Types) -> str:
-    """{sin x, cos x}: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
+def sincos_lines(types: Types, x: str) -> tuple[list[str], str, str]:
+    """(lines, sin, cos) of the value named x: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
     vec, ints, c, i = types.vec, types.ints, types.constant, types.integer
     lines: list[str] = []
-    count = 0
 
     def new(text: str) -> str:
-        nonlocal count
-        count += 1
-        lines.append(f"  %s{count} = {text}")
-        return f"%s{count}"
+        lines.append(f"  %s{len(lines)} = {text}")
+        return f"%s{len(lines) - 1}"
 
     def fma(x: str, y: str, z: str) -> str:
         return new(f"call {vec} @llvm.fma.{types.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
@@ -60,37 +57,38 @@ def sincos_function(types: Types) -> str:
             value = fma(value, x, c(a))
         return value
 
-    size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} %x)")
+    def signed(value: str, quadrant: str) -> str:
+        turned = new(f"shl {ints} {quadrant}, {i(62)}")
+        sign = new(f"and {ints} {turned}, {i(-(2**63))}")
+        bits = new(f"bitcast {vec} {value} to {ints}")
+        flipped = new(f"xor {ints} {bits}, {sign}")
+        return new(f"bitcast {ints} {flipped} to {vec}")
+
+    size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")
     fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
-    x = new(f"select {types.bits} {fits}, {vec} %x, {vec} {c(math.nan)}")
+    x = new(f"select {types.bits} {fits}, {vec} {x}, {vec} {c(math.nan)}")
     shifted = fma(x, c(2.0 / math.pi), c(_MAGIC))
     quadrant = new(f"bitcast {vec} {shifted} to {ints}")
     k = new(f"fsub {vec} {shifted}, {c(_MAGIC)}")
-    minus_k = new(f"fneg {vec} {k}")
     r = x
     for part in _HALF_PI:
-        r = fma(minus_k, c(part), r)
+        r = fma(k, c(-part), r)
     z = new(f"fmul {vec} {r}, {r}")
-    rz = new(f"fmul {vec} {r}, {z}")
-    s = fma(rz, polynomial(z, _SIN), r)
-    zz = new(f"fmul {vec} {z}, {z}")
-    half = fma(z, c(-0.5), c(1.0))
-    # 1 − z/2 rounds; what it lost goes back in before the small terms
-    lost = new(f"fsub {vec} {c(1.0)}, {half}")
-    lost = fma(z, c(-0.5), lost)
-    co = new(f"fadd {vec} {half}, {fma(zz, polynomial(z, _COS), lost)}")
-    odd = new(f"and {ints} {quadrant}, {i(1)}")
-    swap = new(f"icmp ne {ints} {odd}, {i(0)}")
-    sine = new(f"select {types.bits} {swap}, {vec} {co}, {vec} {s}")
-    cosine = new(f"select {types.bits} {swap}, {vec} {s}, {vec} {co}")
-    sign = new(f"shl {ints} {new(f'and {ints} {quadrant}, {i(2)}')}, {i(62)}")
-    next_quadrant = new(f"add {ints} {quadrant}, {i(1)}")
-    cosign = new(f"shl {ints} {new(f'and {ints} {next_quadrant}, {i(2)}')}, {i(62)}")
-    results = []
-    for value, flip in ((sine, sign), (cosine, cosign)):
-        flipped = new(f"xor {ints} {new(f'bitcast {vec} {value} to {ints}')}, {flip}")
-        results.append(new(f"bitcast {ints} {flipped} to {vec}"))
-    pair = f"{{ {vec}, {vec} }}"
-    lines.append(f"  %first = insertvalue {pair} poison, {vec} {results[0]}, 0")
-    lines.append(f"  %both = insertvalue {pair} %first, {vec} {results[1]}, 1")
-    return "\n".join([f"define internal {pair} @sincos({vec} %x) noinline #0 {{", *lines, f"  ret {pair} %both", "}"])
+    s = fma(new(f"fmul {vec} {r}, {z}"), polynomial(z, _SIN), r)
+    co = fma(new(f"fmul {vec} {z}, {z}"), polynomial(z, _COS), fma(z, c(-0.5), c(1.0)))
+    odd = new(f"icmp ne {ints} {new(f'and {ints} {quadrant}, {i(1)}')}, {i(0)}")
+    sine = new(f"select {types.bits} {odd}, {vec} {co}, {vec} {s}")
+    cosine = new(f"select {types.bits} {odd}, {vec} {s}, {vec} {co}")
+    return lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
+
+
+def sincos_function(types: Types) -> str:
+    """@sincos_…: {sin x, cos x}."""
+    lines, sine, cosine = sincos_lines(types, "%x")
+    pair = f"{{ {types.vec}, {types.vec} }}"
+    return "\n".join([
+        f"define internal {pair} @sincos_{types.suffix}({types.vec} %x) noinline #0 {{", *lines,
+        f"  %first = insertvalue {pair} poison, {types.vec} {sine}, 0",
+        f"  %both = insertvalue {pair} %first, {types.vec} {cosine}, 1",
+        f"  ret {pair} %both", "}",
+    ])  # fmt: skip

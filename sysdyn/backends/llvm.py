@@ -22,16 +22,19 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from sysdyn import cache
+from sysdyn.backends import call
 from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
-from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Shape, schedule
+from sysdyn.backends.order import angles_first, arranged
+from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 8  # of the emitted code; raise it with every change of the emitter
+VERSION = 15  # of the emitted code; raise it with every change of the emitter
 
-# Code that is larger than the instruction cache is used for several blocks of states each time it comes by.
-ROUNDS, ROUNDS_OPS = 4, 4000
+# Several blocks of states in turn: of small programs, as one goes on while another waits for its results; of those that
+# are larger than the instruction cache, to use code more than once each time it comes by.
+ROUNDS, SMALL_BYTES, LARGE_OPS = 2, 12_000, 4000
 
 MAX_COPIES = 500  # in a function, as compile time grows faster than linearly
 CHUNK = 4  # doubles that the scalar kernel copies at a time
@@ -55,8 +58,9 @@ def _machine(level: int) -> llvm.TargetMachine:
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=level,
+        reloc="pic",
+        codemodel="small",
         jit=True,
-        codemodel="jitdefault",
     )
 
 
@@ -71,6 +75,7 @@ class Kernel:
     """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
 
     run: object
+    method: ctypes.Structure  # the same for `sysdyn.backends.call`
     width: int
     rounds: int
     n_slots: int
@@ -98,23 +103,25 @@ def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True
     """
     with _lock:
         machine = _machine(level)
-        about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, machine.triple, llvm.get_host_cpu_name(),
-                 llvm.get_host_cpu_features().flatten(), width, level, *(() if zeros else ("no zeros",)))  # fmt: skip
+        processor = machine.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        about = (VERSION, llvmlite.__version__, llvm.llvm_version_info, *processor, call.IR, width, level, zeros)
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
-            emitter = _Emitter(program, schedule(program), width, zeros)
+            emitter = _Emitter(arranged(program) if level else angles_first(program)[0], width, zeros)
             text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = machine.emit_object(llvm.parse_assembly(text))
             cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
         else:
             (rounds, n_slots), code = struct.unpack("<qq", stored[:16]), stored[16:]
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(f'target triple = "{machine.triple}"'), machine)
+        # code and constants within reach of each other, which the memory manager of MCJIT does not promise
+        empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')
+        engine = llvm.create_mcjit_compiler(empty, machine, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address("run")
+        address, called = (engine.get_function_address(name) for name in ("run", "call"))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, width, rounds, n_slots, engine, stored is not None)
+    return Kernel(run, call.method(called), width, rounds, n_slots, engine, stored is not None)
 
 
 def _table(name: str, kind: str, entries: list[str]) -> str:
@@ -137,16 +144,17 @@ def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int
 
 
 class _Emitter(Types):
-    def __init__(self, program: Program, plan: Schedule, width: int, zeros: bool = True):
+    def __init__(self, program: Program, width: int, zeros: bool = True):
         super().__init__(width)
-        self.program, self.plan = program, plan
+        self.program, self.plan = program, schedule(program)
+        plan = self.plan
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
         self.status_slot = plan.n_slots
         self.block = (plan.n_slots + 1) * width  # doubles of workspace of one block of states
         alone = sum(len(segment.shape.kind) for segment in plan.segments if not segment.shared)
-        self.rounds = ROUNDS if width > 1 and alone > ROUNDS_OPS else 1
+        self.rounds = ROUNDS if width > 1 and (8 * self.block <= SMALL_BYTES or alone > LARGE_OPS) else 1
 
     def module(self) -> str:
         """The IR text."""
@@ -168,6 +176,9 @@ class _Emitter(Types):
                 )
                 constants.extend(segment.constants)
                 places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
+            elif segment.shape.angles and self.width == 1:
+                functions.append(self.angles_function(f"segment_{k}", segment))
+                calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
             else:
                 functions.append(self.inline_function(f"segment_{k}", segment))
                 calls.append(
@@ -178,17 +189,22 @@ class _Emitter(Types):
         for k in range(0, len(self.copies), MAX_COPIES):
             functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
+        every = (self, Types(simd_width())) if self.width == 1 else (self,)
         parts = [
             _table("constants", "double", [double(c) for c in constants]),
             _table("places", "i64", [str(p * self.width) for p in places]),
-            f"declare {self.vec} @llvm.fma.{self.suffix}({self.vec}, {self.vec}, {self.vec})",
-            f"declare {self.vec} @llvm.sqrt.{self.suffix}({self.vec})",
-            f"declare {self.vec} @llvm.fabs.{self.suffix}({self.vec})",
         ]
+        for types in every:
+            vec, suffix = types.vec, types.suffix
+            parts += [
+                f"declare {vec} @llvm.fma.{suffix}({vec}, {vec}, {vec})",
+                f"declare {vec} @llvm.sqrt.{suffix}({vec})",
+                f"declare {vec} @llvm.fabs.{suffix}({vec})",
+            ]
         if np.isin(self.program.kind, (SIN, COS)).any():
-            parts.append(sincos_function(self))
+            parts += [sincos_function(types) for types in every]
         parts += functions
-        parts.append(self.driver(calls))
+        parts += [self.driver(calls), call.IR]
         bits = 64 * (self.width if self.width > 1 else simd_width())
         parts.append(f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}')
         return "\n".join(parts)
@@ -295,13 +311,43 @@ class _Emitter(Types):
                 pair = trig.get(a)
                 if pair is None:
                     pair = trig[a] = f"%t{k}"
-                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos({vec} {x})")
+                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos_{self.suffix}({vec} {x})")
                 lines.append(f"  %v{k} = extractvalue {{ {vec}, {vec} }} {pair}, {0 if kind == SIN else 1}")
             if k in exported:
                 lines.extend(write(exported[k], f"%v{k}"))
             if k in watched:
                 lines.extend(self.guard(k, *(operand(c * 4 + CONSTANT) for c in watched[k])))
         return lines
+
+    def angles_function(self, name: str, segment) -> str:
+        """Sines and cosines of one state, as many at a time as a register holds."""
+        lanes, slot = Types(simd_width()), self.plan.slot
+        lines = []
+        for start in range(0, len(segment.reads), lanes.width):
+            angles = segment.reads[start : start + lanes.width]
+            packed = "zeroinitializer"
+            for k, value in enumerate(angles, start):
+                lines += [
+                    f"  %p{k} = getelementptr double, ptr %work, i64 {int(slot[value])}",
+                    f"  %x{k} = load double, ptr %p{k}",
+                    f"  %in{k} = insertelement {lanes.vec} {packed}, double %x{k}, i32 {k - start}",
+                ]
+                packed = f"%in{k}"
+            pair = f"{{ {lanes.vec}, {lanes.vec} }}"
+            lines += [
+                f"  %pair{start} = call {pair} @sincos_{lanes.suffix}({lanes.vec} {packed})",
+                f"  %sin{start} = extractvalue {pair} %pair{start}, 0",
+                f"  %cos{start} = extractvalue {pair} %pair{start}, 1",
+            ]
+        for value, local in zip(segment.writes, segment.shape.exported, strict=True):
+            lane, function = segment.shape.lhs[local] // 4, "sin" if segment.shape.kind[local] == SIN else "cos"
+            start = lane // lanes.width * lanes.width
+            lines += [
+                f"  %v{local} = extractelement {lanes.vec} %{function}{start}, i32 {lane - start}",
+                f"  %w{local} = getelementptr double, ptr %work, i64 {int(slot[value])}",
+                f"  store double %v{local}, ptr %w{local}",
+            ]
+        return self.function(name, "", lines)
 
     def table_entry(self, k: int) -> tuple[list[str], str]:
         """(lines, name) of the segment's constant k in all lanes."""

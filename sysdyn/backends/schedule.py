@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sysdyn.expr import COS, SIN
 from sysdyn.sparse.program import Program
 
 MAX_OPS = 1000  # longest function: compile time grows faster than linearly beyond
@@ -28,6 +29,11 @@ class Shape:
     rhs: tuple[int, ...]
     exported: tuple[int, ...]
     guards: tuple[tuple[int, int, int], ...]
+
+    @property
+    def angles(self) -> bool:
+        """It is nothing but sines and cosines of what is read from outside."""
+        return set(self.kind) <= {SIN, COS} and all(code % 4 == EXTERNAL for code in self.lhs) and not self.guards
 
 
 @dataclass
@@ -68,8 +74,12 @@ def schedule(program: Program) -> Schedule:
     times: dict[Shape, int] = {}
     for piece in pieces:
         times[piece.shape] = times.get(piece.shape, 0) + 1
-    shared = [times[p.shape] >= 3 and len(p.shape.kind) >= MIN_SHARED for p in pieces]
-    merged = _merge(bounds, shared)
+    angles = [p.shape.angles for p in pieces]
+    shared = [
+        times[p.shape] >= 3 and len(p.shape.kind) >= MIN_SHARED and not alone
+        for p, alone in zip(pieces, angles, strict=True)
+    ]
+    merged = _merge(bounds, [a or b for a, b in zip(shared, angles, strict=True)])
     if len(merged) - 1 < len(pieces):
         exported = _exported(program, merged)
     by_start = {a: (p, s) for a, p, s in zip(bounds[:-1], pieces, shared, strict=True)}
@@ -94,16 +104,16 @@ def _piece_bounds(program: Program) -> list[int]:
     return bounds
 
 
-def _merge(bounds: list[int], shared: list[bool]) -> list[int]:
-    """Drop cuts between neighbours that are not shared, as long as the result has at most MAX_OPS."""
-    merged, previous_shared = [bounds[0]], True
-    for k, is_shared in enumerate(shared):
+def _merge(bounds: list[int], alone: list[bool]) -> list[int]:
+    """Drop cuts between neighbours that need not be alone, as long as the result has at most MAX_OPS."""
+    merged, previous_alone = [bounds[0]], True
+    for k, is_alone in enumerate(alone):
         a, b = bounds[k], bounds[k + 1]
-        if not (k == 0 or is_shared or previous_shared or b - merged[-1] > MAX_OPS):
+        if not (k == 0 or is_alone or previous_alone or b - merged[-1] > MAX_OPS):
             pass  # goes on in the segment that began at merged[-1]
         elif a != merged[-1]:
             merged.append(a)
-        previous_shared = is_shared
+        previous_alone = is_alone
     if bounds[-1] != merged[-1]:
         merged.append(bounds[-1])
     return merged

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 KNOWN = ("rows", "substituted")
 FRAMES = ("body", "canonical")
+RESIDUAL_ENTRIES = 20_000_000  # of all states for which residuals are computed at a time
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,14 @@ class BlockSystem:
 
     def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
         """What is left of D d + b for inputs by group and unknowns d (N, full layout)."""
+        most = max(1, RESIDUAL_ENTRIES // max(1, self.nnz))
+        if len(d) > most:
+            slices = [slice(k, k + most) for k in range(0, len(d), most)]
+            parts = [
+                self.residual({name: x[k] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}, d[k])
+                for k in slices
+            ]
+            return Residual(*(np.concatenate(x) for x in zip(*parts, strict=True)))
         entries, b = self.values(inputs)
         entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
         r, c = self.coordinates
