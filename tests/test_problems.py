@@ -105,6 +105,13 @@ def test_operations_of_a_problem_with_a_loop(monkeypatch):
     assert "operations for qdd, w" in text and f"{solver('four_bar').flops.end_to_end.total}" in text
 
 
+def test_operations_of_an_estimate(monkeypatch):
+    text = run(monkeypatch, "flops", "problems/hopping_leg.toml").stdout
+    assert f"{solver('hopping_leg').flops.end_to_end.total:,}" in text and "markowitz" not in text
+    result = run(monkeypatch, "flops", "problems/hopping_leg.toml", "--ordering", "symetric", code=2)
+    assert "Did you mean 'symmetric'" in result.stderr
+
+
 # ---- their answers -------------------------------------------------------------------------------------------------
 
 
