@@ -30,7 +30,7 @@ from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 15  # of the emitted code; raise it with every change of the emitter
+VERSION = 16  # of the emitted code; raise it with every change of the emitter
 
 # Several blocks of states in turn: of small programs, as one goes on while another waits for its results; of those that
 # are larger than the instruction cache, to use code more than once each time it comes by.
