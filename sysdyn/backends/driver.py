@@ -63,12 +63,10 @@ class Driver(Types):
             f"define internal {self.vec} @{name}(ptr %row0, i64 %stride, i64 %last, ptr %cell) noinline #0 {{",
             "entry:",
         ]
-        for k in range(1, self.width):
-            lines += [
-                f"  %inside{k} = icmp sge i64 %last, {k}",
-                f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
-                f"  %row{k} = getelementptr double, ptr %row{k - 1}, i64 %step{k}",
-            ]
+        begin = "entry"
+        if self.width > 1:
+            lines += self._rows()
+            begin = "rows"
         single = self.width == 1 and not gather and size <= ONE_BY_ONE
         whole, rest = (0, size) if single else divmod(size, n)
         total = "zeroinitializer"
@@ -77,8 +75,8 @@ class Driver(Types):
             lines += [
                 "  br label %loop",
                 "loop:",
-                "  %j = phi i64 [ 0, %entry ], [ %next, %loop ]",
-                f"  %sum = phi {self.row.vec} [ zeroinitializer, %entry ], [ {out}, %loop ]",
+                f"  %j = phi i64 [ 0, %{begin} ], [ %next, %loop ]",
+                f"  %sum = phi {self.row.vec} [ zeroinitializer, %{begin} ], [ {out}, %loop ]",
                 *body,
                 f"  %next = add i64 %j, {n}",
                 f"  %more = icmp slt i64 %next, {whole * n}",
@@ -94,6 +92,33 @@ class Driver(Types):
             lines += body
         self.movers[name] = "\n".join([*lines, f"  ret {self.vec} {total}", "}"])
         return name
+
+    def _rows(self) -> list[str]:
+        """%row1 …, in a block %rows; without comparisons where every lane has a state of its own."""
+        lanes = range(1, self.width)
+        return [
+            f"  %full = icmp sge i64 %last, {self.width - 1}",
+            "  br i1 %full, label %all, label %some",
+            "all:",
+            *(
+                f"  %all{k} = getelementptr double, ptr %{f'all{k - 1}' if k > 1 else 'row0'}, i64 %stride"
+                for k in lanes
+            ),
+            "  br label %rows",
+            "some:",
+            *(
+                line
+                for k in lanes
+                for line in (
+                    f"  %inside{k} = icmp sge i64 %last, {k}",
+                    f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
+                    f"  %some{k} = getelementptr double, ptr %{f'some{k - 1}' if k > 1 else 'row0'}, i64 %step{k}",
+                )
+            ),
+            "  br label %rows",
+            "rows:",
+            *(f"  %row{k} = phi ptr [ %all{k}, %all ], [ %some{k}, %some ]" for k in lanes),
+        ]
 
     def _one_by_one(self, gather: bool, count: int, start: int, total: str) -> tuple[list[str], str]:
         """Entries start … start + count − 1 of one lane; (lines, sum with that of the chunks)."""

@@ -25,12 +25,12 @@ from sysdyn import cache
 from sysdyn.backends import call
 from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
-from sysdyn.backends.order import angles_first, arranged
+from sysdyn.backends.order import REGISTERS, angles_first, arranged
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 15  # of the emitted code; raise it with every change of the emitter
+VERSION = 16  # of the emitted code; raise it with every change of the emitter
 
 # Several blocks of states in turn: of small programs, as one goes on while another waits for its results; of those that
 # are larger than the instruction cache, to use code more than once each time it comes by.
@@ -68,6 +68,12 @@ def simd_width() -> int:
     """Doubles in the widest vector register of this machine."""
     features = llvm.get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
+
+
+def registers() -> int:
+    """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
+    features = llvm.get_host_cpu_features()
+    return REGISTERS if features.get("avx512f") or not features.get("sse2") else REGISTERS - 16
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def compile(program: Program, width: int = 1, level: int = 2, zeros: bool = True
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = cache.load(key)
         if stored is None:
-            emitter = _Emitter(arranged(program) if level else angles_first(program)[0], width, zeros)
+            emitter = _Emitter(arranged(program, registers()) if level else angles_first(program)[0], width, zeros)
             text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = machine.emit_object(llvm.parse_assembly(text))
             cache.store(key, struct.pack("<qq", rounds, n_slots) + code)

@@ -12,7 +12,7 @@ from sysdyn.backends.schedule import schedule
 from sysdyn.expr import COS, SIN
 from sysdyn.sparse.program import Program
 
-REGISTERS = 30  # of the 32 there are, those that hold no constants
+REGISTERS = 30  # of the 32 of AVX-512 and of ARM, those that hold no constants
 LARGEST = 20_000  # operations beyond which the given order stays, as trying others takes long
 
 
@@ -68,7 +68,7 @@ def angles_first(program: Program) -> tuple[Program, int]:
 
 
 @lru_cache(maxsize=2)
-def arranged(program: Program) -> Program:
+def arranged(program: Program, registers: int = REGISTERS) -> Program:
     """Angles first, and the rest in the one of a few orders that moves least between registers and memory.
 
     A program with pieces that share their code keeps its order.
@@ -79,9 +79,9 @@ def arranged(program: Program) -> Program:
     operands = _operands(program)
     given = list(range(len(program)))
     deep = _depth_first(program, operands)
-    orders = (given, deep, _bottom_up(operands, given), _bottom_up(operands, deep))
+    orders = (given, deep, _bottom_up(operands, given, registers), _bottom_up(operands, deep, registers))
     orders = [[*range(start), *(k for k in order if k >= start)] for order in orders]
-    best = min(orders, key=lambda order: traffic(program, order))
+    best = min(orders, key=lambda order: traffic(program, order, registers))
     return reordered(program, np.array(best), program.cuts[program.cuts <= start])
 
 
@@ -111,7 +111,7 @@ def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
     return order
 
 
-def _bottom_up(operands: list[list[int]], base: list[int]) -> list[int]:
+def _bottom_up(operands: list[list[int]], base: list[int], registers: int) -> list[int]:
     """From the last operation back: the one that makes the fewest values wait, else the one that is latest in `base`.
 
     While fewer values wait than there are registers only the latter counts.
@@ -145,7 +145,7 @@ def _bottom_up(operands: list[list[int]], base: list[int]) -> list[int]:
             heap = heaps[k]
             while heap and (done[heap[0][1]] or more[heap[0][1]] != k):
                 heapq.heappop(heap)
-            if heap and (found is None or (wait < REGISTERS and heap[0] < found)):
+            if heap and (found is None or (wait < registers and heap[0] < found)):
                 found = heap[0]
         i = found[1]
         done[i] = True
@@ -165,8 +165,8 @@ def _bottom_up(operands: list[list[int]], base: list[int]) -> list[int]:
     return order[::-1]
 
 
-def traffic(program: Program, order: list[int]) -> int:
-    """Loads, and stores of what is no output, with REGISTERS registers: the value needed latest gives way (Belady)."""
+def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
+    """Loads, and stores of what is no output, with these registers: the value needed latest gives way (Belady)."""
     first, n_in, end = program.first_op, program.n_inputs, len(order)
     pairs = list(zip(program.lhs.tolist(), program.rhs.tolist(), strict=True))
     steps = [(first + k, [v for v in {*pairs[k]} if 0 <= v < n_in or v >= first]) for k in order]
@@ -186,7 +186,7 @@ def traffic(program: Program, order: list[int]) -> int:
         for v in (*values, result):
             if held[v] == end:
                 del held[v]
-        while len(held) > REGISTERS:
+        while len(held) > registers:
             v = max(held, key=held.__getitem__)
             moves += v not in stored
             stored.add(v)
