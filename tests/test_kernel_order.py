@@ -61,6 +61,12 @@ def test_angles_are_in_pieces_of_their_own_before_what_needs_them(seed):
         assert depends[program.first_op + k] or not angle[k]
 
 
+def test_programs_without_operations_stay_as_they_are():
+    x = Graph().input("x")
+    program = Program.from_graph(x.graph, [("x", [x])], [("out", [x, 2.0])])
+    assert arranged(program) is program
+
+
 def test_traffic_of_programs_that_can_be_counted_by_hand():
     graph = Graph("none")
     x = graph.inputs("x", 2 * REGISTERS)

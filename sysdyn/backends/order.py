@@ -74,7 +74,7 @@ def arranged(program: Program, registers: int = REGISTERS) -> Program:
     A program with pieces that share their code keeps its order.
     """
     program, start = angles_first(program)
-    if len(program) > LARGEST or any(segment.shared for segment in schedule(program).segments):
+    if not 0 < len(program) <= LARGEST or any(segment.shared for segment in schedule(program).segments):
         return program
     operands = _operands(program)
     given = list(range(len(program)))
