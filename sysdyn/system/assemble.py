@@ -196,14 +196,17 @@ class BlockSystem:
     def reported(self, quantity: str) -> list[dict[int, float]]:
         """Each scalar of a quantity, in the frame of its body, as {number of an unknown: coefficient}.
 
-        Empty for scalars that are known and substituted.
+        Empty for scalars that are known and substituted, or known and would have to be turned back.
         """
+        known = self.problem.knows(quantity) if self._X is not None else frozenset()
         number = {c: k for k, c in enumerate(self.columns)}
         found = []
         for body in (i for x, i in self.layout.blocks if x == quantity):
             columns, back = [number.get(c) for c in self.layout.columns(quantity, body)], self._back(quantity, body)
             for k, column in enumerate(columns):
-                if back is None:
+                if (body, k) in known:
+                    found.append({})
+                elif back is None:
                     found.append({} if column is None else {column: 1.0})
                 else:
                     found.append({c: x for c, x in zip(columns, back[k], strict=True) if x != 0.0})
