@@ -42,7 +42,7 @@ from sysdyn.system.noise import Noise
 from sysdyn.system.problem import Problem
 
 SCALES = (3.0, 0.7)  # c
-DIFFERENCE = 1e-10  # of variances and their like, relative: above it a state is computed again
+DIFFERENCE = 3e-10  # of variances and their like, relative: above it a state is computed again
 UNCHECKED = 1e-3  # likewise, share of Σ⁻¹ below which the same share of Cov(μ) is not asked for
 VANISHING = 1e-22  # a variance relative to the greatest of its program: zero but for rounding at every sampled state
 CHUNK = 256  # states that are computed again at a time
