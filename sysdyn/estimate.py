@@ -9,7 +9,7 @@ Where variances are many orders apart, entries of K⁻¹ are small differences o
 elimination. Each program is therefore run for Σ and for c Σ with two numbers c. With D = diag(c^½ I, c^−½ I) for
 unknowns and multipliers, K(c Σ) = D⁻¹ K(Σ) D⁻¹: C becomes c C, μ and Cov(μ) a c-th. Rounding errors do not follow, so
 that the difference shows how large they are (Vignes 1993, stochastic arithmetic). At states at which they are too large
-the entries of K are eliminated again in double-double arithmetic.
+the entries of K are eliminated again in decimal arithmetic of enough digits.
 
 Teunissen (2000) for the tests, Dempster, Laird and Rubin (1977) for the learning of covariances.
 """
@@ -127,11 +127,13 @@ class Posterior:
         with np.errstate(all="ignore"):
             same = [reliable(outputs, self._double(executable, _scaled(inputs, c), n), c) for c in SCALES]
         again = np.flatnonzero(~np.logical_and.reduce(same))
+        names, sizes = zip(*executable.program.output_groups, strict=True)
+        zeros = dict(zip(names, np.split(executable.program.zero_outputs, np.cumsum(sizes)[:-1]), strict=True))
         for start in range(0, len(again), CHUNK):
             part = again[start : start + CHUNK]
             chosen = {group: x[part] if x.ndim == 2 else x for group, x in inputs.items()}
             for group, x in self._extended(groups, chosen, len(part)).items():
-                outputs[group][part] = x
+                outputs[group][part] = np.where(zeros[group], 0.0, x)
         return outputs
 
     @staticmethod
@@ -151,7 +153,8 @@ class Posterior:
         for i, j, constant, x in zip(*system.coordinates, fixed, entries.T, strict=True):
             rows[i][int(j)] = float(x[0]) if constant and is_unit(float(x[0])) else Extended.of(x)
         rhs = [Extended.of(x) if x.any() else 0.0 for x in b.T]
-        with decimal.localcontext(prec=DIGITS + math.ceil(DIGITS_A_DECADE * decades)):
+        digits = DIGITS + math.ceil(DIGITS_A_DECADE * decades)
+        with decimal.localcontext(decimal.Context(prec=digits, traps=[])):  # NaN where a state is singular
             factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm)
             found = groups(_Solved(system, factors))
         outputs = {group: np.zeros((n, len(values))) for group, values in found}
@@ -182,10 +185,13 @@ class Posterior:
         found, scaled = (python.run_groups(program, x) for x in (states, _scaled(states, SCALES[0])))
         if _same_covariances(found, scaled, SCALES[0]).any():
             return program
-        size = {group: np.abs(x).max(axis=0) for group, x in self._extended(groups, states, SAMPLES).items()}
-        least = VANISHING * max(x.max(initial=0.0) for x in size.values())
-        kept = [(group, np.where(size[group] > least, values, 0.0).tolist()) for group, values in wanted]
-        return make(kept)
+        found = self._extended(groups, states, SAMPLES)
+        size = {group: np.fmax.reduce(np.abs(x), axis=0) for group, x in found.items()}
+        least = VANISHING * np.fmax.reduce(np.concatenate([size[group] for group in size]))
+        return make([
+            (group, [0.0 if s <= least else x for x, s in zip(values, size[group], strict=True)])
+            for group, values in wanted
+        ])  # fmt: skip
 
     def _file(self, name: str) -> str:
         return hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
