@@ -32,7 +32,7 @@ VANISHING = 1e-6  # of the greatest unknown or standard deviation: what is small
 def random_problem(seed: int, kind: str) -> sd.Problem:
     """A problem that has one estimate whatever is drawn: accelerations and wrenches are measured, or expected."""
     rng = np.random.default_rng(seed)
-    model = sd.random_tree(int(rng.integers(1, 6)), seed=seed)
+    model = sd.random_tree(int(rng.integers(1, 5)), seed=seed)
 
     def deviation() -> float:
         return float(10.0 ** rng.uniform(-2.0, 1.0))
