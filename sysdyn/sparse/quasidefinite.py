@@ -1,11 +1,11 @@
-"""Elimination order of symmetric quasi-definite matrices over a tree, node by node from the leaves.
+"""Elimination order of symmetric quasi-definite matrices over a tree: from everywhere, or node by node from the leaves.
 
 [H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair of each kind, is eliminated
 (Vanderbei 1995). Two kinds of pivot are safe at every state and add nothing that is taken away again later: a diagonal
 entry that stays on its side of zero, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
 equation that gives one unknown in terms of others. With G_ii > 0 the variance of a pair's unknown would be G_ii less
-what all else knows of it, a difference of large numbers where G_ii is large. What has no safe pivot in its node is
-delayed to the parent's, as in multifrontal methods (Duff and Reid 1983).
+what all else knows of it, a difference of large numbers where G_ii is large. Node by node, what has no safe pivot in
+its node is delayed to the parent's, as in multifrontal methods (Duff and Reid 1983).
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def quasidefinite(
 ) -> Permutations:
     """Permutations (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
-    least: what a diagonal pivot is of its column. pairs_first: take diagonal pivots only where a node has no pair left;
-    otherwise whichever costs less. Raises NoSafeOrdering where the matrix is not of this kind or no safe pivot is left.
+    least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
+    at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less. Raises
+    NoSafeOrdering where the matrix is not of this kind or no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
