@@ -203,7 +203,8 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
             elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
             best = None
             safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
-            if safety.improvable:
+            # the residual of an estimate may be small beside its variances and not beside its unknowns
+            if safety.improvable or (sampled.tree and safety.stable and not safety.ok):
                 considered.append((choice.ordering, f"refined: {safety}"))
                 elimination = Elimination(system, choice.row_perm, choice.col_perm, refined=True)
                 choice = elimination.choice(choice.ordering, outputs)

@@ -145,8 +145,8 @@ class Solution:
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
         """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
 
-        For problems with noise. The program for it is compiled when it is first asked for. Digits are lost where a call
-        replaces covariances by much larger ones than those declared, see docs/estimation.md.
+        For problems with noise. The program for it is compiled when it is first asked for. States at which double
+        precision has too few digits take milliseconds each, see docs/estimation.md.
         """
         values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
         model = self._problem.model

@@ -139,6 +139,11 @@ class AugmentedSystem(BlockSystem):
         return (self.coordinates[0] >= self.n_unknowns) & (self.coordinates[1] >= self.n_unknowns)
 
     @cached_property
+    def variances(self) -> np.ndarray:
+        """(nnz) bool: the entry is on the diagonal of Σ."""
+        return self._covariance & (self.coordinates[0] == self.coordinates[1])
+
+    @cached_property
     def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
         q, qd, _ = self.model.random_state(seed=7, batch=4)
         size = np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0)
