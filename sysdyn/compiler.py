@@ -27,7 +27,7 @@ from sysdyn.sampling import order_samples, sample_matrix, stacked
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
 from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
-from sysdyn.sparse.quasidefinite import SYMMETRIC
+from sysdyn.sparse.quasidefinite import LAST_RESORT, SYMMETRIC
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import structure
 from sysdyn.system.orders import RECURSIVE
@@ -198,17 +198,21 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
         orders = _candidates(system, sampled, ordering, level, plain=attempt == 0, most=most)
         choices, best = _search(system, orders, ordering, outputs, considered, say)
         failing = []
-        for choice in sorted(choices, key=lambda c: c.end_to_end.total):
+        queue = sorted(choices, key=_total, reverse=True)
+        while queue:
+            choice = queue.pop()
             say(f"checking {choice.ordering}", 0.7)
-            elimination = best or Elimination(system, choice.row_perm, choice.col_perm)
+            elimination = best or Elimination(system, choice.row_perm, choice.col_perm, refined=choice.refined)
             best = None
             safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
             # the residual of an estimate may be small beside its variances and not beside its unknowns
-            if safety.improvable or (sampled.tree and safety.stable and not safety.ok):
-                considered.append((choice.ordering, f"refined: {safety}"))
-                elimination = Elimination(system, choice.row_perm, choice.col_perm, refined=True)
-                choice = elimination.choice(choice.ordering, outputs)
-                safety, worst = elimination.assess(sampled.scaling, singular=singular, strict=True)
+            if not choice.refined and (safety.improvable or (sampled.tree and safety.stable and not safety.ok)):
+                considered.append((choice.ordering, f"to be refined: {safety}"))
+                best = Elimination(system, choice.row_perm, choice.col_perm, refined=True)
+                queue.append(best.choice(choice.ordering, outputs))
+                if sampled.tree and len(queue) > 1:  # another order may cost less than a step of refinement
+                    queue, best = sorted(queue, key=_total, reverse=True), None
+                continue
             choice = replace(choice, safety=safety)
             if safety.stable and (stable is None or safety.difference < stable.safety.difference):
                 stable = choice
@@ -221,14 +225,15 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
             considered.append((choice.ordering, f"{'a pivot may vanish' if safety.ok else 'not safe'}: {safety}"))
             if safety.crossing or not safety.ok:
                 failing.append(worst)
-        if not failing or ordering in RECURSIVE:
+        if (choices and not failing) or ordering in RECURSIVE:
             break
         if accepted and (attempt or not accepted.safety.crossing):
             break
         # more states, and those at which these orders failed, guide the next search
         if len(sampled.values) < RETRY_SAMPLES and sampled.n <= AUTO_LIMIT:
             sampled = order_samples(system, RETRY_SAMPLES)
-        sampled = sampled.with_values(sample_matrix(system, stacked(failing)).values)
+        if failing:
+            sampled = sampled.with_values(sample_matrix(system, stacked(failing)).values)
     accepted = accepted or stable
     if accepted is None:
         raise NoSafeOrdering(_failure(problem, considered))
@@ -276,6 +281,10 @@ def _search(
     return choices, best
 
 
+def _total(choice: Choice) -> int:
+    return choice.end_to_end.total
+
+
 def _firmness(safety: Safety) -> tuple[int, float, float]:
     """Of two orders that are accurate at every sampled state, the greater is farther from zero pivots, or errors."""
     return -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error
@@ -296,7 +305,8 @@ def _candidates(
 ) -> Iterator[tuple[str, Order]]:
     """(name, function of the operation cap that gives the permutations) of every order to try.
 
-    plain: those that do not heed the samples, too. most: starts of a searched order, all if None.
+    plain: those that do not heed the samples, too, else those of last resort. most: starts of a searched order, all if
+    None.
     """
     if ordering in RECURSIVE:
         yield ordering, lambda cap: RECURSIVE[ordering](system)
@@ -320,6 +330,8 @@ def _candidates(
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
     for name in names:
         blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
+        if name == "symmetric" and not plain:
+            heeding += LAST_RESORT
         for number, start in enumerate((*blind, *heeding)):
             if number < len(blind) and not plain:
                 continue

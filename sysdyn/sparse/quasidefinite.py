@@ -25,17 +25,22 @@ Option = tuple[int, int, int, int]  # rank, cost, row, column
 
 
 def quasidefinite(
-    a: Sampled, least: float = LEAST_DIAGONAL[0], by_node: bool = True, pairs_first: bool = True
+    a: Sampled,
+    least: float = LEAST_DIAGONAL[0],
+    by_node: bool = True,
+    pairs_first: bool = True,
+    noisy_pairs: bool = False,
 ) -> Permutations:
     """Permutations (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
     least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
-    at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less. Raises
-    NoSafeOrdering where the matrix is not of this kind or no safe pivot is left.
+    at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.
+    noisy_pairs: noisy equations may give an unknown, too, at the price of digits of its variance. Raises NoSafeOrdering
+    where the matrix is not of this kind or no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
-    search = _Search(a, pairs_first)
+    search = _Search(a, pairs_first, noisy_pairs)
     left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
     for threshold in (least, LEAST_DIAGONAL[0]):
         left = search.work_through(left, threshold)
@@ -47,8 +52,8 @@ def quasidefinite(
 class _Search:
     """The pivots chosen so far, and what is left of the sampled values."""
 
-    def __init__(self, a: Sampled, pairs_first: bool):
-        self.state = _Elimination(a)
+    def __init__(self, a: Sampled, pairs_first: bool, noisy_pairs: bool):
+        self.state, self.noisy_pairs = _Elimination(a), noisy_pairs
         self.positive = a.tree.positive
         self.diagonal_rank = int(pairs_first)
         self.rows: list[int] = []
@@ -91,9 +96,9 @@ class _Search:
             stale = changed.union(*(self.state.rows[k] for k in changed))
 
     def _pairs(self, i: int, front: set[int]) -> list[Option]:
-        """Each safe pair of an exact equation i."""
+        """Each safe pair of an equation i."""
         row = self.state.rows[i]
-        if self.positive[i] or i in row:
+        if self.positive[i] or (i in row and not self.noisy_pairs):
             return []
         near = (j for j in row if j in front and self.positive[j] and self.state.safe(i, j))
         return [(0, self._cost(i, j), i, j) for j in near]
@@ -124,4 +129,9 @@ SYMMETRIC: tuple[Order, ...] = (
     quasidefinite,
     partial(quasidefinite, by_node=False, pairs_first=False),
     partial(quasidefinite, least=LEAST_DIAGONAL[1]),
+)
+# Tried where none of these is safe.
+LAST_RESORT: tuple[Order, ...] = (
+    partial(quasidefinite, noisy_pairs=True),
+    partial(quasidefinite, noisy_pairs=True, by_node=False),
 )
