@@ -1,6 +1,6 @@
 """Estimation beside iDynTree's BERDY: the same robot, sensors, covariances and values; means and times of one run.
 
-    python experiments/benchmarks/berdy.py [--robot small|icub] [--record tests/data/berdy.json]
+    python experiments/benchmarks/berdy.py [--robot small|icub|both] [--record tests/data/berdy.json]
 
 Needs iDynTree (pip install idyntree), which is used through its own Python interface and which nothing else of this
 project needs. BERDY's unknowns are those of the layout "net_force", all with Gaussian priors, and its equations of
@@ -244,42 +244,47 @@ def record(path: Path, berdy: Berdy, state: dict, placed: dict) -> None:
     path.write_text(json.dumps(stored, indent=1) + "\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--robot", choices=("small", "icub"), default="small")
-    parser.add_argument("--states", type=int, default=4000)
-    parser.add_argument("--record", type=Path)
-    options = parser.parse_args()
-    if idyntree is None:
-        sys.exit("iDynTree is not installed: pip install idyntree")
-    berdy, problem, state, placed = one_state(options.robot, Deviations())
-    if options.record:
-        record(options.record, berdy, state, placed)
-    solver = sd.compile(problem, level="fast")
+def compare(robot: str, states: int, recorded: Path | None) -> list[dict]:
+    berdy, problem, state, placed = one_state(robot, Deviations())
+    if recorded:
+        record(recorded, berdy, state, placed)
+    solver = sd.compile(problem)
     q, qd, y = state["q"], state["qd"], state["y"]
     solution = solver(q, qd, y=y)
     exact = least_squares(berdy, q[state["order"]], qd[state["order"]], state["values"])
     apart = max(difference(problem.model, berdy.mean(), berdy.places, solution).values())
     truth = max(difference(problem.model, exact, berdy.places, solution).values())
     step = solver.bind(q.copy(), qd.copy(), y=y)
-    batch = [np.repeat(x[None], options.states, axis=0) for x in (q, qd)]
-    many = {name: np.repeat(x[None], options.states, axis=0) for name, x in y.items()}
+    batch = [np.repeat(x[None], states, axis=0) for x in (q, qd)]
+    many = {name: np.repeat(x[None], states, axis=0) for name, x in y.items()}
     times = {
         "BERDY, one state": timed(berdy.estimate, number=100),
         "bind, one state": timed(step, number=500),
-        "batch, one thread, a state": timed(lambda: solver(*batch, y=many, threads=1)).scaled(1 / options.states),
+        "batch, one thread, a state": timed(lambda: solver(*batch, y=many, threads=1)).scaled(1 / states),
     }
     n = berdy.helper.getNrOfDynamicVariables(), berdy.helper.getNrOfSensorsMeasurements()
-    print(f"{problem.model.name}: {n[0]} unknowns, {n[1]} values; {solver!r}")
+    print(f"{problem.model.name}: {n[0]} unknowns, {n[1]} values; {solver.ordering}, {solver.flops.end_to_end}")
     print(f"mean: {apart:.1e} from BERDY's, {truth:.1e} from orthogonal factorisation of BERDY's equations")
     rows = []
     for what, x in times.items():
         ratio = times["BERDY, one state"].median / x.median
         print(f"  {what:<28}{x.median * 1e6:10.1f} µs   {ratio:.1f}")
-        rows.append({"robot": options.robot, "what": what, "seconds": f"{x.median:.4g}", "least": f"{x.least:.4g}",
+        rows.append({"robot": robot, "what": what, "seconds": f"{x.median:.4g}", "least": f"{x.least:.4g}",
                      "greatest": f"{x.greatest:.4g}", "ratio": f"{ratio:.2f}", "difference": f"{apart:.2e}",
                      "operations": solver.flops.end_to_end.total})  # fmt: skip
-    write_csv("berdy", rows)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robot", choices=("small", "icub", "both"), default="both")
+    parser.add_argument("--states", type=int, default=4000)
+    parser.add_argument("--record", type=Path, help="of the last robot")
+    options = parser.parse_args()
+    if idyntree is None:
+        sys.exit("iDynTree is not installed: pip install idyntree")
+    robots = ("icub", "small") if options.robot == "both" else (options.robot,)
+    write_csv("berdy", [row for robot in robots for row in compare(robot, options.states, options.record)])
 
 
 if __name__ == "__main__":

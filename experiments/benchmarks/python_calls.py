@@ -15,6 +15,8 @@ import time
 from functools import partial
 
 import numpy as np
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # else pin's idle threads spin through our turns
 import pinocchio as pin
 from common import close, compared, write_csv
 from peers import ROBOTS, CannotBuild, Robot
