@@ -22,6 +22,7 @@ from sysdyn.errors import (
     SingularState,
     UnknownName,
 )
+from sysdyn.formulation.plan import Plan, tuned
 from sysdyn.model.canonical import moves_frames
 from sysdyn.sampling import order_samples, sample_matrix, stacked
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
@@ -30,7 +31,7 @@ from sysdyn.sparse.program import Program
 from sysdyn.sparse.quasidefinite import LAST_RESORT, SYMMETRIC
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.diagnose import structure
-from sysdyn.system.orders import RECURSIVE
+from sysdyn.system.orders import RECURSIVE, mixed
 from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
@@ -40,6 +41,8 @@ LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
 AUTO = ("umfpack", "colamd", "markowitz")  # tried by "auto" beside the recursive orders
+NEVER = 10**15  # operations of an order that cannot be eliminated
+MIXED_BUDGET = 1_000_000  # operations eliminated in search of a mixed order, at effort 1
 AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
 AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
@@ -195,7 +198,7 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
     accepted: Choice | None = None
     for attempt in range(ATTEMPTS):
         most = FAST_STARTS if level == "fast" and (attempt == 0 or accepted) else None
-        orders = _candidates(system, sampled, ordering, level, plain=attempt == 0, most=most)
+        orders = _candidates(system, sampled, options, plain=attempt == 0, most=most)
         choices, best = _search(system, orders, ordering, outputs, considered, say)
         failing = []
         queue = sorted(choices, key=_total, reverse=True)
@@ -225,7 +228,7 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
             considered.append((choice.ordering, f"{'a pivot may vanish' if safety.ok else 'not safe'}: {safety}"))
             if safety.crossing or not safety.ok:
                 failing.append(worst)
-        if (choices and not failing) or ordering in RECURSIVE:
+        if (choices and not failing) or ordering in (*RECURSIVE, "mixed"):
             break
         if accepted and (attempt or not accepted.safety.crossing):
             break
@@ -301,15 +304,19 @@ def _failure(problem: Problem, considered: list[tuple[str, str]]) -> str:
 
 
 def _candidates(
-    system: BlockSystem, sampled: Sampled, ordering: str, level: str, plain: bool, most: int | None
+    system: BlockSystem, sampled: Sampled, options: Options, plain: bool, most: int | None
 ) -> Iterator[tuple[str, Order]]:
     """(name, function of the operation cap that gives the permutations) of every order to try.
 
     plain: those that do not heed the samples, too, else those of last resort. most: starts of a searched order, all if
     None.
     """
+    ordering, level = options.ordering, options.level
     if ordering in RECURSIVE:
         yield ordering, lambda cap: RECURSIVE[ordering](system)
+        return
+    if ordering == "mixed":
+        yield ordering, lambda cap: _mixed(system, options)
         return
     names: tuple[str, ...] = (ordering,)
     if ordering == "auto" and sampled.tree:
@@ -325,9 +332,11 @@ def _candidates(
             yield name, lambda cap, permutations=permutations: permutations
             if level == "fast" and name in ("rnea", "aba"):
                 return
+            if name == "aba" and options.effort > 1.0:
+                yield "mixed", lambda cap: _mixed(system, options)
         names = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
     elif ordering not in ORDERINGS:
-        raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, *ORDERINGS))
+        raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
     for name in names:
         blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
         if name == "symmetric" and not plain:
@@ -337,3 +346,22 @@ def _candidates(
                 continue
             label = name if number == 0 else f"{name} (start {number + 1})"
             yield label, lambda cap, start=start: start(replace(sampled, budget=min(cap, sampled.budget)))
+
+
+def _mixed(system: BlockSystem, options: Options) -> Permutations:
+    """The mixed order of fewest operations that changing one body at a time finds, from the ABA's and the CRBA's on."""
+    bodies = range(system.model.nb)
+
+    def order(plan: Plan) -> Permutations:
+        return mixed(system, [plan.pick("wait", i) == 1 for i in bodies])
+
+    def cost(plan: Plan) -> int:
+        permutations = order(plan)
+        try:
+            return _total(Elimination(system, *permutations, cap=plan.bound).choice("mixed", options.outputs))
+        except (NoSafeOrdering, SingularState):
+            return NEVER
+
+    starts = [Plan(), Plan({("wait", i): 1 for i in bodies})]
+    plan, _ = tuned(cost, starts, MIXED_BUDGET * options.effort)
+    return order(plan)

@@ -29,7 +29,7 @@ from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, in
 
 ICUB = "iCubGazeboV2_5"
 KINDS = ("inverse", "forward", "hybrid")
-ALL_ORDERINGS = ("natural", *RECURSIVE, *(name for name in ORDERINGS if name != "natural"))
+ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
 # What a file can state: keys are the arguments of the class.
 RAW_NAMES = {cls.__name__: cls for cls in RAW.values()}
 MEASUREMENTS: dict[str, type[Measurement]] = {

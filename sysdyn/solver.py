@@ -65,7 +65,8 @@ def compile(
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
-    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "umfpack", "colamd", "markowitz", "natural"
+    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "umfpack", "colamd", "markowitz",
+                 "natural", "symmetric"
     outputs      "all" or some of tau, qdd, fx, a, f; operations that they do not need are left out
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
@@ -77,7 +78,8 @@ def compile(
                  applies and only tau or qdd is asked for, else "canonical" where it saves operations; "paper" where an
                  order is named
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
-    effort       how much longer than usual to search for recursions of fewer operations, 0 for not at all
+    effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
+                 order "mixed", too
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
@@ -129,7 +131,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 21  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 22  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

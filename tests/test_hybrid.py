@@ -26,7 +26,7 @@ from sysdyn.system import (
     inverse_dynamics,
 )
 from sysdyn.system.directions import turned
-from sysdyn.system.orders import RECURSIVE
+from sysdyn.system.orders import RECURSIVE, mixed
 from sysdyn.system.variables import QUANTITIES
 
 ROOT = "root_joint"
@@ -240,3 +240,27 @@ def test_what_is_turned():
     assert head and all(x == "Xa" and model.parent[i] >= 0 for x, i in head)
     loaded = inverse - ExternalWrench(FOOT) + ForceTorqueSensor("l_knee", components=["nx", "ny", "nz"])
     assert turned(loaded) == ()
+
+
+def test_orders_between_the_articulated_and_the_composite_one():
+    """None waits in the ABA, all wait in the CRBA; what a search finds in between is cheaper than either, and right."""
+    model = sd.random_tree(7, seed=1)
+    problem = sd.hybrid_dynamics(model, list(model.joint_names[::2]))
+    system = problem.system()
+    found = {}
+    for name, waits in (("aba", False), ("crba", True)):
+        rows, columns = mixed(system, [waits] * model.nb)
+        assert sorted(columns) == list(range(system.shape[1]))
+        found[name] = Elimination(system, rows, columns).choice(name, ("tau", "qdd")).end_to_end.total
+        assert (
+            found[name] == Elimination(system, *RECURSIVE[name](system)).choice(name, ("tau", "qdd")).end_to_end.total
+        )
+    solver = sd.compile(problem, "mixed", ["tau", "qdd"], level="fast")
+    assert solver.flops.end_to_end.total <= min(found.values())
+    again = sd.compile(problem, outputs=["tau", "qdd"], level="fast", effort=2.0, formulation="paper")
+    assert "mixed" in {name for name, _ in again.compiled.considered} or again.ordering == "aba"
+    q, qd, x = model.random_state(seed=2)
+    reference = sd.compile(problem, "aba", ["tau", "qdd"], level="fast")(q, qd, x, x)
+    assert solver(q, qd, x, x).qdd == pytest.approx(reference.qdd, rel=1e-9)
+    with pytest.raises(sd.ProblemError, match="'mixed'"):
+        sd.compile(sd.inverse_dynamics(model) + sd.Accelerometer(model.body_names[0], noise=1.0), "mixed")

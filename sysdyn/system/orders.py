@@ -8,7 +8,7 @@ constraints are independent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sysdyn.errors import ProblemError
 from sysdyn.system.assemble import BlockSystem
@@ -150,6 +150,30 @@ def crba(system: BlockSystem) -> Permutations:
         p.block("a", i)
     for i in reversed(range(p.nb)):
         p.torque_rows(i, "qdd")
+    return p.done()
+
+
+def mixed(system: BlockSystem, waits: Sequence[bool]) -> Permutations:
+    """Between `aba` and `crba`, subtree by subtree: q̈_i right after its body, or, where it waits, with its parent's.
+
+    waits (nb): True for each body whose q̈ is carried to the parent as a column of composite inertias. None waits in the
+    ABA, all wait in the CRBA.
+    """
+    p = _Pairs(system, "mixed")
+    parent = system.model.parent
+    p.known_pivots()
+    carried: dict[int, list[int]] = {}
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+        here = sorted([*carried.pop(i, []), i], reverse=True)
+        if waits[i] and parent[i] >= 0:
+            carried.setdefault(parent[i], []).extend(here)
+            continue
+        for j in here:
+            p.torque_rows(j, "qdd")
     return p.done()
 
 
