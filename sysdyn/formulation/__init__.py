@@ -15,8 +15,8 @@ import numpy as np
 from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.formulation.forward import articulated, mass_matrix, solve
 from sysdyn.formulation.inverse import inverse
-from sysdyn.formulation.links import Link, Scalar, Vector, cross, plus
-from sysdyn.formulation.plan import Plan, tuned
+from sysdyn.formulation.links import Link, Scalar, Vector, cross, links, plus
+from sysdyn.formulation.plan import Key, Plan, tuned
 from sysdyn.formulation.unknowns import accelerations, velocity_terms, wrenches
 from sysdyn.model import Model
 from sysdyn.model.canonical import canonical, placement, upright
@@ -96,10 +96,12 @@ def write(
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:
     yield Plan()
+    held: dict[Key, int] = {("turn", i): 1 for i in range(model.nb)}
+    yield Plan(held)
     if method == "composite":
         deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)
         for depth in range(1, min(deepest, MEETINGS + 1)):
-            yield Plan({("meeting", j): depth for j in range(model.nb)})
+            yield Plan({**held, **{("meeting", j): depth for j in range(model.nb)}})
 
 
 class _Inputs:
@@ -116,8 +118,8 @@ class _Inputs:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
             self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
 
-    def links(self, model: Model, plan: Plan) -> list[Link]:
-        return [Link(model, i, self.q[model.q_slice(i)], plan, self.graph.mark) for i in range(model.nb)]
+    def links(self, model: Model, plan: Plan, may_hold: bool = False) -> list[Link]:
+        return links(model, self.q, plan, self.graph.mark, may_hold)
 
     def finished(
         self,
@@ -164,8 +166,8 @@ class _Reduced:
     def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
         inputs = _Inputs(self.source, self.known, self.external)
         model, X = self.model(plan)
-        links = inputs.links(model, plan)
-        fx = None if inputs.fx is None else [_wrench_to(X[i], w) for i, w in enumerate(inputs.fx)]
+        links = inputs.links(model, plan, may_hold=True)
+        fx = None if inputs.fx is None else [links[i].wrench(_wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         values = {"tau": inputs.known, "qdd": inputs.known, "fx": [x for w in inputs.fx or [] for x in w]}
         pivots: list[tuple[Scalar, int]] = []
         if method == "newton-euler":

@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import cache
 
 from sysdyn.errors import SingularState
-from sysdyn.formulation.inverse import parameters
 from sysdyn.formulation.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, is_zero, plus, scaled
 from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
@@ -66,7 +65,7 @@ def _before(link: Link, inertia):
 
 def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, int], Scalar]:
     """H_rc by (r, c), r ≤ c, where joint r is on the way from c to the base."""
-    bodies = [Composite(*parameters(model, i)) for i in range(model.nb)]
+    bodies = [Composite(*link.parameters()) for link in links]
     for i in reversed(range(model.nb)):
         links[i].begin()
         if (parent := model.parent[i]) >= 0:
@@ -197,7 +196,7 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
 
 def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[Scalar, int]]) -> Vector:
     """q̈ (nv) from H q̈ = u. RBDA Table 7.1 with v = 0 and a_0 = 0."""
-    bodies = [Articulated.rigid(*parameters(model, i)) for i in range(model.nb)]
+    bodies = [Articulated.rigid(*link.parameters()) for link in links]
     forces: list[Vector] = [[0.0] * 6 for _ in bodies]
     found: list[list[tuple[Vector, Scalar]]] = [[] for _ in bodies]  # W = U / D and u / D of each freedom
     for i in reversed(range(model.nb)):

@@ -10,12 +10,9 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 
 from __future__ import annotations
 
-import numpy as np
-
 from sysdyn.formulation.links import Link, Scalar, Vector, cross, dot, is_zero, of_joint, plus, scaled
 from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
-from sysdyn.model.regroup import pseudo_inertia
 
 
 class Spin:
@@ -51,13 +48,13 @@ class Spin:
             a, b = (i + 1) % 3, (i + 2) % 3
             # Σ_k U_bk Σ_ka − U_ak Σ_kb, with U_bb − U_aa = ω_b² − ω_a²
             total = S[i][a] * self.entry(b, i) - S[i][b] * self.entry(a, i)
-            if S[a][b] != 0.0:
+            if not is_zero(S[a][b]):
                 total = total + S[a][b] * (self.ww(b, b) - self.ww(a, a))
-            if S[a][a] == 0.0 and S[b][b] == 0.0:
+            if is_zero(S[a][a]) and is_zero(S[b][b]):
                 pass
-            elif S[a][a] == S[b][b]:
+            elif is_zero(S[a][a] - S[b][b]):
                 total = total + (S[a][a] + S[a][a]) * self.dw[i]
-            elif S[a][a] == -S[b][b] or plan.pick("moment", body, i):
+            elif is_zero(S[a][a] + S[b][b]) or plan.pick("moment", body, i):
                 total = total + (S[a][a] - S[b][b]) * self.ww(a, b) + (S[a][a] + S[b][b]) * self.dw[i]
             else:
                 total = total + S[a][a] * self.entry(b, a) - S[b][b] * self.entry(a, b)
@@ -98,7 +95,7 @@ def inverse(
         # the origin moves in the parent: 2 ω × v_J (Coriolis), and its own acceleration
         relative = plus(acceleration[3:], cross(w_J, v_J))
         accelerations.append(plus(plus(A, cross(w, [x + x for x in v_J])), relative))
-        S, h, m = parameters(model, i)
+        S, h, m = link.parameters()
         force = plus(spins[i].times(h), scaled(m, accelerations[i]))
         moment = plus(spins[i].moment(S, plan, i), cross(h, accelerations[i]))
         wrenches.append(moment + force)
@@ -113,14 +110,3 @@ def inverse(
         if (parent := model.parent[i]) >= 0:
             wrenches[parent] = plus(wrenches[parent], links[i].force(wrenches[i]))
     return tau
-
-
-def parameters(model: Model, i: int) -> tuple[list[Vector], Vector, float]:
-    """(Σ (3, 3), h (3), m) of body i."""
-    P = pseudo_inertia(model.inertias[i])
-    size = float(np.abs(P).max())
-    P = np.where(np.abs(P) <= ROUNDING * size, 0.0, P).tolist()
-    return [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
-
-
-ROUNDING = 1e-14  # of the greatest parameter, below which one is none

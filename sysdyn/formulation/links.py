@@ -5,6 +5,7 @@ Scalars are floats or Expr, vectors lists of three of them, spatial vectors list
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ import numpy as np
 from sysdyn.expr import Expr, cos, sin
 from sysdyn.formulation.plan import Plan
 from sysdyn.model import Model
-from sysdyn.model.canonical import is_along_z, placement
+from sysdyn.model.canonical import Placement, is_along_z, placement
 from sysdyn.model.joints import Revolute
+from sysdyn.model.regroup import pseudo_inertia
 from sysdyn.spatial import rotation, translation
 
 Scalar = float | Expr
@@ -58,6 +60,10 @@ class Turn:
     c: Scalar
     s: Scalar
 
+    @property
+    def is_none(self) -> bool:
+        return is_zero(self.s) and type(self.c) is not Expr and self.c == 1.0
+
     def to(self, x: Vector) -> Vector:
         """E x."""
         i, j = (self.axis + 1) % 3, (self.axis + 2) % 3
@@ -76,6 +82,8 @@ class Turn:
 
         4 multiplications instead of 16.
         """
+        if self.is_none:
+            return A
         c, s, n = self.c, self.s, self.axis
         i, j = (n + 1) % 3, (n + 2) % 3
         k = s * (A[j][j] - A[i][i]) - c * (A[i][j] + A[j][i])
@@ -108,6 +116,43 @@ class Rotation:
 
 
 Step = Turn | Rotation | Vector
+NO_TURN = Turn(2, 1.0, 0.0)
+ROUNDING = 1e-14  # of the greatest parameter, below which one is none
+
+
+def links(
+    model: Model, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None, may_hold: bool = True
+) -> list[Link]:
+    """The link of each body, at q (nq) as a list of scalars. may_hold: bodies may do without the turn of their joint."""
+    places = [placement(X) for X in model.X_tree]
+    found: list[Link] = []
+    for i, parent in enumerate(model.parent):
+        children = model.children[i]
+        parallel = any(is_along_z(model, j) and _is_parallel(places[j]) for j in children)
+        hold = may_hold and (not children or parallel)  # at a tip, or before a parallel axis: else it saves nothing
+        before = None if parent < 0 else found[parent]
+        found.append(Link(model, i, q[model.q_slice(i)], plan, places[i], before, begin, hold))
+    return found
+
+
+def _is_parallel(place: Placement) -> bool:
+    return place.alpha[1] == 0.0
+
+
+def _sum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """(cos, sin) of the sum of two constant angles."""
+    return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
+
+
+def _spun(angle: Scalar, theta: tuple[float, float]) -> Turn:
+    """The turn about z by angle + θ."""
+    c, s = theta
+    if is_zero(angle):
+        return Turn(2, c, s)
+    if 0.0 not in (c, s):
+        angle, c, s = angle + math.atan2(s, c), 1.0, 0.0
+    # (c + i s) (cos + i sin), a permutation
+    return Turn(2, c * cos(angle) - s * sin(angle), s * cos(angle) + c * sin(angle))
 
 
 class Link:
@@ -116,32 +161,60 @@ class Link:
     A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
     commutes with the turn about z; the plan says, for each use, on which side of it. `begin()` is called before each
     piece of work for the body.
+
+    Where the plan says so a revolute body does without the turn of its joint: its vectors are in the coordinates from
+    which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
+    parallel axis turns by the sum of the angles. before, turn: the steps of the frames so chosen. held: from their
+    coordinates to those of the body, None where these are the same.
     """
 
-    def __init__(self, model: Model, i: int, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None):
+    def __init__(
+        self, model: Model, i: int, q: Vector, plan: Plan, place: Placement, parent: Link | None,
+        begin: Callable[[], None], may_hold: bool,
+    ):  # fmt: skip
         joint, self.plan, self.number, self.begin = model.joints[i], plan, i, begin
         self.S = [[float(x) for x in column] for column in joint.S.T]
+        self._inertia = model.inertias[i]
         self.axial = is_along_z(model, i)
+        self.held: Turn | None = None
+        held = None if parent is None else parent.held
+        first: list[Step] = [held] if held else []
         if not self.axial:
             E_J, r_J = joint.transform(np.array([*q, None], dtype=object)[:-1])
             self.before: list[Step] = [
+                *first,
                 translation(model.X_tree[i]).tolist(),
                 Rotation(rotation(model.X_tree[i]).tolist()),
                 list(r_J),
             ]
             self.turn: Turn | Rotation = Rotation([list(row) for row in E_J])
             return
-        place = placement(model.X_tree[i])
-        self.before = [list(place.p), Turn(2, *place.gamma), Turn(0, *place.alpha)]
-        c, s = place.theta
-        r: Scalar = place.r
-        if not isinstance(joint, Revolute):
-            r = q[0] + r
-        elif 0.0 in (c, s):  # (c + i s) (cos q + i sin q), a permutation
-            c, s = c * cos(q[0]) - s * sin(q[0]), s * cos(q[0]) + c * sin(q[0])
-        else:
-            c, s = cos(q[0] + place.offset), sin(q[0] + place.offset)
-        self.turn, self.r = Turn(2, c, s), [0.0, 0.0, r]
+        revolute = isinstance(joint, Revolute)
+        self._angle, theta, r = (q[0], place.theta, place.r) if revolute else (0.0, place.theta, q[0] + place.r)
+        self.r = [0.0, 0.0, r]
+        p, up = list(place.p), place.alpha[0]
+        if held and _is_parallel(place):
+            assert parent is not None
+            p, first = held.back(p), []
+            self._angle = self._angle + up * parent._angle
+            theta = _sum(theta, (parent._theta[0], up * parent._theta[1]))
+        self.before = [*first, p, Turn(2, *place.gamma), Turn(0, *place.alpha)]
+        self._theta = theta
+        self.turn = _spun(self._angle, theta)
+        if revolute and may_hold and plan.pick("turn", i):
+            self.held, self.turn = self.turn, NO_TURN
+
+    def parameters(self) -> tuple[list[Vector], Vector, float]:
+        """(Σ (3, 3), h (3), m) of the body."""
+        P = pseudo_inertia(self._inertia)
+        size = float(np.abs(P).max())
+        P = np.where(np.abs(P) <= ROUNDING * size, 0.0, P).tolist()
+        S, h, m = [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
+        return (self.held.matrix_back(S), self.held.back(h), m) if self.held else (S, h, m)
+
+    def wrench(self, w: Vector) -> Vector:
+        """A wrench in the frame of the body in the coordinates used here."""
+        return self.held.back(w[:3]) + self.held.back(w[3:]) if self.held else w
 
     def steps(self, use: str) -> list[Step]:
         """The steps from the parent, for a use of the plan."""

@@ -52,4 +52,4 @@ def tuned(cost: Callable[[Plan], int], starts: Iterable[Plan], budget: float, ro
     return plan, best
 
 
-ORDER = ("frames", "unit", "meeting", "left", "moment", "acceleration", "inertia", "force", "motion", "wait")
+ORDER = ("frames", "unit", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait")

@@ -8,7 +8,6 @@ Nori eqs. (3a), (3f). Frames are those of the bodies but for a turn of each join
 from __future__ import annotations
 
 from sysdyn.formulation.forward import Composite
-from sysdyn.formulation.inverse import parameters
 from sysdyn.formulation.links import Link, Vector, cross, of_joint, plus
 from sysdyn.model import Model
 
@@ -25,7 +24,7 @@ def velocity_terms(model: Model, links: list[Link], qd: Vector) -> tuple[list[Ve
         v.append(plus(carried, own))
         w, u = v[i][:3], v[i][3:]
         c.append(cross(carried[:3], own[:3]) + plus(cross(w, own[3:]), cross(u, own[:3])))
-        momentum = Composite(*parameters(model, i)).times(v[i])
+        momentum = Composite(*link.parameters()).times(v[i])
         nu.append(plus(cross(w, momentum[:3]), cross(u, momentum[3:])) + cross(w, momentum[3:]))
     return c, nu
 
@@ -45,7 +44,7 @@ def wrenches(
     model: Model, links: list[Link], a: list[Vector], nu: list[Vector], fx: list[Vector] | None
 ) -> list[Vector]:
     """f_i of each body."""
-    f = [plus(Composite(*parameters(model, i)).times(a[i]), nu[i]) for i in range(model.nb)]
+    f = [plus(Composite(*link.parameters()).times(a[i]), nu[i]) for i, link in enumerate(links)]
     if fx is not None:
         f = [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(f, fx, strict=True)]
     for i in reversed(range(model.nb)):
