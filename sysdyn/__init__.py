@@ -46,6 +46,7 @@ from sysdyn.model import (
     load_urdf,
     random_tree,
 )
+from sysdyn.passes import PASSES
 from sysdyn.reference import (
     Factor,
     IKResult,
@@ -112,7 +113,7 @@ __all__ = [
     "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "InverseDynamics",
     "JointAcceleration", "JointTorque", "JointWrench", "Learned", "Linear", "LoadCells", "LoopJoint", "Measurement",
     "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
-    "NoSafeOrdering", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
+    "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable",
     "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
     "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",

@@ -12,8 +12,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from sysdyn import recursive
-from sysdyn.elimination import LEAST_PIVOT, Choice, Elimination, Safety, solve_scope
+from sysdyn.backends import python
+from sysdyn.elimination import (
+    LEAST_PIVOT,
+    WORSE_THAN_PIVOTED,
+    Choice,
+    Elimination,
+    Safety,
+    relative_difference,
+    solve_scope,
+)
 from sysdyn.errors import (
     BackendUnavailable,
     InvalidInput,
@@ -23,8 +34,8 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.formulation.plan import Plan, tuned
-from sysdyn.model.canonical import moves_frames
-from sysdyn.sampling import order_samples, sample_matrix, stacked
+from sysdyn.passes import ALL, PAPER
+from sysdyn.sampling import is_singular, order_samples, pivoted_solve, sample_matrix, sample_states, stacked
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
 from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
@@ -36,7 +47,7 @@ from sysdyn.system.problem import Problem
 from sysdyn.system.variables import QUANTITIES
 
 ORDERINGS = {**GENERAL, "symmetric": SYMMETRIC}
-FORMULATIONS = ("auto", "paper", "canonical", "recursive")
+FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 ORDER_SAMPLES = 48
 RETRY_SAMPLES = 512  # where the first search found no safe order
@@ -47,6 +58,8 @@ AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
 AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
 CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+VERIFIED = 16  # states at which passes are seen to leave the outputs
+UNCHANGED = 1e-9  # as they are, relative to the greatest entry of a quantity
 FAST_STARTS = 2  # starts of each searched order at the fast level
 ATTEMPTS = 4  # searches, each with the states at which the last one failed
 
@@ -67,6 +80,7 @@ class Options:
     formulation: str = "auto"
     wrenches: bool = True
     effort: float = 1.0
+    passes: tuple[str, ...] = ALL
 
     @property
     def usual(self) -> bool:
@@ -99,9 +113,10 @@ def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANT
     return tuple(x for x in valid if x in wanted)
 
 
-def eliminated_system(problem: Problem, options: Options, frames: str) -> BlockSystem:
+def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> BlockSystem:
     """What is permuted: the recursive orders are of D as it stands, others are found with joints turned."""
-    return problem.system(options.layout, options.known, options.ordering not in RECURSIVE, frames)
+    turn = options.ordering not in RECURSIVE
+    return problem.system(options.layout, options.known, turn, passes, options.outputs)
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
@@ -120,13 +135,16 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         if options.formulation == "recursive" or (auto and set(options.outputs) <= {"tau", "qdd"}):
             compiled = _recursive(problem, options, say)
         if compiled is None and auto:
-            compiled = _canonical(problem, options, say)
+            compiled = _shortened(problem, options, say)
         if compiled is None and options.formulation == "recursive":
             raise ProblemError(
                 "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external wrenches "
                 "known, of robots whose joints all move inertia: use formulation='auto'"
             )
-        return compiled or _build(problem, options, "canonical" if options.formulation == "canonical" else "body", say)
+        passes = options.passes
+        if options.formulation != "elimination":
+            passes = tuple(x for x in passes if x in PAPER)
+        return compiled or _build(problem, options, passes, say)
 
 
 def _recursive(problem: Problem, options: Options, say: Progress) -> Compiled | None:
@@ -141,34 +159,34 @@ def _recursive(problem: Problem, options: Options, say: Progress) -> Compiled | 
     say("writing recursions", 0.0)
     effort = options.effort if options.level == "best" else 0.0
     try:
-        written = recursive.write(problem, options.outputs, options.wrenches, effort)
+        written = recursive.write(problem, options.outputs, options.wrenches, effort, options.passes)
     except SingularState:
         return None  # the search for an order says what is not determined
     say(f"checking {written.method}", 0.7)
-    choice, program = recursive.build(problem, written, options.outputs, options.wrenches)
+    choice, program = recursive.build(problem, written, options.outputs, options.wrenches, passes=options.passes)
     if not choice.safety.ok:
         return None
     considered = tuple((name, f"{total} operations") for name, total in written.considered)
     return Compiled(choice, program, considered, time.perf_counter() - began)
 
 
-def _canonical(problem: Problem, options: Options, say: Progress) -> Compiled | None:
-    """An exact problem eliminated in canonical frames; None where that saves nothing, or no order is safe."""
-    if problem.noisy or problem.parameters or not moves_frames(problem.model):
+def _shortened(problem: Problem, options: Options, say: Progress) -> Compiled | None:
+    """The problem eliminated with the passes that apply; None where they save nothing, or no order is safe."""
+    plain = tuple(x for x in options.passes if x in PAPER)
+    if set(eliminated_system(problem, options, options.passes).passes) <= set(plain):
         return None
     try:
-        compiled = _build(problem, options, "canonical", say)
+        compiled = _build(problem, options, options.passes, say)
     except NoSafeOrdering:
         return None
     choice, total = compiled.choice, compiled.choice.end_to_end.total
     try:
-        plain = Elimination(
-            eliminated_system(problem, options, "body"), choice.row_perm, choice.col_perm, cap=2 * total
-        )
-        before = plain.choice(choice.ordering, options.outputs).end_to_end.total
+        system = eliminated_system(problem, options, plain)
+        elimination = Elimination(system, choice.row_perm, choice.col_perm, cap=2 * total)
+        before = elimination.choice(choice.ordering, options.outputs).end_to_end.total
     except (NoSafeOrdering, SingularState):
         return compiled
-    considered = (*compiled.considered, (f"{choice.ordering}, frames of bodies", f"{before} operations"))
+    considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
     return replace(compiled, considered=considered) if total < before else None
 
 
@@ -184,12 +202,12 @@ def _no_collection():
             gc.enable()
 
 
-def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Compiled:
+def _build(problem: Problem, options: Options, passes: Sequence[str], say: Progress) -> Compiled:
     began = time.perf_counter()
     ordering, outputs, level = options.ordering, options.outputs, options.level
     say("assembling", 0.0)
-    system = eliminated_system(problem, options, frames)
-    simple = not system.layout.turned and system.frames == "body"
+    system = eliminated_system(problem, options, passes)
+    simple = not system.layout.turned and set(system.passes) <= set(PAPER)
     structure(system if simple else problem.system(options.layout, options.known)).require_solvable()
     sampled = order_samples(system, ORDER_SAMPLES)
     singular: dict[int, bool] = {}
@@ -247,7 +265,29 @@ def _build(problem: Problem, options: Options, frames: str, say: Progress) -> Co
         accepted = replace(accepted, safety=safety)
     accepted = replace(accepted, solve=solve_scope(system, accepted, outputs))
     program = elimination.program(outputs)
+    if not set(system.passes) <= set(PAPER):
+        _require_unchanged(problem, program, outputs, system.passes)
     return Compiled(accepted, program, tuple(considered), time.perf_counter() - began)
+
+
+def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
+    """Raises NoSafeOrdering where outputs differ from the solution of the paper's own system at sampled states."""
+    system = problem.system()
+    inputs = sample_states(problem, VERIFIED, seed=3)
+    inputs = {name: x[~is_singular(system, inputs)] for name, x in inputs.items()}
+    if not len(inputs["q"]):
+        return
+    found = python.run_groups(program, inputs)
+    with np.errstate(all="ignore"):
+        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
+    d = refined.copy()
+    for name in outputs:
+        d[:, system.layout.quantity_columns(name)] = found[name]
+    changed, limit = (relative_difference(system, x, refined) for x in (d, plain))
+    if not changed <= max(UNCHANGED, WORSE_THAN_PIVOTED * limit):
+        raise NoSafeOrdering(
+            f"{', '.join(passes)} change {', '.join(outputs)} by {changed:.1e}: leave out some of these passes"
+        )
 
 
 def _search(

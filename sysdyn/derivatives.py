@@ -66,7 +66,7 @@ def _cheapest(
         return sensitivity.analytic(problem, of, wrt)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
-    system = eliminated_system(problem, options, choice.frames)
+    system = eliminated_system(problem, options, choice.passes)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(system.layout.quantity_columns(x)) for x in of)
     sizes = dict(problem.input_sizes) | {"q": problem.model.nv}

@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.backends import python
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.expr import Expr, Flops, Graph, is_constant
+from sysdyn.passes import PAPER
 from sysdyn.sampling import is_singular, pivoted_solve, sample_states
 from sysdyn.sparse.lu import Factors, eliminate, refine
 from sysdyn.sparse.program import Program
@@ -96,7 +97,7 @@ class Safety:
 class Choice:
     """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
 
-    refined: a step of iterative refinement follows, in the program. frames: in which D was eliminated.
+    refined: a step of iterative refinement follows, in the program. passes: of `sysdyn.passes`, that were applied.
     """
 
     ordering: str
@@ -108,7 +109,7 @@ class Choice:
     triangular: bool
     safety: Safety | None = None
     refined: bool = False
-    frames: str = "body"
+    passes: tuple[str, ...] = PAPER
 
 
 class Elimination:
@@ -121,7 +122,7 @@ class Elimination:
     def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf,
                  refined: bool = False):  # fmt: skip
         self.system, self.refined = system, refined
-        self.graph = Graph(SHARING)
+        self.graph = Graph(system.sharing)
         self.assembly = system.assemble(self.graph, mark=True)
         body = [system.col_blocks[c][1] for c in col_perm]
         previous = [-1]
@@ -146,7 +147,7 @@ class Elimination:
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
         perms = tuple(f.row_perm), tuple(f.col_perm)
-        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.frames)
+        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.passes)
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""
@@ -344,7 +345,7 @@ def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence
 
 def solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
-    assembly = generic(system.assemble(Graph(SHARING)), Graph(SHARING))
+    assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
     factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
     solution = _solution(assembly, factors, choice.refined)
     groups = quantity_outputs(system, assembly, solution, outputs)

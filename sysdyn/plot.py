@@ -80,7 +80,7 @@ class Pattern:
 
 def pattern(solver: Solver) -> Pattern:
     """What `plot_matrix` draws."""
-    system = eliminated_system(solver.problem, solver.options, solver.choice.frames)
+    system = eliminated_system(solver.problem, solver.options, solver.choice.passes)
     row_perm, col_perm = solver.choice.row_perm, solver.choice.col_perm
     n = len(system.columns)
     if len(row_perm) != n:

@@ -24,6 +24,7 @@ from sysdyn.elimination import (
     relative_difference,
 )
 from sysdyn.formulation import Written
+from sysdyn.passes import ALL
 from sysdyn.reference.rnea import newton_euler
 from sysdyn.sampling import is_singular, pivoted_solve, sample_states
 from sysdyn.sparse.program import Program
@@ -46,18 +47,21 @@ def applies(problem: Problem) -> str | None:
     return known[0] if wrenches and len(known) == 1 and problem.knows(known[0]) == joints else None
 
 
-def write(problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float) -> Written:
+def write(
+    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, passes: Sequence[str] = ALL
+) -> Written:
     """The formulation of fewest operations that is found. The problem is one that `applies`."""
     known = applies(problem)
     assert known is not None
     # the accelerations, too: what is not asked for is left out of the program, but safety is judged by them
     every = tuple(x for x in QUANTITIES if x in outputs or (x, known) == ("qdd", "tau"))
-    return formulation.write(problem.model, known, every, wrenches, budget=BUDGET * effort)
+    return formulation.write(problem.model, known, every, wrenches, budget=BUDGET * effort, passes=passes)
 
 
 def build(
-    problem: Problem, written: Written, outputs: Sequence[str], wrenches: bool, states: int | None = None
-) -> tuple[Choice, Program]:
+    problem: Problem, written: Written, outputs: Sequence[str], wrenches: bool, states: int | None = None,
+    passes: Sequence[str] = ALL,
+) -> tuple[Choice, Program]:  # fmt: skip
     """(choice, program) of what was written, its safety sampled; wrenches: whether external ones are not zero.
 
     states: at how many; None for SAFETY_SAMPLES, or what SAMPLED_OPERATIONS suffice for.
@@ -69,7 +73,8 @@ def build(
         inputs["fx"] = np.zeros_like(inputs["fx"])
     program, safety = _assessed(problem.system(), written, outputs, inputs)
     choice = Choice(
-        written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots, safety=safety
+        written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots, safety=safety,
+        passes=tuple(passes),
     )  # fmt: skip
     return choice, program
 

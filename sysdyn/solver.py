@@ -25,6 +25,7 @@ from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, 
 from sysdyn.estimate import Posterior
 from sysdyn.expr import Flops
 from sysdyn.inputs import Inputs
+from sysdyn.passes import named_passes
 from sysdyn.sampling import is_singular, pivoted_solve
 from sysdyn.solution import Solution
 from sysdyn.sparse.program import FORMAT
@@ -60,6 +61,7 @@ def compile(
     formulation: str = "auto",
     wrenches: bool = True,
     effort: float = 1.0,
+    passes: str | Sequence[str] = "all",
     inputs: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Solver:
@@ -72,11 +74,13 @@ def compile(
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
     on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
-    formulation  "paper": elimination of the paper's system. "canonical": the same with a, f and fx in canonical frames,
-                 for exact problems. "recursive": inverse or forward dynamics by recursions of few operations, in
-                 canonical frames, with base parameters where only tau or qdd is asked for. "auto": "recursive" where it
-                 applies and only tau or qdd is asked for, else "canonical" where it saves operations; "paper" where an
-                 order is named
+    formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
+                 "recursive": inverse or forward dynamics by recursions of few operations. "auto": "recursive" where it
+                 applies and only tau or qdd is asked for, else "elimination" where it saves operations; "paper" where
+                 an order is named
+    passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
+                 classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
+                 outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
                  order "mixed", too
@@ -102,7 +106,10 @@ def compile(
             raise UnknownName(name, value, valid)
     if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
         raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
-    options = Options(ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort))
+    options = Options(
+        ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort),
+        named_passes(passes),
+    )  # fmt: skip
     key = _cache_key(problem, options)
     stored = cache.load(key) if key else None
     if stored is not None:
@@ -337,6 +344,11 @@ class Solver:
         return self.choice.ordering
 
     @property
+    def passes(self) -> tuple[str, ...]:
+        """Those of `sysdyn.PASSES` that were applied."""
+        return self.choice.passes
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Quantities that are computed."""
         return self.options.outputs
@@ -374,6 +386,7 @@ class Solver:
             f"backward error ≤ {s.backward_error:.1e}, growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
+            f"  passes       {', '.join(self.passes) or 'none'}",
             f"  offline      {self.compiled.seconds:.2f} s without machine code",
             "  orders considered:",
         ]

@@ -48,11 +48,12 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
         choice = head["choice"]
         for scope in ("end_to_end", "solve"):
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
+        choice["passes"] = tuple(choice["passes"])
         choice["safety"] = Safety(**choice["safety"])
         perms = {name: tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm")}
         considered = tuple((name, what) for name, what in head["considered"])
         compiled = Compiled(Choice(**choice, **perms), Program.from_arrays(arrays), considered, head["seconds"])
-        options = Options(**{**head["options"], "outputs": tuple(head["options"]["outputs"])})
+        options = Options(**{**head["options"], **{x: tuple(head["options"][x]) for x in ("outputs", "passes")}})
         problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
     except SysdynError:
         raise

@@ -38,10 +38,10 @@ def test_answers_and_residuals_are_those_of_the_paper_s_frames(seed, number):
     name, problem, values = list(problems(model))[number]
     assume(problem.diagnose().well_posed)
     try:
-        solver = sd.compile(problem, level="fast", formulation="canonical", on_singular="nan")
+        solver = sd.compile(problem, level="fast", formulation="elimination", on_singular="nan")
     except sd.NoSafeOrdering:
         reject()
-    assert solver.choice.frames == "canonical"
+    assert "canonical_frames" in solver.passes
     q, qd, x = model.random_state(seed=seed, batch=8)
     rng = np.random.default_rng(seed)
     given = {k: rng.standard_normal((8, model.nv)) for k in ("tau", "qdd") if k in problem.known_quantities}
@@ -56,23 +56,25 @@ def test_it_is_taken_where_it_saves_operations_and_says_how_many():
     model = sd.random_tree(8, seed=3)
     problem = sd.hybrid_dynamics(model, torque=list(model.joint_names[::2]))
     solver = sd.compile(problem, level="fast")
-    assert solver.choice.frames == "canonical"
-    (before,) = [what for name, what in solver.compiled.considered if "frames of bodies" in name]
+    assert "canonical_frames" in solver.passes
+    (before,) = [what for name, what in solver.compiled.considered if "without passes" in name]
     assert solver.flops.end_to_end.total < int(before.split()[0])
-    assert "frames of bodies" in solver.report()
+    assert "without passes" in solver.report()
     plain = sd.compile(problem, solver.ordering, level="fast")
-    assert plain.choice.frames == "body"
+    assert plain.passes == ("symmetric_elimination",)
     assert plain.flops.end_to_end.total > solver.flops.end_to_end.total
 
 
 def test_generated_trees_have_canonical_frames_already():
-    assert sd.compile(sd.forward_dynamics(sd.auto_tree(5, 1, 1.5, 0.9)), level="fast").choice.frames == "body"
+    assert sd.compile(sd.forward_dynamics(sd.auto_tree(5, 1, 1.5, 0.9)), level="fast").passes == (
+        "symmetric_elimination",
+    )
 
 
 def test_derivatives_of_quantities_in_frames_of_bodies():
     model = sd.random_tree(5, seed=11, joints=("revolute",))
     problem = sd.hybrid_dynamics(model, torque=list(model.joint_names[::2]))
-    solver = sd.compile(problem, "aba", level="fast", formulation="canonical")
+    solver = sd.compile(problem, "aba", level="fast", formulation="elimination")
     plain = sd.compile(problem, "aba", level="fast", formulation="paper")
     q, qd, x = model.random_state(seed=1)
     known = {"tau": x, "qdd": x}
@@ -89,7 +91,7 @@ def test_files_and_pictures_know_the_frames(tmp_path):
     again = sd.load_solver(solver.save(tmp_path / "s.npz"))
     q, qd, x = model.random_state(seed=1)
     assert np.array_equal(again(q, qd, x, x).f, solver(q, qd, x, x).f)
-    assert again.choice.frames == solver.choice.frames
+    assert again.passes == solver.passes
 
 
 def test_wrenches_stated_in_two_parts():
@@ -99,22 +101,20 @@ def test_wrenches_stated_in_two_parts():
     parts = [sd.ExternalWrench(last, components=c, name=name) for name, c in chosen.items()]
     problem = sd.forward_dynamics(model) - sd.ExternalWrench(last) + parts
     with pytest.raises(sd.ProblemError, match="stated whole"):
-        sd.compile(problem, "aba", level="fast", formulation="canonical")
+        sd.compile(problem, "aba", level="fast", formulation="elimination")
     q, qd, tau = model.random_state(seed=1)
     fx = np.random.default_rng(0).standard_normal((model.nb, 6))
-    found = sd.compile(problem, level="fast", formulation="canonical")(q, qd, tau, fx)
+    found = sd.compile(problem, level="fast", formulation="elimination")(q, qd, tau, fx)
     assert found.qdd == pytest.approx(sd.aba(model, q, qd, tau, fx), rel=1e-9)
     assert found.fx == pytest.approx(fx, abs=1e-12)
 
 
-def test_what_has_no_canonical_frames_is_refused():
+def test_where_there_are_no_canonical_frames_the_pass_is_left_out():
     model = sd.random_tree(4, seed=2)
-    with pytest.raises(sd.ProblemError, match="canonical"):
-        sd.compile(sd.forward_dynamics(model), formulation="canonical", known="substituted")
-    with pytest.raises(sd.ProblemError, match="canonical"):
-        sd.compile(sd.forward_dynamics(model), formulation="canonical", inputs=["gravity"])
+    forward = sd.forward_dynamics(model)
     noisy = sd.inverse_dynamics(model) + sd.Accelerometer(model.body_names[-1], noise=0.1)
-    with pytest.raises(sd.ProblemError, match="exact"):
-        sd.compile(noisy, formulation="canonical")
-    with pytest.raises(sd.UnknownName, match="frames"):
-        sd.forward_dynamics(model).system(frames="world")
+    for problem, options in ((forward, {"known": "substituted"}), (forward, {"inputs": ["gravity"]}), (noisy, {})):
+        solver = sd.compile(problem, formulation="elimination", level="fast", **options)
+        assert "canonical_frames" not in solver.passes
+    with pytest.raises(sd.UnknownName, match="world_frames"):
+        forward.system(passes=["world_frames"])

@@ -23,10 +23,10 @@ from sysdyn.model.canonical import canonical, placement, upright
 from sysdyn.model.joints import Revolute, Spherical
 from sysdyn.model.kinematics import path
 from sysdyn.model.regroup import LEFT, in_units, regrouped, without_fixed
+from sysdyn.passes import ALL
 from sysdyn.sparse.rewrite import rewritten
 from sysdyn.spatial import rotation, translation
 
-SHARING = "algebraic"
 COMPOSITE_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
 REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was written
 HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
@@ -61,19 +61,21 @@ class Written:
 
 
 def write(
-    model: Model, known: str, outputs: Sequence[str], wrenches: bool = True, method: str = "auto", budget: float = 0.0
-) -> Written:
+    model: Model, known: str, outputs: Sequence[str], wrenches: bool = True, method: str = "auto", budget: float = 0.0,
+    passes: Sequence[str] = ALL,
+) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` ("tau" or "qdd") and the external wrenches are.
 
     outputs: of tau, qdd, fx, a, f. wrenches: whether external wrenches are inputs, else they are zero. Inputs are named
     as in `Graph.inputs`: q, qd, tau or qdd, and fx. method: "auto", the cheapest, or one of METHODS[known]. budget:
-    operations that may be written in search of fewer, beyond one each for a few ways to begin.
+    operations that may be written in search of fewer, beyond one each for a few ways to begin. passes: of
+    `sysdyn.passes`.
     """
     methods = METHODS[known] if method == "auto" else (method,)
     if method == "auto" and known == "tau" and model.nv > COMPOSITE_LIMIT:
         methods = ("articulated",)
     reduced = not {"a", "f"} & set(outputs)
-    wanted = (_Reduced if reduced else _Unknowns)(model, known, wrenches)
+    wanted = (_Reduced if reduced else _Unknowns)(model, known, wrenches, frozenset(passes))
     found: list[tuple[int, str, Plan]] = []
     for name in methods:
         starts = list(_starts(model, name))
@@ -107,8 +109,9 @@ def _starts(model: Model, method: str) -> Iterator[Plan]:
 class _Inputs:
     """The inputs of one graph, and links for them."""
 
-    def __init__(self, model: Model, known: str, wrenches: bool):
-        self.graph = Graph(SHARING)
+    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
+        self.passes = passes
+        self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
         self.q, self.qd, self.known = (
             self.graph.inputs(name, size).tolist()
             for name, size in (("q", model.nq), ("qd", model.nv), (known, model.nv))
@@ -119,7 +122,8 @@ class _Inputs:
             self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
 
     def links(self, model: Model, plan: Plan, may_hold: bool = False) -> list[Link]:
-        return links(model, self.q, plan, self.graph.mark, may_hold)
+        may_hold = may_hold and "parallel_axes" in self.passes
+        return links(model, self.q, plan, self.graph.mark, may_hold, "double_angle" in self.passes)
 
     def finished(
         self,
@@ -131,7 +135,7 @@ class _Inputs:
     ) -> Written:
         """With sums and products rewritten, where that saves something."""
         written = Written(method, self.graph, outputs, pivots, given)
-        if written.total > min(REWRITE_LIMIT, HOPELESS * bound):
+        if "rewriting" not in self.passes or written.total > min(REWRITE_LIMIT, HOPELESS * bound):
             return written
         everything = [*written.scalars, *(x for x, _ in pivots)]
         graph, new = rewritten(self.graph, everything)
@@ -144,17 +148,22 @@ class _Inputs:
 
 
 class _Reduced:
-    """τ or q̈ alone: base parameters, canonical frames, classical accelerations."""
+    """τ or q̈ alone: every pass applies."""
 
-    def __init__(self, model: Model, known: str, wrenches: bool):
-        self.source = model if wrenches else without_fixed(model)  # a wrench on a welded body is one of its own
-        self.known, self.external = known, wrenches
+    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
+        base = "base_parameters" in passes
+        self.source = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
+        self.known, self.external, self.passes = known, wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
         """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
-        model, X = self.frames(plan.pick("frames"))
+        model, X = self.source, np.tile(np.eye(6), (self.source.nb, 1, 1))
+        if "canonical_frames" in self.passes:
+            model, X = self.frames(plan.pick("frames"))
+        if "base_parameters" not in self.passes:
+            return model, X
         left = {i: plan.pick("left", i, of=LEFT) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
         model = regrouped(model, left)
         if self.turning and not self.external:
@@ -164,38 +173,49 @@ class _Reduced:
         return model, X
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
-        inputs = _Inputs(self.source, self.known, self.external)
+        inputs = _Inputs(self.source, self.known, self.external, self.passes)
         model, X = self.model(plan)
         links = inputs.links(model, plan, may_hold=True)
         fx = None if inputs.fx is None else [links[i].wrench(_wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         values = {"tau": inputs.known, "qdd": inputs.known, "fx": [x for w in inputs.fx or [] for x in w]}
         pivots: list[tuple[Scalar, int]] = []
         if method == "newton-euler":
-            values["tau"] = inverse(model, links, inputs.qd, inputs.known, plan, fx)
+            values["tau"] = self._torques(model, links, inputs.qd, inputs.known, plan, fx)
         else:
-            bias = inverse(model, links, inputs.qd, [0.0] * model.nv, plan, fx)
+            bias = self._torques(model, links, inputs.qd, [0.0] * model.nv, plan, fx)
             u = [t - x for t, x in zip(inputs.known, bias, strict=True)]
-            values["qdd"] = _accelerations(method, model, links, u, plan, pivots)
+            values["qdd"] = _accelerations(method, model, links, u, plan, pivots, self.passes)
         return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
+
+    def _torques(self, model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx) -> Vector:
+        if "classical_accelerations" in self.passes:
+            return inverse(model, links, qd, qdd, plan, fx)
+        c, nu = velocity_terms(model, links, qd)
+        return _torques(model, links, wrenches(model, links, accelerations(model, links, c, qdd), nu, fx), qdd)
 
 
 class _Unknowns:
-    """Any quantities: spatial accelerations and wrenches in the frames of the bodies."""
+    """Any quantities: spatial accelerations and wrenches in the frames of the bodies, but for a turn onto z."""
 
-    def __init__(self, model: Model, known: str, wrenches: bool):
-        self.source, self.known, self.external = model, known, wrenches
-        self.upright, self.X = upright(model)
-        self.base = regrouped(self.upright)
+    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
+        self.source, self.known, self.external, self.passes = model, known, wrenches, passes
+        self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
+        if "canonical_frames" in passes:
+            self.upright, self.X = upright(model)
+        self.base = regrouped(self.upright) if "base_parameters" in passes else self.upright
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
-        inputs = _Inputs(self.source, self.known, self.external)
+        inputs = self._inputs()
         links = inputs.links(self.upright, plan)
         c, nu = velocity_terms(self.upright, links, inputs.qd)
         given = None
         if counted:
-            given = self._rest(_Inputs(self.source, self.known, self.external), method, outputs, plan, _given(c, nu))
+            given = self._rest(self._inputs(), method, outputs, plan, _given(c, nu))
             given = given.graph.count(given.scalars)
         return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
+
+    def _inputs(self) -> _Inputs:
+        return _Inputs(self.source, self.known, self.external, self.passes)
 
     def _rest(
         self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
@@ -213,7 +233,7 @@ class _Unknowns:
             a = accelerations(model, links, c, [0.0] * model.nv)
             bias = _torques(model, links, wrenches(model, links, a, nu, fx), [0.0] * model.nv)
             u = [t - x for t, x in zip(tau, bias, strict=True)]
-            qdd = _accelerations(method, self.base, inputs.links(self.base, plan), u, plan, pivots)
+            qdd = _accelerations(method, self.base, inputs.links(self.base, plan), u, plan, pivots, self.passes)
         a = accelerations(model, links, c, qdd)
         f = wrenches(model, links, a, nu, fx)
         if self.known == "qdd":
@@ -227,11 +247,12 @@ class _Unknowns:
 
 
 def _accelerations(
-    method: str, model: Model, links: list[Link], u: Vector, plan: Plan, pivots: list[tuple[Scalar, int]]
-) -> Vector:
+    method: str, model: Model, links: list[Link], u: Vector, plan: Plan, pivots: list[tuple[Scalar, int]],
+    passes: frozenset[str],
+) -> Vector:  # fmt: skip
     """q̈ from H q̈ = u."""
     if method == "composite":
-        return solve(mass_matrix(model, links, plan), u, pivots)
+        return solve(mass_matrix(model, links, plan), u, pivots, "symmetric_elimination" in passes)
     return articulated(model, links, u, pivots)
 
 

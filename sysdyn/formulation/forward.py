@@ -31,9 +31,9 @@ class Composite:
         S = [plus(a, b) for a, b in zip(self.S, other.S, strict=True)]
         return Composite(S, plus(self.h, other.h), self.m + other.m)
 
-    def turned(self, turn: Turn | Rotation) -> Composite:
+    def turned(self, turn: Turn | Rotation, double_angle: bool) -> Composite:
         """In coordinates before the turn: E^T Σ E, E^T h."""
-        return Composite(turn.matrix_back(self.S), turn.back(self.h), self.m)
+        return Composite(turn.matrix_back(self.S, double_angle), turn.back(self.h), self.m)
 
     def moved(self, p: Vector) -> Composite:
         """About an origin from which this one is at p: h' = h + m p, Σ' = Σ + p h^T + h' p^T."""
@@ -59,7 +59,7 @@ class Composite:
 def _before(link: Link, inertia):
     """X^T I X: a composite or articulated inertia of the body in the frame of its parent."""
     for step in reversed(link.steps("inertia")):
-        inertia = inertia.moved(step) if isinstance(step, list) else inertia.turned(step)
+        inertia = inertia.moved(step) if isinstance(step, list) else inertia.turned(step, link.double_angle)
     return inertia
 
 
@@ -101,28 +101,38 @@ def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, 
     return H
 
 
-def solve(H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar, int]]) -> Vector:
-    """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3."""
+def solve(
+    H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar, int]], symmetric: bool = True
+) -> Vector:
+    """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3.
+
+    symmetric: the triangle of H that is not given is that which is; else it is eliminated as any other entry.
+    """
     u, n = list(u), len(u)
+    if not symmetric:
+        H = H | {(c, r): x for (r, c), x in H.items()}
     ancestors: list[list[int]] = [[] for _ in u]
     for r, c in sorted(H):
         if r < c:
             ancestors[c].append(r)
     rows = list(ancestors)
     L: dict[tuple[int, int], Scalar] = {}
+    U = L if symmetric else {}
     for c in reversed(range(n)):
         rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
         pivots.append((H[c, c], c))
         inverse = _reciprocal(H[c, c], c)
         for k, r in enumerate(rows[c]):
             L[r, c] = H[r, c] * inverse
+            if not symmetric:
+                U[r, c] = H[c, r] * inverse
             u[r] = u[r] - L[r, c] * u[c]
-            for s in rows[c][: k + 1]:
-                H[s, r] = H[s, r] - L[r, c] * H[s, c]
+            for s in rows[c][: k + 1] if symmetric else rows[c]:
+                H[s, r] = H[s, r] - U[r, c] * H[s, c]
         u[c] = u[c] * inverse
     for c in range(n):
         for r in rows[c]:
-            u[c] = u[c] - L[r, c] * u[r]
+            u[c] = u[c] - U[r, c] * u[r]
     return u
 
 
@@ -173,8 +183,8 @@ class Articulated:
 
         return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
 
-    def turned(self, turn: Turn | Rotation) -> Articulated:
-        return Articulated(turn.matrix_back(self.J), turn.matrix_back(self.H), turn.matrix_back(self.M))
+    def turned(self, turn: Turn | Rotation, double_angle: bool) -> Articulated:
+        return Articulated(*(turn.matrix_back(A, double_angle) for A in (self.J, self.H, self.M)))
 
     def moved(self, p: Vector) -> Articulated:
         """About an origin from which this one is at p: H' = H + p× M, J' = J + p× H^T − H' p×."""

@@ -75,7 +75,7 @@ class Turn:
         """E^T x."""
         return Turn(self.axis, self.c, -self.s).to(x)
 
-    def matrix_back(self, A: list[Vector]) -> list[Vector]:
+    def matrix_back(self, A: list[Vector], double_angle: bool = True) -> list[Vector]:
         """E^T A E (3, 3). Across the axis, A = [a b; d e], by the double angle: with k = s (e − a) − c (b + d)
 
             [a + s k, −(d + c k); −(b + c k), e − s k],
@@ -84,6 +84,8 @@ class Turn:
         """
         if self.is_none:
             return A
+        if not double_angle:
+            return _turned_back(self, A)
         c, s, n = self.c, self.s, self.axis
         i, j = (n + 1) % 3, (n + 2) % 3
         k = s * (A[j][j] - A[i][i]) - c * (A[i][j] + A[j][i])
@@ -108,11 +110,16 @@ class Rotation:
     def back(self, x: Vector) -> Vector:
         return [dot([row[k] for row in self.E], x) for k in range(3)]
 
-    def matrix_back(self, A: list[Vector]) -> list[Vector]:
+    def matrix_back(self, A: list[Vector], double_angle: bool = True) -> list[Vector]:
         """E^T A E."""
-        half = [self.back(row) for row in A]  # A E, for (E^T a)^T = a^T E
-        columns = [self.back([half[r][k] for r in range(3)]) for k in range(3)]
-        return [[columns[k][r] for k in range(3)] for r in range(3)]
+        return _turned_back(self, A)
+
+
+def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
+    """E^T A E, vector by vector."""
+    half = [turn.back(row) for row in A]  # A E, for (E^T a)^T = a^T E
+    columns = [turn.back([half[r][k] for r in range(3)]) for k in range(3)]
+    return [[columns[k][r] for k in range(3)] for r in range(3)]
 
 
 Step = Turn | Rotation | Vector
@@ -121,9 +128,13 @@ ROUNDING = 1e-14  # of the greatest parameter, below which one is none
 
 
 def links(
-    model: Model, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None, may_hold: bool = True
-) -> list[Link]:
-    """The link of each body, at q (nq) as a list of scalars. may_hold: bodies may do without the turn of their joint."""
+    model: Model, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None, may_hold: bool = True,
+    double_angle: bool = True,
+) -> list[Link]:  # fmt: skip
+    """The link of each body, at q (nq) as a list of scalars.
+
+    may_hold: bodies may do without the turn of their joint. double_angle: inertias are turned by the double angle.
+    """
     places = [placement(X) for X in model.X_tree]
     found: list[Link] = []
     for i, parent in enumerate(model.parent):
@@ -131,7 +142,7 @@ def links(
         parallel = any(is_along_z(model, j) and _is_parallel(places[j]) for j in children)
         hold = may_hold and (not children or parallel)  # at a tip, or before a parallel axis: else it saves nothing
         before = None if parent < 0 else found[parent]
-        found.append(Link(model, i, q[model.q_slice(i)], plan, places[i], before, begin, hold))
+        found.append(Link(model, i, q[model.q_slice(i)], plan, places[i], before, begin, hold, double_angle))
     return found
 
 
@@ -170,9 +181,10 @@ class Link:
 
     def __init__(
         self, model: Model, i: int, q: Vector, plan: Plan, place: Placement, parent: Link | None,
-        begin: Callable[[], None], may_hold: bool,
+        begin: Callable[[], None], may_hold: bool, double_angle: bool,
     ):  # fmt: skip
         joint, self.plan, self.number, self.begin = model.joints[i], plan, i, begin
+        self.double_angle = double_angle
         self.S = [[float(x) for x in column] for column in joint.S.T]
         self._inertia = model.inertias[i]
         self.axial = is_along_z(model, i)
@@ -210,7 +222,7 @@ class Link:
         size = float(np.abs(P).max())
         P = np.where(np.abs(P) <= ROUNDING * size, 0.0, P).tolist()
         S, h, m = [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
-        return (self.held.matrix_back(S), self.held.back(h), m) if self.held else (S, h, m)
+        return (self.held.matrix_back(S, self.double_angle), self.held.back(h), m) if self.held else (S, h, m)
 
     def wrench(self, w: Vector) -> Vector:
         """A wrench in the frame of the body in the coordinates used here."""

@@ -86,7 +86,7 @@ def upright(model: Model) -> tuple[Model, np.ndarray]:
     X = np.tile(np.eye(6), (model.nb, 1, 1))
     for i, joint in enumerate(model.joints):
         if is_axial(model, i):
-            X[i] = X_motion(_to_z(np.array(joint.axis)), np.zeros(3))
+            X[i] = X_motion(to_z(np.array(joint.axis)), np.zeros(3))
     return changed_frames(model, X), X
 
 
@@ -162,7 +162,7 @@ def _leaf(model: Model, i: int, X: np.ndarray, before: np.ndarray) -> np.ndarray
     return X_motion(_rotz(turn), np.array([0.0, 0.0, -placement(before).r]))
 
 
-def _to_z(axis: np.ndarray) -> np.ndarray:
+def to_z(axis: np.ndarray) -> np.ndarray:
     """E (3, 3) that turns the unit vector `axis` onto z; a permutation with signs for axes of coordinates."""
     k = int(np.argmax(np.abs(axis)))
     if np.count_nonzero(axis) == 1:

@@ -11,10 +11,11 @@ for which the move is T P T^T, T (4, 4) the pose of the body in its parent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from sysdyn.model.canonical import to_z
 from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical
 from sysdyn.model.tree import Frame, Model
 from sysdyn.spatial import X_motion, pose, rotation, translation
@@ -42,18 +43,18 @@ def spatial_inertia(P: np.ndarray) -> np.ndarray:
     return I
 
 
-def regrouped(model: Model, left: Mapping[int, int] | None = None) -> Model:
+def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collection[int] = ()) -> Model:
     """The model with as many inertial parameters as possible moved to the base; τ and q̈ are the same, f is not.
 
-    Revolute about z: m, h_z and Σ_zz; prismatic along z: Σ; spherical: m; fixed: all. What reaches the base is left
-    out. Axes of joints are to lie along z (`canonical`); other joints keep their parameters. Armature stays.
+    Revolute, with z along the axis: m, h_z and Σ_zz; prismatic: Σ; spherical: m; fixed: all. What reaches the base is
+    left out. Other joints keep their parameters, and so do the bodies in `kept`, whose f stays. Armature stays.
 
     left: what of Σ_zz a revolute body keeps, for which the other parameters may be simpler: 0 nothing, 1 … 4 so much
         that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
     """
     P = [pseudo_inertia(I) for I in model.inertias]
     for i in reversed(range(model.nb)):
-        part = _unseen(model, i, P[i], (left or {}).get(i, 0))
+        part = None if i in kept else _unseen(model, i, P[i], (left or {}).get(i, 0))
         if part is None:
             continue
         P[i] = P[i] - part
@@ -88,9 +89,13 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
     """The part (4, 4) of body i that joint i leaves where it is; None where there is none."""
     joint = model.joints[i]
     part = np.zeros((4, 4))
-    if isinstance(joint, Revolute) and joint.axis == (0.0, 0.0, 1.0):
+    if isinstance(joint, Revolute):
+        T = np.eye(4)
+        T[:3, :3] = to_z(np.array(joint.axis))
+        P = T @ P @ T.T
         part[2:, 2:] = P[2:, 2:]
         part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[left]
+        part = T.T @ part @ T
     elif isinstance(joint, Prismatic):
         part[:3, :3] = P[:3, :3]
     elif isinstance(joint, Spherical):

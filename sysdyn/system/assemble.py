@@ -6,7 +6,7 @@ D(q) and b.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,11 +18,13 @@ import scipy.sparse
 from sysdyn.backends import python
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.expr import Expr, Graph, constant_value, is_constant, is_zero
-from sysdyn.model.canonical import canonical
-from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.canonical import canonical, moves_frames
+from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.regroup import regrouped
+from sysdyn.passes import ELIMINATION, PAPER, named_passes
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.program import Program
-from sysdyn.spatial import X_inverse
+from sysdyn.spatial import X_inverse, cross
 from sysdyn.system.measurements import Constraint, Context
 from sysdyn.system.newton_euler import Rows, newton_euler
 from sysdyn.system.noise import ModelNoise, Noise, noise_of
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from sysdyn.system.problem import Problem
 
 KNOWN = ("rows", "substituted")
-FRAMES = ("body", "canonical")
 RESIDUAL_ENTRIES = 20_000_000  # of all states for which residuals are computed at a time
 
 
@@ -68,8 +69,11 @@ class BlockSystem:
     layout  "paper" (20 scalars for a body with one freedom) or "net_force" (26: with fB = I a + ν)
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
     turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own where `sysdyn.system.directions` says so
-    frames  "body", or "canonical": a, f and fx are unknowns in frames along whose z the joints move, at the places
-            where X has the fewest entries (`sysdyn.model.canonical`); inputs and `reported` stay in frames of bodies
+    passes  of `sysdyn.passes`; those that do not apply are left out. canonical_frames: a, f and fx are unknowns in
+            frames along whose z the joints move, at the places where X has the fewest entries
+            (`sysdyn.model.canonical`); inputs and `reported` stay in frames of bodies. base_parameters: f is that of
+            bodies with parameters moved to their parents. classical_accelerations: a is that of the origins of bodies
+    outputs quantities that have to stay what they are
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
     col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
@@ -77,16 +81,17 @@ class BlockSystem:
     """
 
     def __init__(
-        self, problem: Problem, layout: str = "paper", known: str = "rows", turn: bool = False, frames: str = "body"
-    ):
-        for what, x, valid in (("treatment of known quantities", known, KNOWN), ("frames", frames, FRAMES)):
-            if x not in valid:
-                raise UnknownName(what, x, valid)
-        if frames == "canonical" and (known != "rows" or problem.parameters):
-            raise ProblemError("canonical frames are for known quantities as rows and parameters that are constants")
-        self.problem, self.known, self.frames = problem, known, frames
+        self, problem: Problem, layout: str = "paper", known: str = "rows", turn: bool = False,
+        passes: Sequence[str] = PAPER, outputs: Sequence[str] = QUANTITIES,
+    ):  # fmt: skip
+        if known not in KNOWN:
+            raise UnknownName("treatment of known quantities", known, KNOWN)
+        self.problem, self.known = problem, known
         self.model = problem.model
-        self._moved, self._X = canonical(self.model) if frames == "canonical" else (self.model, None)
+        self.passes = _applicable(problem, known, named_passes(passes), outputs)
+        self._moved, self._X = canonical(self.model) if "canonical_frames" in self.passes else (self.model, None)
+        if "base_parameters" in self.passes:
+            self._moved = regrouped(self._moved, kept=_measured(problem, "f"))
         self.layout = problem.layout(layout, turn)
         stated = {
             self.layout.columns(m.quantity, i)[k] for m in problem.raw for i, k in m.pairs(self.model)
@@ -105,8 +110,10 @@ class BlockSystem:
         known = {x: graph.inputs(x, len(layout.quantity_columns(x))) for x in self.problem.known_quantities}
         varied = {p.name: graph.inputs(p.name, len(p.declared)) for p in self.problem.parameters}
         seen = VariedModel(model, varied) if varied else model
-        moved = seen if self._X is None else self._moved
-        rows, X, v = newton_euler(moved, layout, q, qd, graph.mark if mark else None)
+        moved = seen if self._moved is model else self._moved
+        classical = "classical_accelerations" in self.passes
+        rows, X, v = newton_euler(moved, layout, q, qd, graph.mark if mark else None, classical)
+        shift = [cross(x[3:], x[:3]) for x in v] if classical else []  # from classical to spatial accelerations
         if mark:
             graph.mark()
         value: dict[int, Expr] = {}  # of each stated scalar, by its column in the full layout
@@ -124,7 +131,7 @@ class BlockSystem:
         if self._X is not None and self.problem.custom:  # measurements speak of the frames of bodies
             X = joint_transforms(model, q)
             v = [X_inverse(self._X[i]).astype(object) @ v[i] for i in range(model.nb)]
-        custom = self._custom_rows(graph, rows, Context(seen, X, v, q, qd))
+        custom = self._custom_rows(graph, rows, Context(seen, X, v, q, qd), shift)
         entries, b = rows.entries, rows.b
         if self.known == "substituted":
             entries, b = [dict(row) for row in entries], list(b)
@@ -138,7 +145,9 @@ class BlockSystem:
         inputs = (("q", q), ("qd", qd), *known.items(), *custom, *varied.items())
         return Assembly(graph, inputs, entries, b)
 
-    def _custom_rows(self, graph: Graph, rows: Rows, context: Context) -> list[tuple[str, np.ndarray]]:
+    def _custom_rows(
+        self, graph: Graph, rows: Rows, context: Context, shift: list[np.ndarray]
+    ) -> list[tuple[str, np.ndarray]]:
         model, layout = self.model, self.layout
         groups = []
         for number, m in enumerate(self.problem.custom, start=len(self.problem.raw)):
@@ -158,7 +167,10 @@ class BlockSystem:
                         f"but {(len(names), len(columns))} is needed (its components × the size of the quantity)"
                     )
                 back = self._back(*layout.block(quantity, owner))
-                parts.append((columns, block.astype(object) if back is None else block.astype(object) @ back))
+                block = block.astype(object) if back is None else block.astype(object) @ back
+                parts.append((columns, block))
+                if shift and quantity == "a":
+                    bias = bias + block[:, 3:] @ shift[layout.block(quantity, owner)[1]]
             value = y if turn is None else turn @ y
             rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
             if isinstance(m, Constraint):
@@ -226,6 +238,11 @@ class BlockSystem:
     def assembly(self) -> Assembly:
         """The system over a graph of its own."""
         return self.assemble(Graph("algebraic"))
+
+    @property
+    def sharing(self) -> str:
+        """Which equal results are one in an elimination, see `Graph`."""
+        return "algebraic" if "symmetric_elimination" in self.passes else "structural"
 
     # ---- names and pattern -------------------------------------------------------------------------------------
 
@@ -361,6 +378,30 @@ class BlockSystem:
         m, n = self.shape
         how = f"layout {self.layout.name!r}, known {self.known!r}"
         return f"BlockSystem({m} equations, {n} unknowns, {self.nnz} entries; {how})"
+
+
+def _applicable(problem: Problem, known: str, passes: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
+    """Those of the passes that leave the outputs, and what is known and measured, as they are."""
+    fixed = problem.noisy or problem.parameters
+    here = {
+        "canonical_frames": not fixed and known == "rows" and moves_frames(problem.model),
+        "base_parameters": not fixed and "f" not in outputs and not problem.knows("f"),
+        "classical_accelerations": not fixed and "a" not in outputs and not problem.knows("a"),
+        "symmetric_elimination": True,
+    }
+    return tuple(x for x in ELIMINATION if x in passes and here[x])
+
+
+def _measured(problem: Problem, quantity: str) -> set[int]:
+    """Bodies whose `quantity` is in an equation of a measurement."""
+    model = problem.model
+    if not problem.custom:
+        return set()
+    q, qd, _ = (x.astype(object) for x in model.random_state(seed=0))
+    X = joint_transforms(model, q)
+    context = Context(model, X, velocities(model, X, qd)[0], q, qd)
+    rows = [m.rows(context) for m in problem.custom]
+    return {model.body_index(owner) for blocks in rows for x, owner in blocks if x == quantity}
 
 
 def generic(assembly: Assembly, graph: Graph) -> Assembly:

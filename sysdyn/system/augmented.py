@@ -13,7 +13,7 @@ to d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from sysdyn.expr import Graph
+from sysdyn.passes import PAPER
 from sysdyn.sparse.condition import equilibration
 from sysdyn.system.assemble import Assembly, BlockSystem
 from sysdyn.system.noise import Noise, noise_of
@@ -41,8 +42,8 @@ class AugmentedLayout(Layout):
 class AugmentedSystem(BlockSystem):
     """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation."""
 
-    def __init__(self, problem, layout: str = "paper", known: str = "rows"):
-        super().__init__(problem, layout, known)
+    def __init__(self, problem, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER):
+        super().__init__(problem, layout, known, passes=[x for x in passes if x in PAPER])
         self.plain = BlockSystem(problem, layout, known)
         rows = len(self.plain.assembly.rows)
         n = len(self.plain.columns)

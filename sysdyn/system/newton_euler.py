@@ -21,8 +21,8 @@ import numpy as np
 
 from sysdyn.expr import is_zero
 from sysdyn.model import Model
-from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.spatial import X_inverse, cross_force
+from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
+from sysdyn.spatial import X_inverse, cross, cross_force
 from sysdyn.system.variables import Layout
 
 
@@ -55,11 +55,13 @@ class Rows:
 
 
 def newton_euler(
-    model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[], None] | None = None
-) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:
+    model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[], None] | None = None,
+    classical: bool = False,
+) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
-    `begin()` is called before each body's work.
+    `begin()` is called before each body's work. classical: with classical accelerations of the origins of bodies, that
+    is a + [0; ω × v], instead of spatial ones.
     """
     mark = (lambda i: begin()) if begin else None
     X = joint_transforms(model, q, mark)
@@ -73,7 +75,10 @@ def newton_euler(
         inertia = model.inertias[i].astype(object)
         S = joint.S.astype(object)
         parent = model.parent[i]
-        nu = cross_force(v[i], inertia @ v[i])
+        if classical:
+            c[i], nu = _classical_bias(model, i, q, qd, v, inertia)
+        else:
+            nu = cross_force(v[i], inertia @ v[i])
         a, f, tau, fx, qdd = (layout.columns(x, i) for x in ("a", "f", "tau", "fx", "qdd"))
         acceleration = [(a, minus_one), (qdd, S)]
         bias = c[i]
@@ -105,6 +110,26 @@ def newton_euler(
         torque = [(tau, minus_one[:n, :n]), (f, S.T), (qdd, armature)]
         rows.add(("tau", i), _names(layout, "tau", i), torque, [0.0] * n)
     return rows, X, v
+
+
+def _classical_bias(
+    model: Model, i: int, q: np.ndarray, qd: np.ndarray, v: list[np.ndarray], inertia: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """c_i and ν_i of classical accelerations: no linear velocity but that in the joint is in them.
+
+    c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
+    """
+    w, parent = v[i][:3], model.parent[i]
+    h = np.array([inertia[2, 4], inertia[0, 5], inertia[1, 3]])
+    nu = np.concatenate([cross(w, inertia[:3, :3] @ w), cross(w, cross(w, h))])
+    v_J = model.joints[i].S.astype(object) @ qd[model.v_slice(i)]
+    w_J, u_J = v_J[:3], v_J[3:]
+    linear = cross(w_J, u_J)
+    if parent >= 0:
+        E, r = joint_placement(model, i, q)
+        w_p = v[parent][:3]
+        linear = linear + E @ cross(w_p, cross(w_p, r)) + cross(E @ (w_p + w_p), u_J)
+    return np.concatenate([cross(w, w_J), linear]), nu
 
 
 def _names(layout: Layout, quantity: str, body: int) -> list[str]:

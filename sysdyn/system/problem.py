@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.model import Model
+from sysdyn.passes import PAPER
 from sysdyn.system.assemble import BlockSystem
 from sysdyn.system.augmented import AugmentedSystem
 from sysdyn.system.constraints import CONSTRAINTS
@@ -254,16 +255,17 @@ class Problem:
         return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
 
     def system(
-        self, layout: str = "paper", known: str = "rows", turn: bool = False, frames: str = "body"
-    ) -> BlockSystem:
+        self, layout: str = "paper", known: str = "rows", turn: bool = False, passes: Sequence[str] = PAPER,
+        outputs: Sequence[str] = QUANTITIES,
+    ) -> BlockSystem:  # fmt: skip
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
         Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
-        unknowns, and frames: those in which an exact problem is solved, see `BlockSystem`.
+        unknowns, and passes: those in which an exact problem is solved, see `BlockSystem`.
         """
-        if self.noisy and frames != "body":
-            raise ProblemError(f"{frames} frames are for exact problems: {self.noisy[0].name!r} is noisy")
-        return AugmentedSystem(self, layout, known) if self.noisy else BlockSystem(self, layout, known, turn, frames)
+        if self.noisy:
+            return AugmentedSystem(self, layout, known, passes)
+        return BlockSystem(self, layout, known, turn, passes, outputs)
 
     def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
         """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack."""
