@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from robots import load_robot
-from test_formulation import agree, solvable
+from test_formulation import agree, parallel_chain, solvable
 
 import sysdyn as sd
 from sysdyn.formulation import METHODS, write
@@ -18,25 +18,13 @@ from sysdyn.reference.rnea import newton_euler
 sets = st.sets(st.sampled_from(ALL)).map(lambda chosen: [x for x in ALL if x in chosen])
 
 
-def planar(n: int, seed: int) -> sd.Model:
-    """A chain of which consecutive axes are often parallel or opposite, some of them prismatic."""
-    rng = np.random.default_rng(seed)
-    alpha = rng.choice([0.0, 0.0, np.pi, np.pi / 2, 0.3], size=n)
-    return sd.from_dh(
-        alpha, rng.uniform(-0.5, 0.5, n), rng.choice([0.0, 0.2], size=n), rng.uniform(1.0, 3.0, n),
-        rng.uniform(-0.2, 0.2, (n, 3)), [np.diag(x) for x in rng.uniform(0.1, 0.15, (n, 3))],
-        theta=rng.choice([0.0, np.pi / 2, 0.4], size=n),
-        joint_types=["P" if x else "R" for x in rng.uniform(size=n) < 0.2],
-    )  # fmt: skip
-
-
 models = st.one_of(
     st.builds(sd.random_tree, st.integers(1, 6), st.integers(0, 10**6)),
-    st.builds(planar, st.integers(2, 5), st.integers(0, 10**6)),
+    st.builds(parallel_chain, st.integers(2, 5), st.integers(0, 10**6)),
 )
 moving = st.one_of(
     st.builds(sd.random_tree, st.integers(3, 6), st.integers(0, 10**6), st.just(("revolute", "prismatic"))),
-    st.builds(planar, st.integers(2, 5), st.integers(0, 10**6)),
+    st.builds(parallel_chain, st.integers(2, 5), st.integers(0, 10**6)),
 )
 
 
