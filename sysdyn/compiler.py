@@ -138,8 +138,8 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
             compiled = _shortened(problem, options, say)
         if compiled is None and options.formulation == "recursive":
             raise ProblemError(
-                "formulation='recursive' is for inverse and forward dynamics, all q̈ or all τ and all external wrenches "
-                "known, of robots whose joints all move inertia: use formulation='auto'"
+                "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each freedom and all "
+                "external wrenches known, of robots whose joints all move inertia: use formulation='auto'"
             )
         passes = options.passes
         if options.formulation != "elimination":

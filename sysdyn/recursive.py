@@ -1,4 +1,4 @@
-"""Inverse and forward dynamics by a formulation of few operations instead of an elimination of the paper's system.
+"""Inverse, forward and hybrid dynamics by a formulation of few operations instead of an elimination.
 
 The system stays what the result is judged by: its residual at sampled states, and a pivoted solve.
 """
@@ -36,26 +36,25 @@ BUDGET = 100_000  # operations written in search of fewer, at effort 1
 SAMPLED_OPERATIONS = 100_000_000  # in all, to judge safety
 
 
-def applies(problem: Problem) -> str | None:
-    """ "tau" or "qdd", the known one of forward or inverse dynamics; None where the problem is another one."""
+def applies(problem: Problem) -> frozenset[int] | None:
+    """The freedoms of which τ is known where q̈ is of all others, and all fx; None where the problem is another one."""
     model = problem.model
     if problem.custom or problem.noisy or problem.parameters or problem.knows("a") or problem.knows("f"):
         return None
-    joints = {(i, k) for i, joint in enumerate(model.joints) for k in range(joint.nv)}
-    known = [x for x in ("tau", "qdd") if problem.knows(x)]
-    wrenches = len(problem.knows("fx")) == 6 * model.nb
-    return known[0] if wrenches and len(known) == 1 and problem.knows(known[0]) == joints else None
+    tau, qdd = ({model.v_slice(i).start + k for i, k in problem.knows(x)} for x in ("tau", "qdd"))
+    every = len(tau) + len(qdd) == model.nv and not tau & qdd and len(problem.knows("fx")) == 6 * model.nb
+    return frozenset(tau) if every else None
 
 
 def write(
     problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, passes: Sequence[str] = ALL
 ) -> Written:
     """The formulation of fewest operations that is found. The problem is one that `applies`."""
-    known = applies(problem)
-    assert known is not None
+    free = applies(problem)
+    assert free is not None
     # the accelerations, too: what is not asked for is left out of the program, but safety is judged by them
-    every = tuple(x for x in QUANTITIES if x in outputs or (x, known) == ("qdd", "tau"))
-    return formulation.write(problem.model, known, every, wrenches, budget=BUDGET * effort, passes=passes)
+    every = tuple(x for x in QUANTITIES if x in outputs or (x == "qdd" and free))
+    return formulation.write(problem.model, free, every, wrenches, budget=BUDGET * effort, passes=passes)
 
 
 def build(
@@ -133,7 +132,9 @@ def _unknowns(system: BlockSystem, inputs: dict[str, np.ndarray], values: dict[s
     qdd = values.get("qdd", inputs.get("qdd"))
     fx = inputs["fx"].reshape(n, model.nb, 6)
     motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), fx)
-    found = {"tau": inputs.get("tau", motion.tau), "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    known = np.isin(np.arange(model.nv), sorted(applies(system.problem) or ()))
+    tau = np.where(known, inputs.get("tau", 0.0), motion.tau)
+    found = {"tau": tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
     d = np.zeros((n, layout.n))
     for name in QUANTITIES:
         columns = layout.quantity_columns(name)

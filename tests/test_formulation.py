@@ -83,6 +83,30 @@ def test_forward_dynamics_of_random_trees(model, wrenches, outputs, method):
     agree(model, write(model, "tau", outputs, wrenches, method), "tau", wrenches)
 
 
+@settings(max_examples=30)
+@given(trees, st.randoms(use_true_random=False), st.sampled_from([("tau", "qdd"), ALL]),
+       st.sampled_from(METHODS["tau"]))  # fmt: skip
+def test_hybrid_dynamics_of_random_trees(model, random, outputs, method):
+    """The torques of a motion and the accelerations of it, each where the other is known."""
+    assume(model.nv and solvable(model))
+    free = [k for k in range(model.nv) if random.random() < 0.5]
+    held = [k for k in range(model.nv) if k not in free]
+    written = write(model, free, outputs, True, method if free else "newton-euler")
+    q, qd, qdd = model.random_state(seed=3, batch=5)
+    fx = np.random.default_rng(3).standard_normal((5, model.nb, 6))
+    motion = newton_euler(model, q, qd, qdd, fx)
+    known = {"tau": motion.tau.copy(), "qdd": qdd.copy()}
+    known["tau"][:, held] = known["qdd"][:, free] = np.nan  # nobody looks
+    sizes = {"q": model.nq, "qd": model.nv, "tau": model.nv, "qdd": model.nv, "fx": 6 * model.nb}
+    inputs = [(x, list(written.graph.inputs(x, n))) for x, n in sizes.items()]
+    values = {"q": q, "qd": qd, **known, "fx": fx.reshape(5, -1)}
+    found = python.run_groups(Program.from_graph(written.graph, inputs, list(written.outputs.items())), values)
+    expected = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    for name, value in found.items():
+        wanted = expected[name].reshape(value.shape)
+        assert value == pytest.approx(wanted, abs=1e-8 * (1e-3 + np.abs(wanted).max(initial=0.0))), name
+
+
 @settings(max_examples=20)
 @given(st.integers(2, 5), st.integers(0, 10**6), st.booleans(), st.randoms(use_true_random=False))
 def test_every_plan_gives_the_same_result(n, seed, planar, random):
@@ -91,7 +115,8 @@ def test_every_plan_gives_the_same_result(n, seed, planar, random):
     for known, method in (("qdd", "newton-euler"), ("tau", "composite"), ("tau", "articulated")):
         if known == "tau" and not solvable(model):
             continue
-        wanted = formulation._Reduced(model, known, False, frozenset(PASSES))
+        free = frozenset(range(model.nv)) if known == "tau" else frozenset()
+        wanted = formulation._Reduced(model, free, False, frozenset(PASSES))
         outputs = ("tau",) if known == "qdd" else ("qdd",)
         plan = Plan()
         wanted.write(method, outputs, plan)
@@ -256,9 +281,10 @@ def test_without_wrenches_there_may_be_none():
 def test_what_recursion_cannot_do():
     model = sd.chain(3, seed=0)
     hybrid = sd.hybrid_dynamics(model, torque=["joint1"])
-    with pytest.raises(sd.ProblemError, match="inverse and forward dynamics"):
-        sd.compile(hybrid, formulation="recursive")
-    assert sd.compile(hybrid, outputs=["tau", "qdd"]).ordering not in METHODS["tau"]
+    held = sd.forward_dynamics(sd.chain(6, seed=0)) + sd.Contact("body5", "point")
+    with pytest.raises(sd.ProblemError, match="inverse, forward and hybrid dynamics"):
+        sd.compile(held, formulation="recursive")
+    assert sd.compile(held, outputs=["qdd"]).ordering not in METHODS["tau"]
     with pytest.raises(sd.ProblemError, match="no ordering"):
         sd.compile(sd.forward_dynamics(model), "aba", formulation="recursive")
     with pytest.raises(sd.UnknownName, match="formulation"):

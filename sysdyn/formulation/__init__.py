@@ -1,4 +1,4 @@
-"""Inverse and forward dynamics written with as few operations as we know how.
+"""Inverse, forward and hybrid dynamics written with as few operations as we know how.
 
 `write` takes a model and what is known, and writes expressions: in canonical frames, with base inertial parameters
 where only τ or q̈ is wanted, and with the decisions of a `Plan` found by search.
@@ -6,14 +6,14 @@ where only τ or q̈ is wanted, and with the decisions of a `Plan` found by sear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from sysdyn.expr import Expr, Flops, Graph
-from sysdyn.formulation.forward import articulated, mass_matrix, solve
+from sysdyn.formulation.forward import articulated, mass_matrix, reaction, solve
 from sysdyn.formulation.inverse import inverse
 from sysdyn.formulation.links import Link, Scalar, Vector, cross, links, plus
 from sysdyn.formulation.plan import Key, Plan, tuned
@@ -32,7 +32,7 @@ REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was writ
 HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
 MEETINGS = 4  # depths at which all columns of H meet, tried to begin with
 UNITS = 60  # candidates for the unit of length
-METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known
+METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known; τ of a joint is enough
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,23 @@ class Written:
 
 
 def write(
-    model: Model, known: str, outputs: Sequence[str], wrenches: bool = True, method: str = "auto", budget: float = 0.0,
-    passes: Sequence[str] = ALL,
+    model: Model, known: str | Collection[int], outputs: Sequence[str], wrenches: bool = True, method: str = "auto",
+    budget: float = 0.0, passes: Sequence[str] = ALL,
 ) -> Written:  # fmt: skip
-    """The expressions of `outputs` of the problem in which `known` ("tau" or "qdd") and the external wrenches are.
+    """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
 
-    outputs: of tau, qdd, fx, a, f. wrenches: whether external wrenches are inputs, else they are zero. Inputs are named
-    as in `Graph.inputs`: q, qd, tau or qdd, and fx. method: "auto", the cheapest, or one of METHODS[known]. budget:
-    operations that may be written in search of fewer, beyond one each for a few ways to begin. passes: of
-    `sysdyn.passes`.
+    known: "tau", "qdd", or the freedoms of which τ is known while q̈ is of the others. outputs: of tau, qdd, fx, a, f.
+    wrenches: whether external wrenches are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q, qd,
+    tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations that
+    may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`.
     """
-    methods = METHODS[known] if method == "auto" else (method,)
-    if method == "auto" and known == "tau" and model.nv > COMPOSITE_LIMIT:
+    every = frozenset(range(model.nv))
+    free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
+    methods = METHODS["tau" if free else "qdd"] if method == "auto" else (method,)
+    if method == "auto" and free and model.nv > COMPOSITE_LIMIT:
         methods = ("articulated",)
     reduced = not {"a", "f"} & set(outputs)
-    wanted = (_Reduced if reduced else _Unknowns)(model, known, wrenches, frozenset(passes))
+    wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
     found: list[tuple[int, str, Plan]] = []
     for name in methods:
         starts = list(_starts(model, name))
@@ -107,15 +109,19 @@ def _starts(model: Model, method: str) -> Iterator[Plan]:
 
 
 class _Inputs:
-    """The inputs of one graph, and links for them."""
+    """The inputs of one graph, and links for them.
 
-    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
+    tau (nv), qdd (nv): the known ones, 0 for the others.
+    """
+
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
         self.passes = passes
         self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
-        self.q, self.qd, self.known = (
-            self.graph.inputs(name, size).tolist()
-            for name, size in (("q", model.nq), ("qd", model.nv), (known, model.nv))
-        )
+        self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.tau: Vector = [0.0] * model.nv
+        self.qdd: Vector = [0.0] * model.nv
+        for k in range(model.nv):
+            (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
         self.fx = None
         if wrenches:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
@@ -148,12 +154,12 @@ class _Inputs:
 
 
 class _Reduced:
-    """τ or q̈ alone: every pass applies."""
+    """τ and q̈ alone: every pass applies."""
 
-    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
         base = "base_parameters" in passes
         self.source = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
-        self.known, self.external, self.passes = known, wrenches, passes
+        self.free, self.external, self.passes = free, wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
 
@@ -173,18 +179,15 @@ class _Reduced:
         return model, X
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
-        inputs = _Inputs(self.source, self.known, self.external, self.passes)
+        inputs = _Inputs(self.source, self.free, self.external, self.passes)
         model, X = self.model(plan)
         links = inputs.links(model, plan, may_hold=True)
         fx = None if inputs.fx is None else [links[i].wrench(_wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
-        values = {"tau": inputs.known, "qdd": inputs.known, "fx": [x for w in inputs.fx or [] for x in w]}
         pivots: list[tuple[Scalar, int]] = []
-        if method == "newton-euler":
-            values["tau"] = self._torques(model, links, inputs.qd, inputs.known, plan, fx)
-        else:
-            bias = self._torques(model, links, inputs.qd, [0.0] * model.nv, plan, fx)
-            u = [t - x for t, x in zip(inputs.known, bias, strict=True)]
-            values["qdd"] = _accelerations(method, model, links, u, plan, pivots, self.passes)
+        tau, qdd = self._torques(model, links, inputs.qd, inputs.qdd, plan, fx), inputs.qdd
+        if self.free:
+            tau, qdd = _solved(method, model, links, inputs, tau, self.free, plan, pivots)
+        values = {"tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w]}
         return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
 
     def _torques(self, model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx) -> Vector:
@@ -197,8 +200,8 @@ class _Reduced:
 class _Unknowns:
     """Any quantities: spatial accelerations and wrenches in the frames of the bodies, but for a turn onto z."""
 
-    def __init__(self, model: Model, known: str, wrenches: bool, passes: frozenset[str]):
-        self.source, self.known, self.external, self.passes = model, known, wrenches, passes
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+        self.source, self.free, self.external, self.passes = model, free, wrenches, passes
         self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
         if "canonical_frames" in passes:
             self.upright, self.X = upright(model)
@@ -215,7 +218,7 @@ class _Unknowns:
         return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
 
     def _inputs(self) -> _Inputs:
-        return _Inputs(self.source, self.known, self.external, self.passes)
+        return _Inputs(self.source, self.free, self.external, self.passes)
 
     def _rest(
         self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
@@ -227,17 +230,16 @@ class _Unknowns:
         links = links or inputs.links(model, plan)
         c, nu = terms(inputs.graph)
         fx = None if inputs.fx is None else [_wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
-        tau = qdd = inputs.known
+        qdd = inputs.qdd
         pivots: list[tuple[Scalar, int]] = []
-        if self.known == "tau":
-            a = accelerations(model, links, c, [0.0] * model.nv)
-            bias = _torques(model, links, wrenches(model, links, a, nu, fx), [0.0] * model.nv)
-            u = [t - x for t, x in zip(tau, bias, strict=True)]
-            qdd = _accelerations(method, self.base, inputs.links(self.base, plan), u, plan, pivots, self.passes)
+        if self.free:
+            a = accelerations(model, links, c, qdd)
+            bias = _torques(model, links, wrenches(model, links, a, nu, fx), qdd)
+            base = inputs.links(self.base, plan)
+            _, qdd = _solved(method, self.base, base, inputs, bias, self.free, plan, pivots)
         a = accelerations(model, links, c, qdd)
         f = wrenches(model, links, a, nu, fx)
-        if self.known == "qdd":
-            tau = _torques(model, links, f, qdd)
+        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(_torques(model, links, f, qdd))]
         values = {
             "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
             "a": [x for i, v in enumerate(a) for x in _motion_back(self.X[i], v)],
@@ -246,14 +248,20 @@ class _Unknowns:
         return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound, given)
 
 
-def _accelerations(
-    method: str, model: Model, links: list[Link], u: Vector, plan: Plan, pivots: list[tuple[Scalar, int]],
-    passes: frozenset[str],
-) -> Vector:  # fmt: skip
-    """q̈ from H q̈ = u."""
+def _solved(
+    method: str, model: Model, links: list[Link], inputs: _Inputs, bias: Vector, free: frozenset[int], plan: Plan,
+    pivots: list[tuple[Scalar, int]],
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """(τ, q̈) from the known ones and the bias, which is τ of the motion with q̈ = 0 in the free freedoms."""
+    u = [t - x if k in free else 0.0 for k, (t, x) in enumerate(zip(inputs.tau, bias, strict=True))]
     if method == "composite":
-        return solve(mass_matrix(model, links, plan), u, pivots, "symmetric_elimination" in passes)
-    return articulated(model, links, u, pivots)
+        H = mass_matrix(model, links, plan)
+        x = solve(H, u, free, pivots, "symmetric_elimination" in inputs.passes)
+        rest = reaction(H, x, free)
+    else:
+        x, rest = articulated(model, links, u, free, pivots)
+    tau = [inputs.tau[k] if k in free else bias[k] + rest[k] for k in range(model.nv)]
+    return tau, [x[k] if k in free else inputs.qdd[k] for k in range(model.nv)]
 
 
 def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:

@@ -10,6 +10,7 @@ carried through the articulated inertias.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 
 from sysdyn.errors import SingularState
@@ -102,15 +103,18 @@ def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, 
 
 
 def solve(
-    H: dict[tuple[int, int], Scalar], u: Vector, pivots: list[tuple[Scalar, int]], symmetric: bool = True
-) -> Vector:
+    H: dict[tuple[int, int], Scalar], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]],
+    symmetric: bool = True,
+) -> Vector:  # fmt: skip
     """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3.
 
-    symmetric: the triangle of H that is not given is that which is; else it is eliminated as any other entry.
+    free: freedoms that are solved for; the others are 0. symmetric: the triangle of H that is not given is that which
+    is; else it is eliminated as any other entry.
     """
-    u, n = list(u), len(u)
+    u, n = [x if k in free else 0.0 for k, x in enumerate(u)], len(u)
+    H = {(r, c): x for (r, c), x in H.items() if r in free and c in free}
     if not symmetric:
-        H = H | {(c, r): x for (r, c), x in H.items()}
+        H |= {(c, r): x for (r, c), x in H.items()}
     ancestors: list[list[int]] = [[] for _ in u]
     for r, c in sorted(H):
         if r < c:
@@ -118,7 +122,7 @@ def solve(
     rows = list(ancestors)
     L: dict[tuple[int, int], Scalar] = {}
     U = L if symmetric else {}
-    for c in reversed(range(n)):
+    for c in sorted(free, reverse=True):
         rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
         pivots.append((H[c, c], c))
         inverse = _reciprocal(H[c, c], c)
@@ -134,6 +138,16 @@ def solve(
         for r in rows[c]:
             u[c] = u[c] - U[r, c] * u[r]
     return u
+
+
+def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
+    """H x in the freedoms that are not free, for x that is 0 there."""
+    found: Vector = [0.0] * len(x)
+    for (r, c), h in H.items():
+        if (r in free) != (c in free):
+            k, j = (c, r) if r in free else (r, c)
+            found[k] = found[k] + h * x[j]
+    return found
 
 
 def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
@@ -204,14 +218,21 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
     return [[columns[j][i] for j in range(3)] for i in range(3)]
 
 
-def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[Scalar, int]]) -> Vector:
-    """q̈ (nv) from H q̈ = u. RBDA Table 7.1 with v = 0 and a_0 = 0."""
+def articulated(
+    model: Model, links: list[Link], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]]
+) -> tuple[Vector, Vector]:
+    """(q̈ (nv) from H q̈ = u in the free freedoms, τ (nv) that the others, with q̈ = 0, take).
+
+    RBDA Table 7.1 with v = 0 and a_0 = 0, and section 9.2 for freedoms that do not move.
+    """
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
     forces: list[Vector] = [[0.0] * 6 for _ in bodies]
-    found: list[list[tuple[Vector, Scalar]]] = [[] for _ in bodies]  # W = U / D and u / D of each freedom
+    found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # freedom, s, W = U / D and u / D
     for i in reversed(range(model.nb)):
         links[i].begin()
         for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
+            if k not in free:
+                continue
             U = bodies[i].times(s)
             D = dot(s, U) + float(model.armature[k])
             pivots.append((D, k))
@@ -220,20 +241,23 @@ def articulated(model: Model, links: list[Link], u: Vector, pivots: list[tuple[S
             W = scaled(inverse, U)
             if not model.armature[k]:
                 W = [x if s.count(0.0) == 5 and x != 0.0 else w for x, w in zip(s, W, strict=True)]
-            found[i].append((W, rest * inverse))
+            found[i].append((k, s, W, rest * inverse))
             bodies[i] = bodies[i].less(U, W)
             forces[i] = plus(forces[i], scaled(rest, W))
         if (parent := model.parent[i]) >= 0:
             bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
     qdd: Vector = [0.0] * model.nv
+    tau: Vector = [0.0] * model.nv
     accelerations: list[Vector] = []
     for i, parent in enumerate(model.parent):
         links[i].begin()
         a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
-        # the freedom eliminated last is free of the others
-        for (W, x), (k, s) in zip(reversed(found[i]), enumerate(links[i].S, start=model.v_slice(i).start), strict=True):
+        for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
+            if k not in free:
+                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i])
+        for k, s, W, x in reversed(found[i]):  # the freedom eliminated last is free of the others
             qdd[k] = x - dot(W, a)
             a = plus(a, scaled(qdd[k], s))
         accelerations.append(a)
-    return qdd
+    return qdd, tau
