@@ -21,7 +21,9 @@ from sysdyn.errors import InvalidInput, UnknownName
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE = range(11)
 KIND_NAMES = ("input", "const", "add", "sub", "mul", "div", "neg", "sin", "cos", "sqrt", "opaque")
 
-_P = (1 << 61) - 1  # Mersenne prime of the identity test
+# Prime of the identity test. Floats are dyadic fractions, so that 2 has to be of great order, here p − 1: modulo the
+# Mersenne prime 2^61 − 1 rounding errors of the size 2^-61 would be ones.
+_P = (1 << 61) - 2373
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Graph:
         "algebraic"  additionally, results that are the same rational function of the inputs: each node carries its
                      value at one random point of a finite field (sin² + cos² = 1 holds there), so X^T I X is found
                      symmetric and cancelled fill-in found zero. A wrong merge has probability below 1e-9 for a
-                     graph of a million nodes (Schwartz-Zippel, field of 2^61 − 1).
+                     graph of a million nodes (Schwartz-Zippel, field of 2^61 − 2373).
     """
 
     def __init__(self, sharing: str = "structural"):

@@ -528,3 +528,11 @@ def test_expressions_show_what_they_are(graph):
     for _ in range(50):
         deep = (deep + y) * deep
     assert len(repr(deep)) < 200
+
+
+def test_powers_of_two_are_no_ones():
+    """The prime of the identity test is one modulo which 2 has a great order."""
+    graph = Graph("algebraic")
+    x = graph.input("x")
+    found = [x * 2.0**k for k in range(-200, 201)]
+    assert len({y.id for y in found}) == len(found)

@@ -278,6 +278,20 @@ def test_without_wrenches_there_may_be_none():
         solver.bind(q, qd, qdd, np.ones((2, 6)))
 
 
+@pytest.mark.parametrize("seed", [9, 14])
+def test_rounding_errors_of_constants_are_no_ones(seed):
+    """A ball of its own at a tip leaves moments of 1e-18 to its parent, where exact arithmetic leaves none."""
+    model = sd.random_tree(3, seed=seed, joints=("spherical",))
+    agree(model, write(model, "tau", ("qdd",), False, "articulated"), "tau", False)
+
+
+def test_sums_that_cancel_unseen_are_rewritten():
+    graph = Graph("structural")
+    x, y = graph.inputs("x", 2)
+    _, found = rewritten(graph, [(x + y) - x - y, ((x - y) + y) * y])
+    assert evaluate(np.array(found, dtype=object), {"x[0]": 2.0, "x[1]": 3.0}).tolist() == [0.0, 6.0]
+
+
 def test_what_recursion_cannot_do():
     model = sd.chain(3, seed=0)
     hybrid = sd.hybrid_dynamics(model, torque=["joint1"])

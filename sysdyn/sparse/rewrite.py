@@ -238,6 +238,8 @@ class _Rewriting:
                 return self.constants[i]
             node = self.nodes[i]
             if node.kind == "sum":
+                if not node.terms:  # they cancel, which the graph did not see
+                    return 0.0
                 first = sorted(node.terms, key=lambda t: -t[1])
                 total = made[first[0][0]] if first[0][1] > 0 else -made[first[0][0]]
                 for t, s in first[1:]:
