@@ -17,7 +17,7 @@ from sysdyn.experiment import main, read_csv, write_csv
 from sysdyn.plot import save_figure
 from sysdyn.published import load_cells, right_hand_side, row_pivoting, solution_cost, umfpack_pivots
 from sysdyn.sampling import is_singular, order_samples, sample_states
-from sysdyn.sparse.ordering import Sampled, choose_pivots
+from sysdyn.sparse.ordering import Sampled, markowitz
 from sysdyn.sparse.program import Program
 from sysdyn.system.orders import torn
 from sysdyn.system.variables import QUANTITIES
@@ -118,7 +118,7 @@ def torn_order(system):
     block = Sampled(
         m, row[there], col[there], values[:, there], np.zeros(there.sum(), dtype=bool), np.ones(m, dtype=bool)
     )
-    order = choose_pivots(block, None)
+    order = markowitz(block)
     return rows + [rows_left[i] for i in order[0]], columns + [columns_left[j] for j in order[1]]
 
 

@@ -6,10 +6,13 @@ static pivot only if it stays away from zero at all of them, so every order here
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +24,8 @@ from sysdyn.sparse.condition import equilibration
 
 Permutations = tuple[list[int], list[int]]
 Order = Callable[["Sampled"], Permutations]
+Pivot = tuple[int, int] | None
+Option = tuple[int, int, int, int]  # operations, new entries, row, column
 
 # State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
 # humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
@@ -31,6 +36,8 @@ CROSSING = 1e-6  # what a pivot that takes both signs is worth: it passes throug
 MOST_PRODUCTS = 2e6  # products of entries that a search may compute
 LOOKING = 0.02  # what it costs to look at an entry, in products
 CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
+LOOK_AHEAD = (6, 1)  # of the starts that look ahead: pivots that are tried, and steps after each
+TRIALS = 20.0  # products spent on looking ahead, over those of the budget
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,9 @@ class Sampled:
     """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. equilibrate: judge pivots of rows and columns brought to one scale. least_variation: what a safe pivot
-    keeps of its greatest value at every state. tree: of a symmetric matrix that has one.
+    gives up. going: asked now and then; a search gives up where it says no. equilibrate: judge pivots of rows and
+    columns brought to one scale. least_variation: what a safe pivot keeps of its greatest value at every state. tree:
+    of a symmetric matrix that has one.
     """
 
     n: int
@@ -62,6 +70,7 @@ class Sampled:
     fixed: np.ndarray
     rhs: np.ndarray
     budget: float = MOST_PRODUCTS
+    going: Callable[[], bool] | None = None
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
     tree: Tree | None = None
@@ -118,15 +127,36 @@ def unscaled(order: Order) -> Order:
     return lambda a: order(replace(a, equilibrate=False))
 
 
+def renumbered(order: Order, number: Callable[[int], np.ndarray]) -> Order:
+    """The order of the matrix with its rows and columns numbered by permutations number(n): ties fall otherwise.
+
+    One permutation numbers both where the matrix is symmetric.
+    """
+
+    def other(a: Sampled) -> Permutations:
+        r = number(a.n)
+        c = r if a.tree else number(a.n)
+        old_r, old_c = np.argsort(r), np.argsort(c)
+        tree = a.tree
+        if tree:
+            group, positive = (np.array(x)[old_r].tolist() for x in (tree.group, tree.positive))
+            tree = replace(tree, group=tuple(group), positive=tuple(positive))
+        rows, columns = order(replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old_r], tree=tree))
+        return old_r[rows].tolist(), old_c[columns].tolist()
+
+    return other
+
+
 def backwards(order: Order) -> Order:
-    """The order of the matrix with rows and columns counted from the end: ties are broken the other way."""
+    """The order of the matrix with rows and columns counted from the end."""
+    return renumbered(order, lambda n: np.arange(n)[::-1])
 
-    def backward(a: Sampled) -> Permutations:
-        last = a.n - 1
-        rows, columns = order(replace(a, row=last - a.row, col=last - a.col, rhs=a.rhs[::-1]))
-        return [last - i for i in rows], [last - j for j in columns]
 
-    return backward
+def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
+    """The starts again and again, with rows and columns numbered at random; restart k is drawn by (seed, k)."""
+    for k in itertools.count():
+        rng = np.random.default_rng((seed, k))
+        yield renumbered(starts[k % len(starts)], rng.permutation)
 
 
 def _judged(order: Order) -> Iterator[Order]:
@@ -140,9 +170,16 @@ def _varying(order: Order, least: float, a: Sampled) -> Permutations:
     return order(replace(a, least_variation=least))
 
 
-def markowitz(a: Sampled) -> Permutations:
-    """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957)."""
-    return choose_pivots(a, None)
+def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
+    """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
+
+    With look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the
+    `depth` greedy steps after it.
+    """
+    return _pivots(a, range(a.n), lambda state, left: _foreseen(state, left, width, depth))
+
+
+_looking_ahead: Order = partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1])
 
 
 def _umfpack_generic(steer: float) -> Order:
@@ -179,7 +216,12 @@ _COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "natural": tuple(_judged(natural)),
     "colamd": tuple(_judged(colamd)),
-    "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz)),
+    "markowitz": (
+        *_judged(backwards(markowitz)),
+        *_judged(markowitz),
+        backwards(_looking_ahead),
+        _looking_ahead,
+    ),  # fmt: skip
     "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
 }
 # Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
@@ -187,6 +229,14 @@ ORDERINGS: dict[str, tuple[Order, ...]] = {
 PLAIN: dict[str, tuple[Order, ...]] = {
     "umfpack": (*_UMFPACK, unscaled(_UMFPACK[1]), *(unscaled(order) for order in _SHUFFLED[:2])),
 }
+
+
+class _Before(NamedTuple):
+    """What an elimination replaces: rows with their units and right-hand sides, columns, and what was waiting."""
+
+    rows: dict[int, tuple[dict[int, np.ndarray], set[int], bool]]
+    columns: dict[int, set[int]]
+    waiting: set[int]
 
 
 class _Elimination:
@@ -197,7 +247,8 @@ class _Elimination:
         self.columns: list[set[int]] = [set() for _ in range(a.n)]
         self.unit: list[set[int]] = [set() for _ in range(a.n)]  # columns of row i where the entry is ±1
         self.rhs = a.rhs.copy()
-        self.budget = a.budget
+        self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
+        self.tried: list[_Before] | None = None  # while looking ahead
         self.least_variation = a.least_variation
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
         row_scale, col_scale = a.scaling
@@ -267,22 +318,28 @@ class _Elimination:
         return multiplications + additions + scaling, fill
 
     def _spend(self, products: float) -> None:
+        if self.tried is not None:
+            self.trials -= products
+            return
         self.budget -= products
-        if self.budget < 0:
+        if self.budget < 0 or (self.going and not self.going()):
             raise NoSafeOrdering("given up: more expensive than what is known, or than a search may be")
 
     def eliminate(self, i: int, j: int) -> None:
-        row = self.rows[i]
-        self._spend((len(row) - 1) * (len(self.columns[j]) - 1))
+        """Take (i, j) as the next pivot."""
+        self._spend((len(self.rows[i]) - 1) * (len(self.columns[j]) - 1))
+        if self.tried is not None:
+            self.tried.append(self._set_aside(i, j))
+        row, below = self.rows[i], self.columns[j]
         pivot = row.pop(j)
         unit_pivot = j in self.unit[i]
         for c in row:
             self.columns[c].discard(i)
-        self.columns[j].discard(i)
-        if self.columns[j]:
+        below.discard(i)
+        if below:
             self.waiting.difference_update(row)
         units_row = {c for c in row if c in self.unit[i]}
-        for k in self.columns[j]:
+        for k in below:
             target, unit = self.rows[k], self.unit[k]
             factor = target.pop(j) / pivot
             unit_factor = unit_pivot and j in unit
@@ -307,21 +364,54 @@ class _Elimination:
                 self.rhs[k] = True
         self.columns[j] = set()
 
+    def _set_aside(self, i: int, j: int) -> _Before:
+        """What eliminating (i, j) changes; it will change copies. Entries are replaced, never changed in place."""
+        below, row = self.columns[j], self.rows[i]
+        before = _Before(
+            {k: (self.rows[k], self.unit[k], self.rhs[k]) for k in below},
+            {c: self.columns[c] for c in row},
+            self.waiting,
+        )
+        for k in below:
+            self.rows[k], self.unit[k] = dict(self.rows[k]), set(self.unit[k])
+        for c in row:
+            self.columns[c] = set(self.columns[c])
+        self.waiting = set(self.waiting)
+        return before
 
-def choose_pivots(a: Sampled, columns: Sequence[int] | None) -> Permutations:
-    """Static pivots: the columns in the given order, each with its cheapest safe row; or the cheapest safe pivot
-    anywhere.
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Eliminations within are undone at its end, whatever ends it. They spend `trials`, not the budget."""
+        self.tried = []
+        try:
+            yield
+        finally:
+            for before in reversed(self.tried):
+                for k, (row, unit, rhs) in before.rows.items():
+                    self.rows[k], self.unit[k], self.rhs[k] = row, unit, rhs
+                for c, column in before.columns.items():
+                    self.columns[c] = column
+                self.waiting = before.waiting
+            self.tried = None
+
+
+def choose_pivots(a: Sampled, columns: Iterable[int]) -> Permutations:
+    """Static pivots: the columns in the given order, each with its cheapest safe row.
 
     A column without a safe entry waits until elimination has given it one; where no column has one, the safest entry
     is taken. Raises NoSafeOrdering where even that vanishes at some sampled state.
     """
+    return _pivots(a, columns, _first)
+
+
+def _pivots(a: Sampled, columns: Iterable[int], choose: Callable[[_Elimination, list[int]], Pivot]) -> Permutations:
+    """Elimination with the pivots that are chosen from the columns left; the safest entry where none is."""
     state = _Elimination(a)
     row_perm: list[int] = []
     col_perm: list[int] = []
-    left = list(range(a.n)) if columns is None else list(columns)
+    left = list(columns)
     while left:
-        pick = _cheapest(state, left) if columns is None else _first(state, left)
-        i, j = pick or state.safest(left)
+        i, j = choose(state, left) or state.safest(left)
         state.eliminate(i, j)
         row_perm.append(i)
         col_perm.append(j)
@@ -329,7 +419,7 @@ def choose_pivots(a: Sampled, columns: Sequence[int] | None) -> Permutations:
     return row_perm, col_perm
 
 
-def _first(state: _Elimination, left: list[int]) -> tuple[int, int] | None:
+def _first(state: _Elimination, left: list[int]) -> Pivot:
     """The cheapest safe pivot, ±1 before others, of the first column that has one."""
     for j in left:
         if j in state.waiting:
@@ -341,8 +431,39 @@ def _first(state: _Elimination, left: list[int]) -> tuple[int, int] | None:
     return None
 
 
-def _cheapest(state: _Elimination, left: list[int]) -> tuple[int, int] | None:
-    """The safe pivot of least exact cost among those with the least Markowitz product."""
+def _foreseen(state: _Elimination, left: list[int], width: int, depth: int) -> Pivot:
+    """Of the cheapest safe pivots the one that costs least with the greedy steps after it."""
+    options = _cheapest(state, left)
+    best, least = options[:1], math.inf
+    if width > 1 < len(options):
+        for option in options[:width]:
+            if state.trials < 0.0:
+                break
+            total = _outlook(state, left, option, depth, least)
+            if total < least:
+                best, least = [option], total
+    return best[0][2:] if best else None
+
+
+def _outlook(state: _Elimination, left: list[int], option: Option, depth: int, limit: float) -> float:
+    """Operations of a pivot and of the greedy steps after it; infinite where they come to a dead end."""
+    total, _, i, j = option
+    with state.trial():
+        while True:
+            state.eliminate(i, j)
+            left = [c for c in left if c != j]
+            if not (depth and left and total < limit):
+                return total
+            options = _cheapest(state, left)
+            if not options:
+                return math.inf
+            operations, _, i, j = options[0]
+            total += operations
+            depth -= 1
+
+
+def _cheapest(state: _Elimination, left: list[int]) -> list[Option]:
+    """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
     by_count = sorted(left, key=lambda j: len(state.columns[j]))
     options: list[tuple[int, int, int]] = []
     limit = None
@@ -359,9 +480,15 @@ def _cheapest(state: _Elimination, left: list[int]) -> tuple[int, int] | None:
         if product > 0:
             break
         if state.safe(i, j):
-            return i, j
+            return [(*state.cost(i, j), i, j)]
     for start in range(0, len(options), CANDIDATES):
         safe = [(*state.cost(i, j), i, j) for _, i, j in options[start : start + CANDIDATES] if state.safe(i, j)]
         if safe:
-            return min(safe)[2:]
-    return next(((i, j) for j in by_count for i in state.columns[j] if state.safe(i, j)), None)
+            return sorted(safe)
+    return [(*state.cost(i, j), i, j) for i, j in _any_safe(state, by_count)]
+
+
+def _any_safe(state: _Elimination, columns: list[int]) -> list[tuple[int, int]]:
+    """The first safe entry."""
+    entries = ((i, j) for j in columns for i in sorted(state.columns[j]) if state.safe(i, j))
+    return list(itertools.islice(entries, 1))
