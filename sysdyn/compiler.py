@@ -36,6 +36,7 @@ from sysdyn.errors import (
 from sysdyn.formulation.plan import Plan, tuned
 from sysdyn.passes import ALL, PAPER
 from sysdyn.sampling import is_singular, order_samples, pivoted_solve, sample_matrix, sample_states, stacked
+from sysdyn.search import Allowance, Search
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
 from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
@@ -81,6 +82,8 @@ class Options:
     wrenches: bool = True
     effort: float = 1.0
     passes: tuple[str, ...] = ALL
+    seconds: float | None = None
+    seed: int = 0
 
     @property
     def usual(self) -> bool:
@@ -121,19 +124,14 @@ def eliminated_system(problem: Problem, options: Options, passes: Sequence[str])
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
     """problem → system → pattern → structure → order → elimination → program. See `sysdyn.compile`."""
-    furthest = 0.0
-
-    def say(what: str, done: float) -> None:
-        nonlocal furthest
-        furthest = max(furthest, done)  # a second search begins again, its progress does not
-        if progress:
-            progress(what, furthest)
-
-    with _no_collection():
+    allowance = Allowance(options.seconds, progress)
+    say = allowance.say
+    # a long search leaves more behind than there is memory for
+    with _no_collection() if options.seconds is None else contextlib.nullcontext():
         auto = options.formulation == "auto" and options.usual
         compiled: Compiled | None = None
         if options.formulation == "recursive" or (auto and set(options.outputs) <= {"tau", "qdd"}):
-            compiled = _recursive(problem, options, say)
+            compiled = _recursive(problem, options, allowance)
         if compiled is None and auto:
             compiled = _shortened(problem, options, say)
         if compiled is None and options.formulation == "recursive":
@@ -144,10 +142,11 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         passes = options.passes
         if options.formulation != "elimination":
             passes = tuple(x for x in passes if x in PAPER)
-        return compiled or _build(problem, options, passes, say)
+        compiled = compiled or _build(problem, options, passes, say)
+        return _searched(problem, options, compiled, allowance) if allowance.left() else compiled
 
 
-def _recursive(problem: Problem, options: Options, say: Progress) -> Compiled | None:
+def _recursive(problem: Problem, options: Options, allowance: Allowance) -> Compiled | None:
     """Inverse or forward dynamics by recursions of few operations; None for other problems, and where not safe."""
     if not options.usual:
         raise ProblemError(
@@ -156,13 +155,15 @@ def _recursive(problem: Problem, options: Options, say: Progress) -> Compiled | 
     if recursive.applies(problem) is None:
         return None
     began = time.perf_counter()
-    say("writing recursions", 0.0)
+    allowance.say("writing recursions")
     effort = options.effort if options.level == "best" else 0.0
     try:
-        written = recursive.write(problem, options.outputs, options.wrenches, effort, options.passes)
+        written = recursive.write(
+            problem, options.outputs, options.wrenches, effort, options.passes, allowance.left, options.seed
+        )
     except SingularState:
         return None  # the search for an order says what is not determined
-    say(f"checking {written.method}", 0.7)
+    allowance.say(f"checking {written.method}", 0.7)
     choice, program = recursive.build(problem, written, options.outputs, options.wrenches, passes=options.passes)
     if not choice.safety.ok:
         return None
@@ -263,11 +264,35 @@ def _build(problem: Problem, options: Options, passes: Sequence[str], say: Progr
         elimination = Elimination(system, accepted.row_perm, accepted.col_perm, refined=accepted.refined)
         safety, _ = elimination.assess(sampled.scaling, singular=singular)
         accepted = replace(accepted, safety=safety)
-    accepted = replace(accepted, solve=solve_scope(system, accepted, outputs))
+    accepted, program = _written(system, elimination, accepted, outputs)
+    return Compiled(accepted, program, tuple(considered), time.perf_counter() - began)
+
+
+def _searched(problem: Problem, options: Options, compiled: Compiled, allowance: Allowance) -> Compiled:
+    """The cheapest order that is found in the time that is left. A triangular order has nothing to save."""
+    began, choice, outputs = time.perf_counter(), compiled.choice, options.outputs
+    if choice.triangular or not choice.row_perm:
+        return compiled
+    system = eliminated_system(problem, options, choice.passes)
+    sampled = order_samples(system, ORDER_SAMPLES)
+    search = Search(system, sampled, outputs, _streams(options.ordering, sampled), allowance, options.seed)
+    choice, program = search.improve(choice), compiled.program
+    if search.elimination:
+        allowance.say("writing the program", 0.9)
+        choice, program = _written(system, search.elimination, choice, outputs)
+    considered = (*compiled.considered, *search.considered)
+    return Compiled(choice, program, considered, compiled.seconds + time.perf_counter() - began)
+
+
+def _written(
+    system: BlockSystem, elimination: Elimination, choice: Choice, outputs: Sequence[str]
+) -> tuple[Choice, Program]:
+    """(the order with its cost in both scopes, the program), seen to leave the outputs as they are in the paper."""
+    choice = replace(choice, solve=solve_scope(system, choice, outputs))
     program = elimination.program(outputs)
     if not set(system.passes) <= set(PAPER):
-        _require_unchanged(problem, program, outputs, system.passes)
-    return Compiled(accepted, program, tuple(considered), time.perf_counter() - began)
+        _require_unchanged(system.problem, program, outputs, system.passes)
+    return choice, program
 
 
 def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
@@ -386,6 +411,16 @@ def _candidates(
                 continue
             label = name if number == 0 else f"{name} (start {number + 1})"
             yield label, lambda cap, start=start: start(replace(sampled, budget=min(cap, sampled.budget)))
+
+
+def _streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Permutations]]]:
+    """What to search in beyond the usual: the starts of each order by name, see `Search`."""
+    names: tuple[str, ...] = (ordering,)
+    if ordering == "auto":
+        searched = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
+        names = ("symmetric",) if sampled.tree else (*searched, "mixed", "reordered")
+    fixed = (*RECURSIVE, "natural")
+    return {name: (*PLAIN.get(name, ()), *ORDERINGS.get(name, ())) for name in names if name not in fixed}
 
 
 def _mixed(system: BlockSystem, options: Options) -> Permutations:

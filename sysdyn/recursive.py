@@ -24,6 +24,7 @@ from sysdyn.elimination import (
     relative_difference,
 )
 from sysdyn.formulation import Written
+from sysdyn.formulation.plan import More
 from sysdyn.passes import ALL
 from sysdyn.reference.rnea import newton_euler
 from sysdyn.sampling import is_singular, pivoted_solve, sample_states
@@ -47,14 +48,18 @@ def applies(problem: Problem) -> frozenset[int] | None:
 
 
 def write(
-    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, passes: Sequence[str] = ALL
-) -> Written:
-    """The formulation of fewest operations that is found. The problem is one that `applies`."""
+    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, passes: Sequence[str] = ALL,
+    more: More | None = None, seed: int = 0,
+) -> Written:  # fmt: skip
+    """The formulation of fewest operations that is found. The problem is one that `applies`.
+
+    more, seed: of the search beyond what `effort` says, as in `formulation.write`.
+    """
     free = applies(problem)
     assert free is not None
     # the accelerations, too: what is not asked for is left out of the program, but safety is judged by them
     every = tuple(x for x in QUANTITIES if x in outputs or (x == "qdd" and free))
-    return formulation.write(problem.model, free, every, wrenches, budget=BUDGET * effort, passes=passes)
+    return formulation.write(problem.model, free, every, wrenches, "auto", BUDGET * effort, passes, more, seed)
 
 
 def build(

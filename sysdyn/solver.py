@@ -62,6 +62,8 @@ def compile(
     wrenches: bool = True,
     effort: float = 1.0,
     passes: str | Sequence[str] = "all",
+    seconds: float | None = None,
+    seed: int = 0,
     inputs: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Solver:
@@ -83,7 +85,10 @@ def compile(
                  outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
-                 order "mixed", too
+                 order "mixed", too. It counts operations: the result does not depend on the machine
+    seconds      time after which the search ends, if the usual one that `effort` stands for has: until then it goes on
+                 with orders, or plans of recursions, drawn by `seed`, and keeps the cheapest safe one. They are the
+                 same in every run; only how many of them there is time for differs
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
@@ -106,9 +111,14 @@ def compile(
             raise UnknownName(name, value, valid)
     if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
         raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
+    if seconds is not None and not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):
+        raise InvalidInput(f"seconds is {seconds!r}, but a number > 0 is needed, or None for the usual search")
+    if not (isinstance(seed, int) and seed >= 0):
+        raise InvalidInput(f"seed is {seed!r}, but an integer ≥ 0 is needed")
+    timed = (None, 0) if seconds is None else (float(seconds), seed)  # without a time nothing is drawn
     options = Options(
         ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort),
-        named_passes(passes),
+        named_passes(passes), *timed,
     )  # fmt: skip
     key = _cache_key(problem, options)
     stored = cache.load(key) if key else None
@@ -134,7 +144,8 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
         return None
     # "auto" finds other orders where UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    about = [FORMAT, COMPILER_VERSION, problem.digest, asdict(options), umfpack]
+    chosen = {name: x for name, x in asdict(options).items() if options.seconds or name not in ("seconds", "seed")}
+    about = [FORMAT, COMPILER_VERSION, problem.digest, chosen, umfpack]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 

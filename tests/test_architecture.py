@@ -37,6 +37,7 @@ JOIN = {
     "sampling",
     "elimination",
     "recursive",
+    "search",
     "compiler",
     "inputs",
     "solution",

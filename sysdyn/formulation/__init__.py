@@ -16,7 +16,7 @@ from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.formulation.forward import articulated, mass_matrix, reaction, solve
 from sysdyn.formulation.inverse import inverse
 from sysdyn.formulation.links import Link, Scalar, Vector, cross, links, plus
-from sysdyn.formulation.plan import Key, Plan, tuned
+from sysdyn.formulation.plan import Key, More, Plan, tuned
 from sysdyn.formulation.unknowns import accelerations, velocity_terms, wrenches
 from sysdyn.model import Model
 from sysdyn.model.canonical import canonical, placement, upright
@@ -62,14 +62,15 @@ class Written:
 
 def write(
     model: Model, known: str | Collection[int], outputs: Sequence[str], wrenches: bool = True, method: str = "auto",
-    budget: float = 0.0, passes: Sequence[str] = ALL,
+    budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
 ) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
 
     known: "tau", "qdd", or the freedoms of which τ is known while q̈ is of the others. outputs: of tau, qdd, fx, a, f.
     wrenches: whether external wrenches are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q, qd,
     tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations that
-    may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`.
+    may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more: after
+    that the search goes on for as long as this is true, with plans that `seed` fixes.
     """
     every = frozenset(range(model.nv))
     free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
@@ -91,8 +92,8 @@ def write(
         plan, count = tuned(cost, starts, 0.0)
         found.append((count, name, plan))
     _, name, plan = min(found, key=lambda x: x[0])
-    if budget:
-        plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget)
+    if budget or more:
+        plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget, more, seed)
     written = wanted.write(name, outputs, plan, counted=True)
     considered = [(other, count) for count, other, _ in found if other != name]
     return replace(written, considered=((name, written.total), *considered))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ Decision = tuple[Key, int]  # and how many forms there are
 Cost = Callable[["Plan"], int]
 More = Callable[[], bool]
 ROUNDS = 3  # through all decisions
-KICK = 4  # decisions drawn anew to leave a local optimum: from 2 to 1 more than this
+KICK = 6  # decisions drawn anew to leave a local optimum: from 2 to fewer than this
 
 
 @dataclass
@@ -44,45 +43,50 @@ def tuned(
     search may cost does not depend on the machine, and neither does its result. more: after that the search goes on
     for as long as this is true, from where it stopped and then from plans perturbed at random, as `seed` has it.
     """
-    search = tuning(cost, starts)
-    for plan, best in search:
-        budget -= best
-        if budget < 0:
+    search = tuning(cost, starts, None if more is None else seed)
+    best = next(search)
+    while budget >= best[1] or (more and more()):
+        budget -= best[1]
+        found = next(search, None)
+        if found is None:
             break
-    if more:
-        for plan, best in itertools.chain(search, perturbed(cost, plan, best, seed)):
-            if not more():
-                break
-    return plan, best
+        best = found
+    return best
 
 
-def tuning(cost: Cost, starts: Iterable[Plan]) -> Iterator[tuple[Plan, int]]:
-    """The best of `starts` and its cost, and again after each change of a decision; ends where none saves anything."""
+def tuning(cost: Cost, starts: Iterable[Plan], seed: int | None = None) -> Iterator[tuple[Plan, int]]:
+    """The best of `starts` and its cost, and again after each change of a decision.
+
+    Ends where none saves anything; with a seed the best plan is perturbed then, again and again: iterated local search,
+    in which a few decisions are drawn anew and then all changed one at a time in random order.
+    """
     best, _, plan = min(((cost(plan), k, plan) for k, plan in enumerate(starts)), key=lambda x: x[:2])
     yield plan, best
-    yield from _descent(cost, plan, best, lambda keys: sorted(keys, key=lambda x: ORDER.index(x[0][0])))
-
-
-def perturbed(cost: Cost, plan: Plan, best: int, seed: int) -> Iterator[tuple[Plan, int]]:
-    """Iterated local search: the best plan so far, again and again after each plan written, without an end.
-
-    A few decisions of the best plan are drawn anew, and then changed one at a time in random order.
-    """
+    for step in _descent(cost, plan, best, _by_kind):
+        plan, best = step
+        yield step
+    if seed is None:
+        return
     rng = np.random.default_rng(seed)
 
-    def shuffled(keys: Iterable[Decision]) -> list[Decision]:
-        keys = list(keys)
-        return [keys[k] for k in rng.permutation(len(keys))]
+    def shuffled(decisions: Iterable[Decision]) -> list[Decision]:
+        decisions = list(decisions)
+        return [decisions[k] for k in rng.permutation(len(decisions))]
 
-    while len(plan.open) > 1:
-        drawn = shuffled(plan.open.items())[: 2 + rng.integers(KICK)]
-        trial = Plan({**plan.choices, **{key: int(rng.integers(of)) for key, of in drawn}})
-        for trial, count in _descent(cost, trial, cost(trial), shuffled):
-            if count < best:
-                plan, best = trial, count
+    while best and any(of > 1 for of in plan.open.values()):
+        drawn = shuffled(plan.open.items())[: rng.integers(2, KICK)]
+        start = Plan({**plan.choices, **{key: int(rng.integers(of)) for key, of in drawn}})
+        local, least = start, best
+        for local, least in _descent(cost, start, cost(start), shuffled):
+            if least < best:
+                plan, best = local, least
             yield plan, best
-        if count == best:
-            plan = trial  # another one of the same cost: the next kick is from there
+        if least == best:
+            plan = local  # another one of the same cost: go on from there
+
+
+def _by_kind(decisions: Iterable[Decision]) -> list[Decision]:
+    return sorted(decisions, key=lambda x: ORDER.index(x[0][0]))
 
 
 def _descent(

@@ -37,6 +37,7 @@ MOST_PRODUCTS = 2e6  # products of entries that a search may compute
 LOOKING = 0.02  # what it costs to look at an entry, in products
 CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
 LOOK_AHEAD = (6, 1)  # of the starts that look ahead: pivots that are tried, and steps after each
+LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))  # of a window whose pivots are chosen anew
 TRIALS = 20.0  # products spent on looking ahead, over those of the budget
 
 
@@ -128,23 +129,24 @@ def unscaled(order: Order) -> Order:
 
 
 def renumbered(order: Order, number: Callable[[int], np.ndarray]) -> Order:
-    """The order of the matrix with its rows and columns numbered by permutations number(n): ties fall otherwise.
-
-    One permutation numbers both where the matrix is symmetric.
-    """
+    """The order of the matrix with its rows and columns numbered by permutations number(n): ties fall otherwise."""
 
     def other(a: Sampled) -> Permutations:
         r = number(a.n)
         c = r if a.tree else number(a.n)
-        old_r, old_c = np.argsort(r), np.argsort(c)
-        tree = a.tree
-        if tree:
-            group, positive = (np.array(x)[old_r].tolist() for x in (tree.group, tree.positive))
-            tree = replace(tree, group=tuple(group), positive=tuple(positive))
-        rows, columns = order(replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old_r], tree=tree))
-        return old_r[rows].tolist(), old_c[columns].tolist()
+        rows, columns = order(_numbered(a, r, c))
+        return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
 
     return other
+
+
+def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
+    """The matrix in which row i is number r[i] and column j number c[j]; c is r where it has a tree."""
+    old, tree = np.argsort(r), a.tree
+    if tree:
+        group, positive = (tuple(np.array(x)[old].tolist()) for x in (tree.group, tree.positive))
+        tree = replace(tree, group=group, positive=positive)
+    return replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old], tree=tree)
 
 
 def backwards(order: Order) -> Order:
@@ -157,6 +159,24 @@ def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
     for k in itertools.count():
         rng = np.random.default_rng((seed, k))
         yield renumbered(starts[k % len(starts)], rng.permutation)
+
+
+def reordered(a: Sampled, order: Permutations, window: slice, rng: np.random.Generator) -> Permutations:
+    """The order with the pivots of a window chosen anew from its own rows and columns, by Markowitz with look-ahead.
+
+    What is left for the pivots after it is the same, so that they stay as safe as they were. Ties are broken at random.
+    """
+    r, c = rng.permutation(a.n), rng.permutation(a.n)
+    width, depth = LOOKS[rng.integers(len(LOOKS))]
+    state = _Elimination(_numbered(a, r, c))
+    rows, columns = r[order[0]], c[order[1]]
+    for i, j in zip(rows[: window.start].tolist(), columns[: window.start].tolist(), strict=True):
+        state.eliminate(i, j)
+    state.barred = set(range(a.n)).difference(rows[window].tolist())
+    rows[window], columns[window] = _pivots(
+        state, columns[window].tolist(), lambda state, left: _foreseen(state, left, width, depth)
+    )
+    return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
 
 
 def _judged(order: Order) -> Iterator[Order]:
@@ -176,7 +196,7 @@ def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
     With look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the
     `depth` greedy steps after it.
     """
-    return _pivots(a, range(a.n), lambda state, left: _foreseen(state, left, width, depth))
+    return _pivots(_Elimination(a), range(a.n), lambda state, left: _foreseen(state, left, width, depth))
 
 
 _looking_ahead: Order = partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1])
@@ -249,6 +269,7 @@ class _Elimination:
         self.rhs = a.rhs.copy()
         self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
         self.tried: list[_Before] | None = None  # while looking ahead
+        self.barred: set[int] = set()  # rows that give no pivot
         self.least_variation = a.least_variation
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
         row_scale, col_scale = a.scaling
@@ -262,6 +283,8 @@ class _Elimination:
 
     def safety(self, i: int, j: int) -> float:
         """At least 1 where the entry stays away from zero, on one side, and is not negligible in its column."""
+        if i in self.barred:
+            return 0.0
         if j in self.unit[i]:
             return math.inf
         entry = self.rows[i][j]
@@ -401,12 +424,13 @@ def choose_pivots(a: Sampled, columns: Iterable[int]) -> Permutations:
     A column without a safe entry waits until elimination has given it one; where no column has one, the safest entry
     is taken. Raises NoSafeOrdering where even that vanishes at some sampled state.
     """
-    return _pivots(a, columns, _first)
+    return _pivots(_Elimination(a), columns, _first)
 
 
-def _pivots(a: Sampled, columns: Iterable[int], choose: Callable[[_Elimination, list[int]], Pivot]) -> Permutations:
+def _pivots(
+    state: _Elimination, columns: Iterable[int], choose: Callable[[_Elimination, list[int]], Pivot]
+) -> Permutations:
     """Elimination with the pivots that are chosen from the columns left; the safest entry where none is."""
-    state = _Elimination(a)
     row_perm: list[int] = []
     col_perm: list[int] = []
     left = list(columns)
