@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
 import sysdyn
@@ -21,18 +20,17 @@ from sysdyn.compiler import output_quantities
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.flops import count_flops
 from sysdyn.log import Log, estimate_log
-from sysdyn.model import Model
 from sysdyn.problems import ALL_ORDERINGS, ICUB, KINDS, Task, load_robot, load_task, make_problem
 from sysdyn.reference import aba, rnea
+from sysdyn.show import new_table, print_model, print_solution
 from sysdyn.solution import Solution
 from sysdyn.solver import ON_SINGULAR, Solver
-from sysdyn.states import States, check_suffix, column_names, random_states, read_states, write_states
+from sysdyn.states import States, check_suffix, random_states, read_states, write_states
 from sysdyn.tables import read_table, table_suffix
 from sysdyn.terminal import Bar, count_cells, errors, output
 
 NOT_SOLVED, WRONG = 1, 2  # exit codes
 REFERENCES = {"inverse": rnea, "forward": aba}
-UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N", "w": "N m, N"}
 
 
 class Commands(TyperGroup):
@@ -79,6 +77,10 @@ Outputs = Annotated[
         help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: what the problem is solved for.",
         show_default=False,
     ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
 ]
 
 
@@ -141,13 +143,6 @@ def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Sol
         )
 
 
-def _table(*columns: str, left: int = 1) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="left" if k < left else "right", overflow="fold")
-    return table
-
-
 # ---- commands -----------------------------------------------------------------------------------------------------
 
 
@@ -160,38 +155,7 @@ def info(robot: Robot, base: Base = None) -> None:
     Example: sysdyn info icub --base floating
     """
     model = load_robot(robot, base or "fixed")
-    console = output()
-    console.print(str(model))
-    table = _table("", "body", "joint", "type", "parent", "mass (kg)", "limits", left=5)
-    for i, name in enumerate(model.body_names):
-        p, part = model.parent[i], model.v_slice(i)
-        limits = ""
-        if model.joints[i].nv == 1 and np.isfinite([*model.lower[part], *model.upper[part]]).all():
-            limits = f"{model.lower[part][0]:.3g} … {model.upper[part][0]:.3g}"
-        table.add_row(
-            str(i), escape(name), escape(model.joint_names[i]), model.joints[i].kind,
-            escape(model.body_names[p]) if p >= 0 else "(base)", f"{model.inertias[i, 5, 5]:.4g}", limits,
-        )  # fmt: skip
-    console.print()
-    console.print(table)
-    _print_attached(model)
-
-
-def _print_attached(model: Model) -> None:
-    """Frames beside those of the bodies themselves, and sensors, by the body or link that carries them."""
-    carried: dict[str, list[str]] = {}
-    sensors = {s.type: [x.name for x in model.sensors if x.type == s.type] for s in model.sensors}
-    for frame in model.frames.values():
-        if frame.name not in model.body_names:
-            carried.setdefault(model.body_names[frame.body] if frame.body >= 0 else "(base)", []).append(frame.name)
-    console = output()
-    for title, groups in (("frames", carried), ("sensors", sensors)):
-        if groups:
-            table = _table("on" if title == "frames" else "type", title, left=2)
-            for owner, names in groups.items():
-                table.add_row(escape(owner), escape(", ".join(names)))
-            console.print()
-            console.print(table)
+    print_model(model)
 
 
 @app.command()
@@ -228,6 +192,7 @@ def solve(
     picture: Annotated[
         Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
     ] = None,
+    seconds: Seconds = None,
 ) -> None:
     """Solve a problem at given or random states, or for each state of a log.
 
@@ -248,7 +213,8 @@ def solve(
     if len(given) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if given else ""))
     if log is not None:
-        _solve_log(_task(subject, base, kind, torque, ordering, outputs, on_singular), log, out, missing, picture)
+        task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
+        _solve_log(task, log, out, missing, picture, seconds)
         return
     if picture is not None or missing != "raise":
         raise InvalidInput("--plot and --missing are for a log: give --log FILE")
@@ -262,12 +228,12 @@ def solve(
     given = given or random_states(task.problem, random or 1, seed, task.values)
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
-    solver = _compile(task)
+    solver = _compile(task, seconds=seconds)
     arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
     if task.title:
         output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
-    _print_solution(solver, solution)
+    print_solution(solver, solution)
     if out is not None:
         _write(out, given, solver, solution)
     if not np.all(solution.ok):
@@ -277,7 +243,9 @@ def solve(
         raise typer.Exit(NOT_SOLVED)
 
 
-def _solve_log(task: Task, path: Path, out: Path | None, missing: str, picture: Path | None) -> None:
+def _solve_log(
+    task: Task, path: Path, out: Path | None, missing: str, picture: Path | None, seconds: float | None
+) -> None:
     """Estimate the states of a log; write and draw them."""
     if out is not None:
         table_suffix(out, "output file")
@@ -292,7 +260,7 @@ def _solve_log(task: Task, path: Path, out: Path | None, missing: str, picture: 
             _check_folder(target)
     columns = Columns(task.problem, task.values)
     columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
-    solver = _compile(task)
+    solver = _compile(task, seconds=seconds)
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
     if task.title:
@@ -309,38 +277,6 @@ def _solve_log(task: Task, path: Path, out: Path | None, missing: str, picture: 
     if found.unsolved:
         errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
         raise typer.Exit(NOT_SOLVED)
-
-
-def _print_solution(solver: Solver, solution: Solution) -> None:
-    console, model = output(), solver.model
-    console.print(repr(solver), soft_wrap=True)
-    n = int(solution.ok.size)
-    if n == 1:
-        for quantity in solver.outputs:
-            values = np.reshape(solution[quantity], (-1,))
-            if quantity in ("tau", "qdd", "w"):
-                table = _table("wrench" if quantity == "w" else "joint", f"{quantity} ({UNITS[quantity]})")
-                for name, x in zip(column_names(model, quantity, solver.problem.constraints), values, strict=True):
-                    table.add_row(escape(name.partition(":")[2]), f"{x:.9g}")
-            else:
-                table = _table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
-                if quantity == "a":
-                    table = _table(f"a ({UNITS['a']})", *"αx αy αz ax ay az".split())
-                for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
-                    table.add_row(escape(name), *(f"{x:.5g}" for x in row))
-            console.print(table)
-        return
-    table = _table("quantity", "shape", "least", "greatest", "unit", left=2)
-    for quantity in solver.outputs:
-        x = solution[quantity]
-        finite = x[np.isfinite(x)]
-        least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
-        table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
-    console.print(table)
-    if set(solver.outputs) == set(solver.problem.quantities):
-        error = solution.backward_error()
-        if np.isfinite(error).any():
-            console.print(f"largest backward error {np.nanmax(error):.1e}")
 
 
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
@@ -385,6 +321,7 @@ def flops(
             "--ordering", help="Only these orders, separated by commas; default: all, for estimation symmetric."
         ),
     ] = None,
+    seconds: Seconds = None,
 ) -> None:
     """Count the operations of every order exactly.
 
@@ -395,7 +332,7 @@ def flops(
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
     task = _task(subject, base, kind, torque, None, outputs)
-    table = _table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
+    table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
     refused = []
     rows: dict[str, list[tuple]] = {"solve": [], "end to end": []}
     quick = [name for name in ALL_ORDERINGS if name != "mixed"]  # which takes minutes, as others do to fail on noise
@@ -404,7 +341,7 @@ def flops(
         if name not in ALL_ORDERINGS:
             raise UnknownName("ordering", name, ALL_ORDERINGS)
         try:
-            solver = _compile(replace(task, ordering=name), backend="python")
+            solver = _compile(replace(task, ordering=name), backend="python", seconds=seconds)
         except SysdynError as error:
             refused.append((name, str(error).splitlines()[0]))
             continue
@@ -414,7 +351,9 @@ def flops(
                 rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
     if task.kind in REFERENCES:
         with contextlib.suppress(SysdynError):
-            solver = _compile(replace(task, ordering="auto"), backend="python", formulation="recursive")
+            solver = _compile(
+                replace(task, ordering="auto"), backend="python", formulation="recursive", seconds=seconds
+            )
             found = count_cells(solver.flops.end_to_end)
             rows["end to end"].append((f"recursive, {solver.ordering}", *found, "", ""))
         algorithm = REFERENCES[task.kind]
@@ -440,6 +379,7 @@ def plot(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
+    seconds: Seconds = None,
 ) -> None:
     """Draw the matrix before and after permutation.
 
@@ -453,7 +393,7 @@ def plot(
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
     _check_folder(out)
     task = _task(subject, base, kind, torque, ordering, outputs)
-    solver = _compile(task, backend="python", formulation="paper")
+    solver = _compile(task, backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
 
@@ -466,6 +406,7 @@ def report(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
+    seconds: Seconds = None,
 ) -> None:
     """Show what was decided offline, and why.
 
@@ -473,7 +414,7 @@ def report(
 
     Example: sysdyn report icub --problem inverse
     """
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     output().print(escape(solver.report()), soft_wrap=True)
 
 
@@ -489,6 +430,7 @@ def export(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
+    seconds: Seconds = None,
 ) -> None:
     """Write a solver as C99 that needs nothing but math.h.
 
@@ -498,7 +440,7 @@ def export(
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
     """
     _check_folder(out)
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs))
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     path = solver.export_c(out, name)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)

@@ -45,8 +45,9 @@ class Allowance:
 
     def say(self, what: str, share: float = 0.0) -> None:
         """Report; share: of the usual work that is done. Where a time is given the share of that is reported."""
-        if self.seconds is not None and share < SEARCH:
-            share = SEARCH * min(1.0, (clock() - self._began) / self.seconds)
+        if self.seconds is not None:
+            passed = (clock() - self._began) / self.seconds
+            share = SEARCH * passed if passed < 1.0 else max(share, SEARCH)
         self._furthest = max(self._furthest, share)  # a second search begins again, its progress does not
         if self._progress:
             self._progress(what, self._furthest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import types
@@ -10,14 +11,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import sysdyn as sd
 from sysdyn.elimination import Elimination
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
 from sysdyn.sampling import sample_matrix, sample_states
-from sysdyn.sparse import umfpack
+from sysdyn.sparse import ordering, umfpack
 from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.ordering import ORDERINGS, PLAIN, Sampled, choose_pivots, markowitz, natural
+from sysdyn.sparse.ordering import (
+    ORDERINGS,
+    PLAIN,
+    Sampled,
+    _Elimination,
+    choose_pivots,
+    markowitz,
+    natural,
+    reordered,
+    restarts,
+)
+from sysdyn.sparse.quasidefinite import SYMMETRIC
 
 STATES = 48
 ALL_STARTS = {name: (*PLAIN.get(name, ()), *starts) for name, starts in ORDERINGS.items()}
@@ -251,6 +265,165 @@ def test_entries_that_are_zero_at_a_state_stay_in_the_pattern():
     for made in (a.at_sample(0, 1.0), a.generic(1e-3)):
         assert made.nnz == 4 and np.all(made.data != 0.0)
     assert a.with_values(np.ones((3, 4))).values.shape == (5, 4)
+
+
+# ---- look-ahead ----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def matrices(draw) -> Sampled:
+    """Nonsingular with a full diagonal: constants, units and state-dependent entries, some of which cancel."""
+    n = draw(st.integers(3, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows: list[dict] = []
+    for i in range(n):
+        row = {int(j): (1.0, -1.0, 2.5, X, 2.0 + X)[rng.integers(5)] for j in np.flatnonzero(rng.random(n) < 0.4)}
+        rows.append(row | {i: (1.0, 3.0, 5.0 + X)[rng.integers(3)]})
+    return replace(small(*rows), rhs=rng.random(n) < 0.5)
+
+
+def contents(state: _Elimination) -> tuple:
+    """Everything an elimination changes, by value."""
+    rows = [{j: x.tolist() for j, x in row.items()} for row in state.rows]
+    columns, unit = ([set(x) for x in sets] for sets in (state.columns, state.unit))
+    return rows, columns, unit, state.rhs.tolist(), set(state.waiting), state.budget
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrices(), st.integers(0, 2**32 - 1))
+def test_a_trial_leaves_no_trace(a, seed):
+    """At every step of an elimination pivots are tried and undone; the next one is what it was tried as."""
+    rng = np.random.default_rng(seed)
+    state = _Elimination(a)
+
+    def take(left: set[int]) -> None:
+        j = int(rng.choice(sorted(left)))
+        i = max(state.columns[j], key=lambda i: (np.abs(state.rows[i][j]).min(), i), default=None)
+        if i is not None and np.abs(state.rows[i][j]).min() > 0.0:
+            state.eliminate(i, j)
+            left.discard(j)
+
+    left = set(range(a.n))
+    state.waiting = {0}
+    for _ in range(a.n):
+        before, arrays = contents(state), [dict(row) for row in state.rows]
+        with state.trial():
+            trying = set(left)
+            for _ in range(rng.integers(1, len(left) + 1)):
+                if trying:
+                    take(trying)
+        assert contents(state) == before
+        assert all(now[j] is x for now, row in zip(state.rows, arrays, strict=True) for j, x in row.items())
+        with pytest.raises(KeyError), state.trial():
+            take(set(left))
+            raise KeyError
+        assert contents(state) == before
+        fresh = rng.bit_generator.state
+        with state.trial():
+            take(set(left))
+            tried = contents(state)[:4]
+        rng.bit_generator.state = fresh
+        take(left)
+        assert contents(state)[:4] == tried
+        if not left:
+            break
+
+
+def operations(model: str, order) -> int:
+    """Exact, end to end, of forward dynamics."""
+    system = PROBLEMS["forward"](MODELS[model]()).system()
+    return Elimination(system, *order).choice("", ("tau", "qdd", "fx", "a", "f")).end_to_end.total
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_looking_ahead_saves_operations(model):
+    """The cheaper of both directions, as the search has them."""
+    a, _ = sampled_system(model, "forward")
+    greedy, ahead = (
+        min(operations(model, way(order)(a)) for way in (lambda x: x, ordering.backwards))
+        for order in (markowitz, ordering._looking_ahead)
+    )
+    assert ahead < greedy
+
+
+def test_with_nothing_to_look_at_it_is_greedy(monkeypatch):
+    """One candidate, no step ahead, or no allowance for more than the first of them."""
+    a, _ = sampled_system("chain", "forward")
+    greedy = markowitz(a)
+    assert markowitz(a, 6, 2) != greedy
+    assert markowitz(a, 1, 3) == markowitz(a, 6, 0) == greedy
+    monkeypatch.setattr(ordering, "TRIALS", 0.0)
+    assert markowitz(a, 6, 2) == greedy
+
+
+@pytest.mark.parametrize("name", ["natural", "colamd", "markowitz"])
+def test_a_search_stops_when_it_is_told_to(name):
+    a, _ = sampled_system("chain", "forward")
+    asked = itertools.count()
+    with pytest.raises(NoSafeOrdering, match="given up"):
+        ORDERINGS[name][0](replace(a, going=lambda: next(asked) < 50))
+    assert next(asked) == 51
+
+
+# ---- restarts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [x for x in ORDERINGS if x != "natural"])
+def test_restarts_are_fixed_by_their_seed(name):
+    """Permutations with safe pivots, the same for the same seed, and others than those of another one."""
+    if name == "umfpack" and not umfpack.available():
+        pytest.skip("scikit-umfpack is not installed")
+    a, b = sampled_system("chain", "forward")
+    first, again, other = (
+        [order(a) for order in itertools.islice(restarts(ORDERINGS[name], seed), 12)] for seed in (3, 3, 4)
+    )
+    assert first == again != other
+    assert len({str(order) for order in first}) > 6
+    for order in first:
+        for permutation in order:
+            assert sorted(permutation) == list(range(a.n))
+            assert all(type(i) is int for i in permutation)
+        assert worst_error(a, b, order) < 1e-12
+
+
+def test_restarts_of_a_symmetric_order_stay_symmetric():
+    """Pivots are diagonal or come in pairs, whatever the numbers of rows."""
+    model = sd.auto_tree(4, 2, 1.1, 0.9)
+    problem = sd.forward_dynamics(model) + sd.JointAcceleration("all", noise=0.1, name="encoders")
+    system = problem.system()
+    a = sample_matrix(system, sample_states(problem, STATES))
+    assert a.tree
+    fill = set()
+    for order in itertools.islice(restarts(SYMMETRIC, 0), 8):
+        rows, columns = order(a)
+        assert sorted(rows) == sorted(columns) == list(range(a.n))
+        pairs = dict(zip(rows, columns, strict=True))
+        assert all(pairs[j] == i for i, j in pairs.items())
+        fill.add(Elimination(system, rows, columns).factors.fill_in)
+    assert len(fill) > 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_window_of_pivots_is_chosen_anew(model):
+    """From its own rows and columns; all others stay, and so do their pivots."""
+    a, b = sampled_system(model, "forward")
+    order = markowitz(a)
+    changed = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        first = int(rng.integers(a.n - 8))
+        window = slice(first, first + 8)
+        try:
+            new = reordered(a, order, window, np.random.default_rng(seed))
+        except NoSafeOrdering:
+            continue
+        assert new == reordered(a, order, window, np.random.default_rng(seed))
+        changed += new != order
+        for old, now in zip(order, new, strict=True):
+            assert old[:first] + old[first + 8 :] == now[:first] + now[first + 8 :]
+            assert sorted(old) == sorted(now)
+        assert worst_error(a, b, new) < 1e-10
+    assert changed
 
 
 # ---- UMFPACK -------------------------------------------------------------------------------------------------------
