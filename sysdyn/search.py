@@ -189,7 +189,7 @@ class Search:
                 order = list(best.row_perm), list(best.col_perm)
             size = int(rng.choice(WINDOWS))
             first = int(rng.integers(max(1, self.sampled.n - size + 1)))
-            trial, total = order, math.inf
+            trial, total = order, least
             with contextlib.suppress(NoSafeOrdering):
                 trial = reordered(self.sampled, order, slice(first, first + size), rng)
             if trial != order:

@@ -86,9 +86,9 @@ def compile(
     wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
                  order "mixed", too. It counts operations: the result does not depend on the machine
-    seconds      time after which the search ends, if the usual one that `effort` stands for has: until then it goes on
-                 with orders, or plans of recursions, drawn by `seed`, and keeps the cheapest safe one. They are the
-                 same in every run; only how many of them there is time for differs
+    seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
+                 plans of recursions, drawn by `seed`, until so many seconds are over, and keeps the cheapest safe one.
+                 A seed draws the same in every run; how many of them are tried is a matter of time
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
@@ -149,7 +149,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 24  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 25  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

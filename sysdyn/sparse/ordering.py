@@ -453,17 +453,18 @@ def _first(state: _Elimination, left: list[int]) -> Pivot:
 
 
 def _foreseen(state: _Elimination, left: list[int], width: int, depth: int) -> Pivot:
-    """Of the cheapest safe pivots the one that costs least with the greedy steps after it."""
-    options = _cheapest(state, left)
-    best, least = options[:1], math.inf
-    if width > 1 < len(options):
-        for option in options[:width]:
-            if state.trials < 0.0:
-                break
-            total = _outlook(state, left, option, depth, least)
-            if total < least:
-                best, least = [option], total
-    return best[0][2:] if best else None
+    """Of the `width` cheapest safe pivots the one that costs least with the greedy steps after it."""
+    options = _cheapest(state, left)[:width]
+    if not options:
+        return None
+    best, least = options[0], math.inf
+    for option in options if len(options) > 1 else ():
+        if state.trials < 0.0:
+            break
+        total = _outlook(state, left, option, depth, least)
+        if total < least:
+            best, least = option, total
+    return best[2:]
 
 
 def _outlook(state: _Elimination, left: list[int], option: Option, depth: int, limit: float) -> float:
@@ -506,10 +507,5 @@ def _cheapest(state: _Elimination, left: list[int]) -> list[Option]:
         safe = [(*state.cost(i, j), i, j) for _, i, j in options[start : start + CANDIDATES] if state.safe(i, j)]
         if safe:
             return sorted(safe)
-    return [(*state.cost(i, j), i, j) for i, j in _any_safe(state, by_count)]
-
-
-def _any_safe(state: _Elimination, columns: list[int]) -> list[tuple[int, int]]:
-    """The first safe entry."""
-    entries = ((i, j) for j in columns for i in sorted(state.columns[j]) if state.safe(i, j))
-    return list(itertools.islice(entries, 1))
+    anywhere = ((i, j) for j in by_count for i in sorted(state.columns[j]) if state.safe(i, j))
+    return [(*state.cost(i, j), i, j) for i, j in itertools.islice(anywhere, 1)]
