@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sysdyn as sd
+from sysdyn import search
 from sysdyn.cli import NOT_SOLVED, WRONG, app
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.problems import ALL_ORDERINGS, load_robot, load_task
@@ -204,6 +206,29 @@ def test_report_shows_the_decision():
         assert word in text
 
 
+COMPILING = [
+    ("report",), ("solve", "--random", 1), ("flops", "--ordering", "colamd"), ("export", "--out", "{}/project"),
+    ("plot", "--out", "{}/matrix.png"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMPILING, ids=lambda x: x[0])
+def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
+    asked = []
+    original = sd.compile
+    monkeypatch.setattr(sd, "compile", lambda *a, **k: (asked.append(k["seconds"]), original(*a, **k))[1])
+    name, *options = (str(x).format(tmp_path) for x in command)
+    run(name, "chain:2", "--seconds", 0.25, *options)
+    assert asked and set(asked) == {0.25}
+
+
+def test_report_shows_how_long_was_searched(monkeypatch):
+    reads = itertools.count()
+    monkeypatch.setattr(search, "clock", lambda: 1e-3 * next(reads))
+    text = run("report", "chain:2", "--ordering", "colamd", "--seconds", 0.25).stdout
+    assert "more orders in 0.25 s, seed 0" in text
+
+
 def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path / "pictures").stdout
@@ -343,6 +368,7 @@ def test_robots_by_name():
         (["solve", ROBOT, "--random", "1", "--out", "gone/result.csv"], "folder gone does not exist"),
         (["solve", ROBOT, "--states", "gone.csv"], "cannot be read"),
         (["solve", ROBOT, "--states", "states.xls"], ".npz or .csv"),
+        (["report", ROBOT, "--seconds", "-1"], "seconds is -1.0"),
         (["plot", ROBOT, "--out", "picture.bmp"], ".png"),
         (["plot", ROBOT, "--out", "gone/picture.png"], "does not exist"),
     ],
