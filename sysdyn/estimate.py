@@ -92,7 +92,8 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
                  key: str | None = None):  # fmt: skip
         self.problem, self.choice = problem, choice
-        self._options = {"layout": layout, "known": known, "passes": choice.passes}
+        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
+        self._options = {"layout": layout, "known": known, "passes": choice.passes, "outputs": ()}
         self._backend, self._level, self._key = backend, level, key
         self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}

@@ -126,6 +126,12 @@ def test_files_bound_calls_and_covariances_of_a_call(tmp_path):
         assert np.array_equal(here.std(quantity), there.std(quantity))
         close(here[quantity], plain[quantity], np.abs(plain[quantity]).max())
         close(here.std(quantity), plain.std(quantity), plain.std(quantity).max())
+    J, K = (
+        s.derivatives(of=("tau", "f"), wrt=("q", "imu"))(q, qd, y=y)
+        for s in (solver, sd.compile(problem, level="fast", passes=BODY))
+    )
+    for key, value in K.items():
+        close(J[key], value, np.abs(value).max())
     learned = [
         sd.learn_noise(s, q, qd, y=y, learn=["imu"], iterations=2).noise["imu"]
         for s in (solver, sd.compile(problem, level="fast", passes=BODY))
@@ -154,3 +160,27 @@ def test_wrenches_stated_with_noise_stay_in_their_frames():
     rows = dict(zip(system.plain.row_names, system.plain.assembly.rows, strict=True))
     assert all(len(rows[f"y:cells: fx({last}).{c}"]) == 1 for c in COMPONENTS["fx"])
     assert system.plain.row_names == problem.system().plain.row_names  # as residuals and diagnoses know them
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_classical_accelerations_have_the_covariance_of_spatial_ones(seed):
+    model = sd.random_tree(4, seed=seed, joints=("revolute", "prismatic"))
+    first, *_, last = model.body_names
+    problem = sd.Problem(model, [
+        sd.JointAcceleration("all", noise=0.1, name="acceleration"),
+        sd.JointTorque("all", noise=0.3, name="torque"),
+        sd.ExternalWrench("all"),
+        sd.BodyAcceleration(last, noise=covariance(np.random.default_rng(seed), 6), name="seen"),
+        sd.ModelNoise("a", [first], noise=0.1, name="motion"),
+    ])  # fmt: skip
+    q, qd, qdd = model.random_state(seed=seed, batch=3)
+    y = {k: x for k, x in sd.predict(problem, q, qd, qdd, seed=1).items() if k != "ExternalWrench"}
+    options = {"backend": "python", "outputs": ["tau", "qdd"], "formulation": "elimination", "level": "fast"}
+    solver = sd.compile(problem, **options)
+    assert "classical_accelerations" in solver.passes and "base_parameters" not in solver.passes
+    here, there = (s(q, qd, y=y) for s in (solver, sd.compile(problem, passes=BODY, **options)))
+    for quantity in ("tau", "qdd"):
+        close(here[quantity], there[quantity], np.abs(there[quantity]).max())
+    for quantity in QUANTITIES:
+        close(here.std(quantity), there.std(quantity), there.std(quantity).max(), 1e-7)
+    close(here.residuals()["motion"], there.residuals()["motion"], 1.0)

@@ -392,7 +392,7 @@ def _applicable(problem: Problem, known: str, passes: Sequence[str], outputs: Se
     here = {
         "canonical_frames": not fixed and known == "rows" and moves_frames(problem.model, _kept_bodies(problem)),
         "base_parameters": not fixed and not noisy and "f" not in outputs and not problem.knows("f"),
-        "classical_accelerations": not fixed and not noisy and "a" not in outputs and not problem.knows("a"),
+        "classical_accelerations": not fixed and "a" not in outputs and not problem.knows("a"),
         "symmetric_elimination": True,
     }
     return tuple(x for x in ELIMINATION if x in passes and here[x])
