@@ -101,6 +101,7 @@ class Posterior:
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
     def _system(self) -> AugmentedSystem:
         if not self.problem.noisy:
             raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
@@ -109,7 +110,7 @@ class Posterior:
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
             choice = self.choice
-            self._elimination = Elimination(self._system(), choice.row_perm, choice.col_perm, refined=choice.refined)
+            self._elimination = Elimination(self._system, choice.row_perm, choice.col_perm, refined=choice.refined)
         return self._elimination
 
     def _run(
@@ -146,7 +147,7 @@ class Posterior:
 
     def _extended(self, groups: Describe, inputs: dict[str, np.ndarray], n: int) -> Outputs:
         """The same outputs with as many digits as the range of Σ takes, from the entries of K on."""
-        system = self._system()
+        system = self._system
         entries, b = system.values(inputs)
         fixed = system.fixed_entries()
         size = np.concatenate([np.abs(entries[:, system.variances]).ravel(), [1.0]])
@@ -251,7 +252,7 @@ class Posterior:
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, self.problem.quantities)
-        system = self._system()
+        system = self._system
         scalars = system.reported(quantity)
         if name is None:
             return scalars
@@ -262,7 +263,7 @@ class Posterior:
 
     @property
     def noises(self) -> list[Noise]:
-        return self._system().noises
+        return self._system.noises
 
     def check(self, inputs: dict[str, np.ndarray], n: int) -> Checked:
         """Multipliers with their covariances, and the determinant."""
@@ -286,7 +287,7 @@ class Posterior:
 
     def _same_checks(self, inputs: dict[str, np.ndarray], found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
         """(n,) whether what `check` computes is what it is for c Σ, on the scale of Σ."""
-        system = self._system()
+        system = self._system
         n = len(found["pivots"])
         same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)
         for noise in self.noises:

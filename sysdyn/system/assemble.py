@@ -91,10 +91,10 @@ class BlockSystem:
         self.model = problem.model
         self.passes = _applicable(problem, known, named_passes(passes), outputs)
         self._moved, self._X = self.model, None
-        self._own: frozenset[int] = frozenset()  # bodies whose fx is in their own frame all the same
+        self._own_fx: frozenset[int] = frozenset()  # bodies whose fx is in their own frame all the same
         if "canonical_frames" in self.passes:
             self._moved, self._X = canonical(self.model, _kept_bodies(problem))
-            self._own = _noisy_wrenches(problem)
+            self._own_fx = _noisy_wrenches(problem)
         if "base_parameters" in self.passes:
             self._moved = regrouped(self._moved, kept=_measured(problem, "f"))
         self.layout = problem.layout(layout, turn)
@@ -117,7 +117,7 @@ class BlockSystem:
         seen = VariedModel(model, varied) if varied else model
         moved = seen if self._moved is model else self._moved
         classical = "classical_accelerations" in self.passes
-        wrenches = {i: self._forth("fx", i) for i in self._own}
+        wrenches = {i: self._forth("fx", i) for i in self._own_fx}
         rows, X, v = newton_euler(moved, layout, q, qd, graph.mark if mark else None, classical, wrenches)
         shift = [cross(x[3:], x[:3]) for x in v] if classical else []  # from classical to spatial accelerations
         if mark:
@@ -191,7 +191,7 @@ class BlockSystem:
 
     def _back(self, quantity: str, body: int) -> np.ndarray | None:
         """(6, 6) from the unknown of a body to the same in the body's frame; None where they are the same."""
-        if self._X is None or quantity not in COMPONENTS or (quantity == "fx" and body in self._own):
+        if self._X is None or quantity not in COMPONENTS or (quantity == "fx" and body in self._own_fx):
             return None
         X = self._X[body]
         return (X_inverse(X) if quantity == "a" else X.T).astype(object)
