@@ -92,8 +92,7 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
                  key: str | None = None):  # fmt: skip
         self.problem, self.choice = problem, choice
-        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
-        self._options = {"layout": layout, "known": known, "passes": choice.passes, "outputs": ()}
+        self._options = {"layout": layout, "known": known}
         self._backend, self._level, self._key = backend, level, key
         self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}
@@ -105,7 +104,8 @@ class Posterior:
     def _system(self) -> AugmentedSystem:
         if not self.problem.noisy:
             raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
-        return self.problem.system(**self._options)
+        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
+        return self.problem.system(**self._options, passes=self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
