@@ -181,6 +181,11 @@ def _shortened(problem: Problem, options: Options, say: Progress) -> Compiled | 
     except NoSafeOrdering:
         return None
     choice, total = compiled.choice, compiled.choice.end_to_end.total
+    if problem.noisy:  # its pairs of pivots are of rows and columns whose numbers depend on the frames
+        try:
+            return _better(compiled, _build(problem, options, plain, say))
+        except NoSafeOrdering:
+            return compiled
     try:
         system = eliminated_system(problem, options, plain)
         elimination = Elimination(system, choice.row_perm, choice.col_perm, cap=2 * total)
@@ -189,6 +194,14 @@ def _shortened(problem: Problem, options: Options, say: Progress) -> Compiled | 
         return compiled
     considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
     return replace(compiled, considered=considered) if total < before else None
+
+
+def _better(passed: Compiled, plain: Compiled) -> Compiled:
+    """The safer of an estimation with passes and one without them, or the one of fewer operations."""
+    found = [(plain, "without passes"), (passed, "with passes")]
+    (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.safety.ok, _total(x[0].choice)))
+    considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{_total(other.choice)} operations"))
+    return replace(best, considered=considered, seconds=plain.seconds + passed.seconds)
 
 
 @contextlib.contextmanager

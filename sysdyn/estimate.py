@@ -53,6 +53,7 @@ VARIANCES = ("variance", "variance of second")  # groups of outputs
 Groups = list[tuple[str, list]]  # (name, values) of outputs
 Outputs = dict[str, np.ndarray]  # {name: (N, size)}
 Part = str | tuple[str, str]  # a quantity, or (quantity, joint or body)
+Terms = dict[int, float]  # {number of an unknown: coefficient}
 
 
 class Checked(NamedTuple):
@@ -91,7 +92,7 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
                  key: str | None = None):  # fmt: skip
         self.problem, self.choice = problem, choice
-        self._options = layout, known
+        self._options = {"layout": layout, "known": known}
         self._backend, self._level, self._key = backend, level, key
         self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}
@@ -99,15 +100,17 @@ class Posterior:
 
     # ---- programs --------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
     def _system(self) -> AugmentedSystem:
         if not self.problem.noisy:
             raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
-        return self.problem.system(*self._options)
+        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
+        return self.problem.system(**self._options, passes=self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
             choice = self.choice
-            self._elimination = Elimination(self._system(), choice.row_perm, choice.col_perm, refined=choice.refined)
+            self._elimination = Elimination(self._system, choice.row_perm, choice.col_perm, refined=choice.refined)
         return self._elimination
 
     def _run(
@@ -144,7 +147,7 @@ class Posterior:
 
     def _extended(self, groups: Describe, inputs: dict[str, np.ndarray], n: int) -> Outputs:
         """The same outputs with as many digits as the range of Σ takes, from the entries of K on."""
-        system = self._system()
+        system = self._system
         entries, b = system.values(inputs)
         fixed = system.fixed_entries()
         size = np.concatenate([np.abs(entries[:, system.variances]).ravel(), [1.0]])
@@ -216,48 +219,51 @@ class Posterior:
 
     def variances(self, quantity: str, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
         """(n, size) of every scalar of a quantity."""
-        entries = self._columns(quantity)
-        groups = self._entries({"variance": [(i, i) for i in entries]})
+        scalars = self._scalars(quantity)
+        groups = self._entries({"variance": [(x, x) for x in scalars]})
         return self._run(f"variance {quantity}", groups, inputs, n, _same_covariances)["variance"]
 
     def covariance(self, first: Part, second: Part, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
         """(n, size of first, size of second)."""
-        rows, columns = self._columns(first), self._columns(second)
+        rows, columns = self._scalars(first), self._scalars(second)
         groups = self._entries({
-            "variance": [(i, i) for i in rows],
-            "variance of second": [(i, i) for i in columns],
-            "z": [(i, j) for i in rows for j in columns],
+            "variance": [(x, x) for x in rows],
+            "variance of second": [(x, x) for x in columns],
+            "z": [(x, y) for x in rows for y in columns],
         })  # fmt: skip
         z = self._run(f"covariance {first} {second}", groups, inputs, n, _same_covariances)["z"]
         return z.reshape(n, len(rows), len(columns))
 
-    def _entries(self, chosen: Mapping[str, Sequence[tuple[int | None, int | None]]]) -> Callable:
+    def _entries(self, chosen: Mapping[str, Sequence[tuple[Terms, Terms]]]) -> Callable:
+        """Covariances Σ_ij x_i C_ij y_j of pairs of scalars x, y."""
+
         def groups(elimination: Elimination | _Solved) -> Groups:
             inverse = Inverse(elimination.factors)
-            return [
-                (name, [0.0 if None in pair else inverse.entry(*pair) for pair in pairs])
-                for name, pairs in chosen.items()
-            ]
+
+            def covariance(x: Terms, y: Terms):
+                return _combined(y, lambda j: _combined(x, lambda i: inverse.entry(i, j)))
+
+            return [(name, [covariance(*pair) for pair in pairs]) for name, pairs in chosen.items()]
 
         return groups
 
-    def _columns(self, part: Part) -> list[int | None]:
-        """Number in the system of each scalar; None where it is an exactly known input."""
+    def _scalars(self, part: Part) -> list[Terms]:
+        """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, self.problem.quantities)
-        layout = self.problem.layout(self._options[0])
-        columns = layout.quantity_columns(quantity)
-        if name is not None:
-            columns = list(layout.columns(*layout.block(quantity, name)))
-        number = {c: k for k, c in enumerate(self._system().plain.columns)}
-        return [number.get(c) for c in columns]
+        system = self._system
+        scalars = system.reported(quantity)
+        if name is None:
+            return scalars
+        chosen = system.layout.columns(*system.layout.block(quantity, name))
+        return [x for c, x in zip(system.layout.quantity_columns(quantity), scalars, strict=True) if c in chosen]
 
     # ---- tests -----------------------------------------------------------------------------------------------------
 
     @property
     def noises(self) -> list[Noise]:
-        return self._system().noises
+        return self._system.noises
 
     def check(self, inputs: dict[str, np.ndarray], n: int) -> Checked:
         """Multipliers with their covariances, and the determinant."""
@@ -281,7 +287,7 @@ class Posterior:
 
     def _same_checks(self, inputs: dict[str, np.ndarray], found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
         """(n,) whether what `check` computes is what it is for c Σ, on the scale of Σ."""
-        system = self._system()
+        system = self._system
         n = len(found["pivots"])
         same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)
         for noise in self.noises:
@@ -299,6 +305,15 @@ class Posterior:
             same &= (apart | ~(on[:, :, None] & on[:, None, :])).all(axis=(1, 2))
         log, scaled_log = (np.log(np.abs(x["pivots"])).sum(axis=1) for x in (found, scaled))
         return same & (np.abs(scaled_log - log - rows * np.log(c)) <= DIFFERENCE * np.maximum(np.abs(log), 1.0))
+
+
+def _combined(terms: Terms, value: Callable[[int], object]):
+    """Σ x_i value(i) of scalars of any type."""
+    total: object = 0.0
+    for i, x in terms.items():
+        part = value(i)
+        total = total + (part if x == 1.0 else x * part)
+    return total
 
 
 def _scaled(inputs: dict[str, np.ndarray], c: float) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ between the two axes is a screw about x: a turn by the twist α and a displaceme
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,18 +91,19 @@ def upright(model: Model) -> tuple[Model, np.ndarray]:
     return changed_frames(model, X), X
 
 
-def canonical(model: Model) -> tuple[Model, np.ndarray]:
+def canonical(model: Model, kept: Collection[int] = ()) -> tuple[Model, np.ndarray]:
     """(the model in canonical frames, X (nb, 6, 6): motion transforms from each body's frame to its canonical one).
 
     q, τ and q̈ are the same; a becomes X a, and f becomes X⁻ᵀ f. Joints that are neither revolute nor prismatic keep
-    the frames of their bodies.
+    the frames of their bodies, and so do the bodies `kept`.
     """
     X = upright(model)[1]
+    X[list(kept)] = np.eye(6)
     placed = X @ model.X_tree
     for i in range(model.nb):
-        if not is_axial(model, i):
+        if i in kept or not is_axial(model, i):
             continue
-        children = [j for j in model.children[i] if is_axial(model, j)]
+        children = [j for j in model.children[i] if is_axial(model, j) and j not in kept]
         screw = _toward([placed[j] @ X_inverse(X[i]) for j in children], isinstance(model.joints[i], Revolute))
         if screw is None:
             parent = model.parent[i]
@@ -109,16 +111,19 @@ def canonical(model: Model) -> tuple[Model, np.ndarray]:
             screw = _leaf(model, i, X[i], before)
         X[i] = screw @ X[i]
         placed[i] = screw @ placed[i]
-    return changed_frames(model, X), X
+    return changed_frames(model, X, kept), X
 
 
-def moves_frames(model: Model) -> bool:
+def moves_frames(model: Model, kept: Collection[int] = ()) -> bool:
     """Whether canonical frames differ from those of the bodies."""
-    return bool(np.any(canonical(model)[1] != np.eye(6)))
+    return bool(np.any(canonical(model, kept)[1] != np.eye(6)))
 
 
-def changed_frames(model: Model, X: np.ndarray) -> Model:
-    """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to, in which its axis is z."""
+def changed_frames(model: Model, X: np.ndarray, kept: Collection[int] = ()) -> Model:
+    """The model with the frame of body i replaced by the one that X[i] (6, 6) leads to, in which its axis is z.
+
+    X is the identity for the bodies `kept`, whose axes stay as they are.
+    """
     X_tree, inertias = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6))
     joints = []
     for i, joint in enumerate(model.joints):
@@ -128,7 +133,7 @@ def changed_frames(model: Model, X: np.ndarray) -> Model:
         back = X_inverse(X[i])
         moved = back.T @ model.inertias[i] @ back
         inertias[i] = _clean(moved)
-        joints.append(type(joint)() if is_axial(model, i) else joint)
+        joints.append(type(joint)() if is_axial(model, i) and i not in kept else joint)
     frames = {}
     for f in model.frames.values():
         own = f.name in model.body_names

@@ -31,7 +31,7 @@ Option = tuple[int, int, int, int]  # operations, new entries, row, column
 # humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
 STEER = (1e-3, 1e-6)
 LEAST_VARIATION = (0.1, 0.01)  # a pivot's least over its greatest absolute value over the samples
-LEAST_RATIO = 1e-2  # a pivot over the largest entry of its column, at each sample
+LEAST_RATIO = 1e-2  # a pivot over each other entry of its column, at each sample
 CROSSING = 1e-6  # what a pivot that takes both signs is worth: it passes through zero between the samples
 MOST_PRODUCTS = 2e6  # products of entries that a search may compute
 LOOKING = 0.02  # what it costs to look at an entry, in products
@@ -60,8 +60,8 @@ class Sampled:
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
     gives up. going: asked now and then; a search gives up where it says no. equilibrate: judge pivots of rows and
-    columns brought to one scale. least_variation: what a safe pivot keeps of its greatest value at every state. tree:
-    of a symmetric matrix that has one.
+    columns brought to one scale. least_variation: what a safe pivot keeps of its greatest value at every state, and
+    least_ratio: of each other entry of its column. tree: of a symmetric matrix that has one.
     """
 
     n: int
@@ -74,6 +74,7 @@ class Sampled:
     going: Callable[[], bool] | None = None
     equilibrate: bool = True
     least_variation: float = LEAST_VARIATION[0]
+    least_ratio: float = LEAST_RATIO
     tree: Tree | None = None
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
@@ -267,7 +268,7 @@ class _Elimination:
         self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
         self.tried: list[_Before] | None = None  # while looking ahead
         self.barred: set[int] = set()  # rows that give no pivot
-        self.least_variation = a.least_variation
+        self.least_variation, self.least_ratio = a.least_variation, a.least_ratio
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
         row_scale, col_scale = a.scaling
         columns = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
@@ -297,7 +298,7 @@ class _Elimination:
                 break
             if k != i:
                 column = np.abs(self.rows[k][j])
-                value = min(value, float(np.min(p / np.where(column > 0.0, column, p))) / LEAST_RATIO)
+                value = min(value, float(np.min(p / np.where(column > 0.0, column, p))) / self.least_ratio)
         return value
 
     def safe(self, i: int, j: int) -> bool:

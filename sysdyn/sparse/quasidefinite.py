@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.ordering import Order, Permutations, Sampled, Tree, _Elimination
+from sysdyn.sparse.ordering import LEAST_RATIO, Order, Permutations, Sampled, Tree, _Elimination
 
 LEAST_DIAGONAL = (1e-13, 1e-6)  # a diagonal pivot over the greatest entry of its column, at each sample
+LEAST_OF_PAIRS = (0.6, 0.9)  # the entry of a pair over each other entry of its column, at each sample
 
 Option = tuple[int, int, int, int]  # rank, cost, row, column
 
@@ -30,17 +32,20 @@ def quasidefinite(
     by_node: bool = True,
     pairs_first: bool = True,
     noisy_pairs: bool = False,
+    least_of_pairs: float = LEAST_RATIO,
 ) -> Permutations:
     """Permutations (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
     least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
     at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.
-    noisy_pairs: noisy equations may give an unknown, too, at the price of digits of its variance. Raises NoSafeOrdering
-    where the matrix is not of this kind or no safe pivot is left.
+    noisy_pairs: noisy equations may give an unknown, too, at the price of digits of its variance. least_of_pairs: what
+    the entry of a pair is of others in its column; by small ones, such as lever arms, digits are lost, and where they
+    are lost many diagonal pivots are not safe any more. Raises NoSafeOrdering where the matrix is not of this kind or
+    no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
-    search = _Search(a, pairs_first, noisy_pairs)
+    search = _Search(replace(a, least_ratio=least_of_pairs), pairs_first, noisy_pairs)
     left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
     for threshold in (least, LEAST_DIAGONAL[0]):
         left = search.work_through(left, threshold)
@@ -125,13 +130,15 @@ class _Search:
 
 
 SYMMETRIC: tuple[Order, ...] = (
-    partial(quasidefinite, by_node=False),
+    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[0]),
     quasidefinite,
+    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[1]),
+    partial(quasidefinite, by_node=False),
     partial(quasidefinite, by_node=False, pairs_first=False),
-    partial(quasidefinite, least=LEAST_DIAGONAL[1]),
 )
 # Tried where none of these is safe.
 LAST_RESORT: tuple[Order, ...] = (
+    partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),
     partial(quasidefinite, noisy_pairs=True, by_node=False),
 )

@@ -25,7 +25,7 @@ from sysdyn.passes import PAPER
 from sysdyn.sparse.condition import equilibration
 from sysdyn.system.assemble import Assembly, BlockSystem
 from sysdyn.system.noise import Noise, noise_of
-from sysdyn.system.variables import Layout
+from sysdyn.system.variables import QUANTITIES, Layout
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,12 @@ class AugmentedLayout(Layout):
 class AugmentedSystem(BlockSystem):
     """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation."""
 
-    def __init__(self, problem, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER):
-        super().__init__(problem, layout, known, passes=[x for x in passes if x in PAPER])
-        self.plain = BlockSystem(problem, layout, known)
+    def __init__(
+        self, problem, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
+        outputs: Sequence[str] = QUANTITIES,
+    ):  # fmt: skip
+        super().__init__(problem, layout, known, passes=passes, outputs=outputs)
+        self.plain = BlockSystem(problem, layout, known, passes=passes, outputs=outputs)
         rows = len(self.plain.assembly.rows)
         n = len(self.plain.columns)
         self.n_unknowns = n

@@ -14,7 +14,7 @@ With the net force as a variable: c(fB_i): −fB_i + I_i a_i + ν_i = 0 and fB_i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,12 +56,13 @@ class Rows:
 
 def newton_euler(
     model: Model, layout: Layout, q: np.ndarray, qd: np.ndarray, begin: Callable[[], None] | None = None,
-    classical: bool = False,
+    classical: bool = False, wrenches: Mapping[int, np.ndarray] | None = None,
 ) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:  # fmt: skip
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
     `begin()` is called before each body's work. classical: with classical accelerations of the origins of bodies, that
-    is a + [0; ω × v], instead of spatial ones.
+    is a + [0; ω × v], instead of spatial ones. wrenches: {i: (6, 6)} that leads from the frame of fx_i to that of
+    c(f_i), where they differ.
     """
     mark = (lambda i: begin()) if begin else None
     X = joint_transforms(model, q, mark)
@@ -92,7 +93,7 @@ def newton_euler(
         else:
             acceleration.append((layout.columns("a", parent), X[i]))
         rows.add(("a", i), _names(layout, "a", i), acceleration, bias)
-        force = [(f, minus_one), (fx, minus_one)]
+        force = [(f, minus_one), (fx, -wrenches[i] if wrenches and i in wrenches else minus_one)]
         for j in model.children[i]:
             product = ("Xf", j) in layout.turned
             force.append((layout.columns("Xf", j), -minus_one) if product else (layout.columns("f", j), X[j].T))

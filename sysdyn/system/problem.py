@@ -261,10 +261,10 @@ class Problem:
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
         Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
-        unknowns, and passes: those in which an exact problem is solved, see `BlockSystem`.
+        unknowns of an exact problem. passes and outputs: see `BlockSystem`.
         """
         if self.noisy:
-            return AugmentedSystem(self, layout, known, passes)
+            return AugmentedSystem(self, layout, known, passes, outputs)
         return BlockSystem(self, layout, known, turn, passes, outputs)
 
     def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
