@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from sysdyn import export, sensitivity
 from sysdyn.backends import llvm
-from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.executable import Executable, Step, checked_threads
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import LEVELS, Options, eliminated_system
 from sysdyn.elimination import Choice, Elimination
@@ -63,7 +64,7 @@ def _cheapest(
 ) -> Expressions:
     """The derivatives in the form that needs the fewest operations."""
     if sensitivity.has_analytic(problem, of):
-        return sensitivity.analytic(problem, of, wrt)
+        return sensitivity.analytic(problem, of, wrt, options.wrenches)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     system = eliminated_system(problem, options, choice.passes)
@@ -104,7 +105,7 @@ class Derivatives:
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method = of, wrt, method
-        self._inputs = Inputs(problem)
+        self._inputs, self._wrenches = Inputs(problem), options.wrenches
         self._executable = Executable(program, "llvm", LEVELS[options.level], zeros=False)
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
         groups = {name.removeprefix("y:"): name for name in sizes}
@@ -146,16 +147,21 @@ class Derivatives:
         """
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
+        if threads is not None:
+            checked_threads(threads)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
         arrays, lead = self._inputs.checked(given)
+        if not self._wrenches:
+            self._inputs.reject_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
-        n = int(np.prod(lead, dtype=int))
-        outputs = {name: np.zeros((n, size)) for name, size in self.program.output_groups}
-        status = np.empty(n, dtype=np.int64)
-        self._executable.run(arrays, outputs, status, threads)
+        n = math.prod(lead)
+        if n == 1:
+            outputs, status = self._executable.run_one(arrays)
+        else:
+            outputs = {name: np.zeros((n, size)) for name, size in self.program.output_groups}
+            status = np.empty(n, dtype=np.int64)
+            self._executable.run(arrays, outputs, status, threads)
         status &= ~llvm.WEAK_PIVOT
         if status.any():
             self._inputs.reject_not_finite(arrays)
@@ -174,15 +180,18 @@ class Derivatives:
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping | None = None,
         noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None,
-        **quantities: np.ndarray,
+        threads: int = 1, **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
+        checked_threads(threads)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         arrays, lead = self._inputs.prepared(given)
+        if not self._wrenches:
+            self._inputs.reject_wrenches(arrays)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         outputs = {name: np.zeros((len(status), size)) for name, size in self.program.output_groups}
         out = {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}
-        return self._executable.step(arrays, outputs, status, out, single=not lead)
+        return self._executable.step(arrays, outputs, status, out, single=not lead, threads=threads)
 
     def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
         """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""

@@ -236,6 +236,10 @@ class Graph:
                 self._by_field.setdefault(self._field[found], x)
         return found
 
+    def constant(self, x: float) -> Expr:
+        """The constant x, of either sign, as a node."""
+        return Expr(self, self._const(x))
+
     def exact(self, x):
         """The float x as a constant node that keeps its exact value through folding.
 
@@ -267,7 +271,11 @@ class Graph:
 
         Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
         """
-        return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
+        if type(x) is Expr:
+            x = self._new(OPAQUE, x.id, -1, self._random_field())
+            if self._algebraic:
+                self._by_field[self._field[x.id]] = x
+        return x
 
     def _random_field(self) -> int:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0

@@ -32,6 +32,7 @@ class Inputs:
         self.optional = {"fx", *(f"y:{name}" for name in optional)}
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
+        self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
         """Shape of the group `name` of `size` scalars at one state."""
@@ -62,9 +63,12 @@ class Inputs:
         for name in given:
             if name not in self.positional:
                 raise UnknownName("known quantity", name, self.positional)
-        self._add_noise(given, {} if noise is None else noise)
-        self._add_switches(given, {} if active is None else active)
-        self._add_parameters(given, {} if parameters is None else parameters)
+        if self.noises or noise is not None:
+            self._add_noise(given, {} if noise is None else noise)
+        if self.switches or active is not None:
+            self._add_switches(given, {} if active is None else active)
+        if self.problem.parameters or parameters is not None:
+            self._add_parameters(given, {} if parameters is None else parameters)
         if y is not None:
             self._add_measured(given, y, keep)
         given["q"], given["qd"] = q, qd
@@ -100,7 +104,7 @@ class Inputs:
 
     def _add_switches(self, given: dict, active: Mapping) -> None:
         """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
-        sizes = {m.name: len(m.components(self.model)) for m in self.problem.switchable}
+        sizes = self.switches
         if not isinstance(active, Mapping):
             raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
         for name in active:
@@ -229,6 +233,11 @@ class Inputs:
                 where = tuple(int(k) for k in np.argwhere(~finite)[0])
                 at = f"state {where[0]}, entry {where[1]}" if len(where) == 2 else f"entry {where[0]}"
                 raise InvalidInput(f"{name.removeprefix('y:')} is {x[where]} at {at}: every input must be finite")
+
+    def reject_wrenches(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise InvalidInput where an external wrench is not zero."""
+        if "fx" in arrays and arrays["fx"].any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     def reject_large_angles(self, q: np.ndarray, largest: float) -> None:
         """Raise InvalidInput naming a joint whose angle is beyond `largest` [rad]."""

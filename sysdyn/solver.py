@@ -16,7 +16,7 @@ import numpy as np
 
 from sysdyn import cache, export, storage
 from sysdyn.backends import casadi, llvm
-from sysdyn.backends.executable import BACKENDS, Executable, Step
+from sysdyn.backends.executable import BACKENDS, Executable, Step, checked_threads
 from sysdyn.backends.ir import LARGEST_ANGLE
 from sysdyn.compiler import FORMULATIONS, LEVELS, Compiled, Options, Progress, build, output_quantities
 from sysdyn.derivatives import Derivatives, compile_derivatives
@@ -201,29 +201,27 @@ class Solver:
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if threads is not None and not (isinstance(threads, int) and threads >= 1):
-            raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
+        if threads is not None:
+            checked_threads(threads)
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
         arrays, lead = self._inputs.checked(given)
-        self._require_no_wrenches(arrays)
+        if not self.options.wrenches:
+            self._inputs.reject_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
-        n = 1
-        for k in lead:
-            n *= k
-        outputs = {name: np.empty((n, size)) for name, size in self.program.output_groups}
-        status = np.empty(n, dtype=np.int64)
-        self._executable.run(arrays, outputs, status, threads)
+        n = math.prod(lead)
+        if n == 1:
+            outputs, status = self._executable.run_one(arrays)
+        else:
+            outputs = {name: np.empty((n, size)) for name, size in self.program.output_groups}
+            status = np.empty(n, dtype=np.int64)
+            self._executable.run(arrays, outputs, status, threads)
         if status.any():
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
         return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0, self._posterior)
-
-    def _require_no_wrenches(self, arrays: Mapping[str, np.ndarray]) -> None:
-        if not self.options.wrenches and "fx" in arrays and arrays["fx"].any():
-            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
@@ -285,26 +283,29 @@ class Solver:
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
         noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None, out=None,
-        **quantities: np.ndarray,
+        threads: int = 1, **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
         of sensors by name; parameters by name; noise and active: as for a call, at the values they have now. out: an
-        array where one quantity is asked for, or {quantity: array}; made if None. Quaternions are taken to be
-        normalised. `step.status` (bits of `sysdyn.backends.llvm`) is not zero where the order failed, and
-        WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep.
+        array where one quantity is asked for, or {quantity: array}; made if None. threads: that share the states of a
+        batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
+        `sysdyn.backends.llvm`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero: digits
+        are lost that a call of the solver would keep.
         """
         if self.options.backend != "llvm":
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
+        checked_threads(threads)
         arrays, lead = self._inputs.prepared(
             self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         )
-        self._require_no_wrenches(arrays)
+        if not self.options.wrenches:
+            self._inputs.reject_wrenches(arrays)
         outputs = self._out(out, lead)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
-        flat = {name: x.reshape(len(status), -1) for name, x in outputs.items()}
-        return self._executable.step(arrays, flat, status, outputs, single=not lead)
+        flat = {name: outputs[name].reshape(len(status), size) for name, size in self.program.output_groups}
+        return self._executable.step(arrays, flat, status, outputs, single=not lead, threads=threads)
 
     def _out(self, out, lead: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = {name: lead + self._inputs.shape(name, size) for name, size in self.program.output_groups}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import subprocess
+from unittest import mock
 
 import numpy as np
 import pinocchio as pin
@@ -18,11 +21,14 @@ from values import random_groups
 import sysdyn as sd
 from sysdyn import sensitivity
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.schedule import schedule
 from sysdyn.elimination import Elimination
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.expr import is_zero
 from sysdyn.model.joints import JOINTS
 from sysdyn.sampling import sample_states
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
+from sysdyn.sparse.program import Program
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
 MODELS = {
@@ -77,6 +83,9 @@ def test_derivatives_are_those_of_pinocchio(name):
         Minv = np.triu(twin.data.Minv) + np.triu(twin.data.Minv, 1).T
         for key, expected in (("q", twin.data.ddq_dq), ("qd", twin.data.ddq_dv), ("tau", Minv)):
             close(solved["qdd", key][k], twin.ours(expected))
+    for J, values in ((inverse, found), (forward, solved)):
+        for key, value in J(q[2], qd[2], x[2], fx[2]).items():  # by the kernel of one state
+            close(value, values[key][2], 1e-10)
 
 
 # ---- against differences -------------------------------------------------------------------------------------------
@@ -163,13 +172,16 @@ def test_every_kind_of_problem_against_differences_of_its_solver(case):
 
 @given(seed=st.integers(0, 1000), n=st.integers(1, 5), torques=st.integers(0, 31))
 @settings(max_examples=8)
-def test_the_three_forms_agree(seed, n, torques):
-    """Recursions by hand, and implicit differentiation by columns and by rows of the same system."""
+def test_the_forms_agree(seed, n, torques):
+    """Recursions as a whole and in pieces, and implicit differentiation by columns and by rows of the same system."""
     model = sd.random_tree(n, seed=seed)
     problem = sd.hybrid_dynamics(model, [name for k, name in enumerate(model.joint_names) if torques >> k & 1])
     choice = fast(problem, backend="python").choice
     of, wrt = ("tau", "qdd"), tuple(name for name, _ in problem.input_sizes)
-    forms = [sensitivity.analytic(problem, of, wrt)]
+    forms = []
+    for dearer, inputs in itertools.product((0.0, math.inf), (wrt, [name for name in wrt if name != "fx"])):
+        with mock.patch.object(sensitivity, "DEARER", dearer):
+            forms.append(sensitivity.analytic(problem, of, inputs))
     for transposed in (False, True):
         elimination = Elimination(problem.system(), choice.row_perm, choice.col_perm)
         forms.append(sensitivity.implicit(elimination, (), of, wrt, transposed))
@@ -181,7 +193,26 @@ def test_the_three_forms_agree(seed, n, torques):
                         for key, block in form.blocks.items()})  # fmt: skip
     for key, value in results[0].items():
         for other in results[1:]:
-            close(other[key], value, 1e-9)
+            if key in other:
+                close(other[key], value, 1e-9)
+
+
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+def test_pieces_cost_little_more_and_most_run_side_by_side(base):
+    problem = sd.forward_dynamics(icub(base))
+    made = []
+    for dearer in (0.0, math.inf):  # as a whole, in pieces
+        with mock.patch.object(sensitivity, "DEARER", dearer):
+            made.append(sensitivity.analytic(problem, ("qdd",), ("q", "qd", "tau"), wrenches=False))
+    assert made[1].operations <= sensitivity.DEARER * made[0].operations
+    for key, block in made[0].blocks.items():
+        zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
+        assert zeros[0] == zeros[1]
+    blocks = [("".join(key), list(block.flat)) for key, block in made[1].blocks.items()]
+    program = Program.from_graph(made[1].graph, made[1].inputs, blocks)
+    plan = schedule(program, 8)
+    beside = sum(len(s.shape.kind) * len(s.lanes) for s in plan.segments if s.beside)
+    assert beside > 0.75 * len(program)
 
 
 def test_solutions_with_factors_and_their_transpose():
@@ -279,6 +310,13 @@ def test_what_is_wrong_is_named(tree):
         tree(q + 1e12, qd, tau)
     with pytest.raises(UnknownName, match="on_singular"):
         tree(q, qd, tau, on_singular="repivot")
+    without = fast(tree.problem, outputs="qdd", wrenches=False).derivatives(wrt="q")
+    fx = np.zeros((tree.model.nb, 6))
+    close(without(q, qd, tau, fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)
+    fx[2, 3] = 1.0
+    for call in (without, without.bind):
+        with pytest.raises(InvalidInput, match="wrenches=False"):
+            call(q, qd, tau, fx)
 
 
 def test_singular_states_raise_or_are_nan():

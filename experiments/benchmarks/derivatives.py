@@ -3,9 +3,9 @@
     python experiments/benchmarks/derivatives.py [--states 1000]
 
 Forward: ∂q̈/∂q, ∂q̈/∂q̇, ∂q̈/∂τ against pin.computeABADerivatives; inverse: ∂τ/∂q, ∂τ/∂q̇, ∂τ/∂q̈ against
-pin.computeRNEADerivatives. Ours also take external wrenches, which are zero here, and give both triangles of symmetric
-blocks. "bound": results go to arrays that are there; "call": to new ones. Ratios are medians over rounds in which all
-take their turn. Writes experiments/results/derivatives.csv.
+pin.computeRNEADerivatives, without external wrenches. Ours give both triangles of symmetric blocks. "bound": results
+go to arrays that are there; "call": to new ones. Ratios are medians over rounds in which all take their turn. Writes
+experiments/results/derivatives.csv.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ def run(base: str, forward: bool, states: int) -> list[dict]:
     model = sd.load(URDF, base=base)
     make, of, known = (sd.forward_dynamics, "qdd", "tau") if forward else (sd.inverse_dynamics, "tau", "qdd")
     algorithm = pin.computeABADerivatives if forward else pin.computeRNEADerivatives
-    solver = sd.compile(make(model), outputs=[of], ordering="aba" if forward else "rnea")
+    solver = sd.compile(make(model), outputs=[of], wrenches=False)
     J = solver.derivatives(wrt=("q", "qd", known))
     q, qd, x = model.random_state(seed=0, batch=states)
-    fx = np.zeros((model.nb, 6))
-    many, one = J.bind(q, qd, x, fx), J.bind(q[0], qd[0], x[0], fx)
+    many, one = J.bind(q, qd, x), J.bind(q[0], qd[0], x[0])
     print(f"{base} base: {J!r}")
     loop = pin_loop(base, algorithm, states)
     name = f"pin.{algorithm.__name__} from Python"
     ours = {
         f"batch of {states}, bound": (many, 1, states),
-        f"batch of {states}, call": (lambda: J(q, qd, x, fx, threads=1), 1, states),
+        f"batch of {states}, call": (lambda: J(q, qd, x, threads=1), 1, states),
         "one state, bound": (one, 500, 1),
-        "one state, call": (lambda: J(q[0], qd[0], x[0], fx), 200, 1),
+        "one state, call": (lambda: J(q[0], qd[0], x[0]), 200, 1),
     }
     peer: list[float] = []
     own: dict[str, list[float]] = {what: [] for what in ours}

@@ -2,8 +2,8 @@
 
     python experiments/benchmarks/python_calls.py [--states 20000] [--threads …]
 
-Needs `pin`, icub-models and example-robot-data. A single call takes and leaves arrays that exist already, in both. The
-batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads as to ours. Writes
+Needs `pin`, icub-models and example-robot-data. All calls take and leave arrays that exist already, of both libraries.
+The batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads as to ours. Writes
 experiments/results/python_calls.csv.
 """
 
@@ -60,14 +60,10 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
         result = np.zeros((peer.nv, states), order="F")
         batch_out = np.empty((states, model.nv))
         arguments = (threads, pool, *columns, result)
-        if threads == 1:
-            batch = solver.bind(q, qd, x, fx, out=batch_out)
-        else:
-            batch = partial(solver, q, qd, x, fx, threads=threads)
+        batch = solver.bind(q, qd, x, fx, out=batch_out, threads=threads)
         clock = time.thread_time if threads == 1 else time.perf_counter
         ratio = compared(batch, partial(many, *arguments), each=(states, states), repeat=15, clock=clock)
-        found = solver(q, qd, x, fx)
-        close((found.tau if problem == "inverse" else found.qdd)[:, robot.order], result.T)
+        close(batch_out[:, robot.order], result.T)
         rows.append(ratio.row(f"{robot.name}, {problem}, batch of {states}, {threads} threads", BATCH_TARGET,
                               peer=f"pin.{many.__name__}", threads=threads, operations=operations))  # fmt: skip
     return rows

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from sysdyn.backends import call, llvm, python
+from sysdyn.backends.team import TEAM
+from sysdyn.errors import InvalidInput
 from sysdyn.sparse.program import Program
 
 BACKENDS = ("llvm", "python")
@@ -43,28 +44,49 @@ class Executable:
             self._run_python(inputs, outputs, status)
             return
         kernel = self._scalar if n == 1 else self._vector
-        count = min(CORES, -(-n // THREAD_STATES)) if threads is None else min(threads, n)
-        share = n if count == 1 else -(-n // (count * kernel.width)) * kernel.width
+        if threads is None:
+            threads = min(CORES, -(-n // THREAD_STATES))
 
-        def part(start: int) -> None:
-            words = self._words(inputs, outputs, status, start, min(share, n - start))
-            kernel.run(words.ctypes.data, self._work(kernel))
+        def part(start: int, size: int) -> None:
+            words = self._words(inputs, outputs, status, start, size)
+            kernel.run(_address(words), self._work(kernel))
 
-        if count == 1:
-            part(0)
+        if threads == 1 or n == 1:
+            part(0, n)
         else:
-            list(_pool(count).map(part, range(0, n, share)))
+            TEAM.run([partial(part, *share) for share in _shares(n, threads, kernel.width)])
 
-    def step(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, out, single: bool) -> Step:
-        """The run with these arrays as a call without arguments; `out` is what it shows as its results."""
-        words = self._words(inputs, outputs, status, 0, len(status))
+    def run_one(self, inputs: Mapping) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """({output: (1, size)}, status (1,)) of one state, by a call that is prepared once a thread.
+
+        inputs (size,). Outputs that are the constant 0 are 0.
+        """
+        groups = self.program.output_groups
+        if self.backend == "python":
+            outputs, status = {name: np.zeros((1, size)) for name, size in groups}, np.empty(1, dtype=np.int64)
+            self._run_python(inputs, outputs, status)
+            return outputs, status
+        call = self._local.__dict__.get("call")
+        if call is None:
+            call = self._local.call = _Call(self)
+        return call(inputs)
+
+    def step(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
+        """The run with these arrays as a call without arguments; `out` is what it shows as its results.
+
+        single: of one state, by the scalar kernel.
+        """
         kernel = self._scalar if single else self._vector
-        work, address = llvm.aligned(kernel.work_doubles)
+        words = [self._words(inputs, outputs, status, *share) for share in _shares(len(status), threads, kernel.width)]
+        works = [llvm.aligned(kernel.work_doubles) for _ in words]
+        keep = kernel, words, works, inputs, outputs, status
+        addresses = [(_address(x), address) for x, (_, address) in zip(words, works, strict=True)]
         if single:
-            run = call.prepared(kernel.method, words.ctypes.data, address)
-        else:
-            run = functools.partial(kernel.run, words.ctypes.data, address)
-        return Step(run, out, status, (kernel, words, work, inputs, outputs))
+            return Step(call.prepared(kernel.method, *addresses[0]), out, status, keep)
+        if len(words) == 1:
+            return Step(partial(kernel.run, *addresses[0]), out, status, keep)
+        # each part keeps the arrays: a call that is interrupted goes on in its threads
+        return Step(partial(TEAM.run, [partial(_run, kernel.run, *x, keep) for x in addresses]), out, status, keep)
 
     def guarded(self, inputs: Mapping) -> np.ndarray:
         """(N, guards): the values that the program guards."""
@@ -110,6 +132,29 @@ class Executable:
             status[~(size >= [g.weak for g in self.program.guards]).all(axis=1)] |= llvm.WEAK_PIVOT
 
 
+class _Call:
+    """A thread's call of one state: buffers that stay, and the kernel with their addresses."""
+
+    def __init__(self, executable: Executable):
+        program, kernel = executable.program, executable._scalar
+        self._inputs = {name: np.zeros(size) for name, size in program.input_groups}
+        ends = np.cumsum([size for _, size in program.output_groups]).tolist()
+        self._places = [
+            (name, slice(end - size, end)) for (name, size), end in zip(program.output_groups, ends, strict=True)
+        ]
+        self._row, self._status = np.zeros((1, program.n_outputs)), np.zeros(1, dtype=np.int64)
+        outputs = {name: self._row[:, place] for name, place in self._places}
+        self._words = executable._words(self._inputs, outputs, self._status, 0, 1)
+        self._run = partial(kernel.run, _address(self._words), executable._work(kernel))
+
+    def __call__(self, inputs: Mapping) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        for name, x in self._inputs.items():
+            x[:] = inputs[name]
+        self._run()
+        row = self._row.copy()
+        return {name: row[:, place] for name, place in self._places}, self._status.copy()
+
+
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
@@ -125,9 +170,20 @@ class Step:
         self._run()
 
 
-@functools.lru_cache(maxsize=4)
-def _pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="sysdyn")
+def checked_threads(threads: object) -> None:
+    """Raise InvalidInput unless `threads` is a number of threads."""
+    if not (isinstance(threads, int) and threads >= 1):
+        raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
+
+
+def _shares(n: int, threads: int, width: int) -> list[tuple[int, int]]:
+    """(first state, number of states) of the part of each thread: whole registers, but for the last."""
+    share = -(-n // (threads * width)) * width
+    return [(start, min(share, n - start)) for start in range(0, n, share)] if threads > 1 and n else [(0, n)]
+
+
+def _run(kernel: Callable[[int, int], None], words: int, work: int, keep: tuple) -> None:
+    kernel(words, work)
 
 
 def _address(x: np.ndarray) -> int:

@@ -15,6 +15,7 @@ import ctypes
 import hashlib
 import struct
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import llvmlite
@@ -26,11 +27,11 @@ from sysdyn.backends import call
 from sysdyn.backends.driver import Driver, Run
 from sysdyn.backends.ir import Types, double, sincos_function
 from sysdyn.backends.order import REGISTERS, angles_first, arranged
-from sysdyn.backends.schedule import CONSTANT, LOCAL, Shape, schedule
+from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment, Shape, schedule
 from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.sparse.program import Program
 
-VERSION = 16  # of the emitted code; raise it with every change of the emitter
+VERSION = 17  # of the emitted code; raise it with every change of the emitter
 
 # Several blocks of states in turn: of small programs, as one goes on while another waits for its results; of those that
 # are larger than the instruction cache, to use code more than once each time it comes by.
@@ -90,8 +91,8 @@ class Kernel:
 
     @property
     def work_doubles(self) -> int:
-        """Doubles of workspace that `run` needs, alignment included."""
-        return self.rounds * (self.n_slots + 1) * self.width + _ALIGN // 8
+        """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
+        return self.rounds * (self.n_slots + 1) * self.width + 2 * (_ALIGN // 8)
 
 
 def aligned(n: int) -> tuple[np.ndarray, int]:
@@ -149,10 +150,26 @@ def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int
     return found
 
 
+def _pack_width(segment: Segment) -> int:
+    """Of the registers that hold a value of each lane."""
+    return 1 << (len(segment.lanes) - 1).bit_length()
+
+
+def _consecutive(places: Sequence[int]) -> list[tuple[int, int]]:
+    """(first lane, number of lanes) of the runs of consecutive places."""
+    begins = [k for k, place in enumerate(places) if k == 0 or place != places[k - 1] + 1]
+    return [(a, b - a) for a, b in zip(begins, [*begins[1:], len(places)], strict=True)]
+
+
+def _mask(types: Types, first: int, length: int) -> str:
+    """The lanes first … first + length − 1."""
+    return "<" + ", ".join(f"i1 {int(first <= k < first + length)}" for k in range(types.width)) + ">"
+
+
 class _Emitter(Types):
     def __init__(self, program: Program, width: int, zeros: bool = True):
         super().__init__(width)
-        self.program, self.plan = program, schedule(program)
+        self.program, self.plan = program, schedule(program, simd_width() if width == 1 else 1)
         plan = self.plan
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
@@ -182,6 +199,9 @@ class _Emitter(Types):
                 )
                 constants.extend(segment.constants)
                 places.extend(int(self.plan.slot[v]) for v in (*segment.reads, *segment.writes))
+            elif segment.beside:
+                functions.append(self.side_by_side_function(f"segment_{k}", segment))
+                calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
             elif segment.shape.angles and self.width == 1:
                 functions.append(self.angles_function(f"segment_{k}", segment))
                 calls.append(f"  call void @segment_{k}(ptr %work, i64 %rounds)")
@@ -196,17 +216,25 @@ class _Emitter(Types):
             functions.append(self.copies_function(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             calls.append(f"  call void @copies_{k}(ptr %work, i64 %rounds)")
         every = (self, Types(simd_width())) if self.width == 1 else (self,)
+        packs = {_pack_width(segment) for segment in self.plan.segments if segment.beside}
         parts = [
             _table("constants", "double", [double(c) for c in constants]),
             _table("places", "i64", [str(p * self.width) for p in places]),
         ]
-        for types in every:
+        row = min(CHUNK, simd_width())  # the driver's
+        for width in sorted({types.width for types in every} | packs):
+            types = Types(width)
             vec, suffix = types.vec, types.suffix
             parts += [
                 f"declare {vec} @llvm.fma.{suffix}({vec}, {vec}, {vec})",
                 f"declare {vec} @llvm.sqrt.{suffix}({vec})",
                 f"declare {vec} @llvm.fabs.{suffix}({vec})",
             ]
+            if width in packs - {row}:
+                parts += [
+                    f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {types.bits}, {vec})",
+                    f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {types.bits})",
+                ]
         if np.isin(self.program.kind, (SIN, COS)).any():
             parts += [sincos_function(types) for types in every]
         parts += functions
@@ -281,13 +309,15 @@ class _Emitter(Types):
         body = self.body(shape, read, write)
         return self.function(name, ", ptr noalias readonly %constants, ptr noalias readonly %places", body)
 
-    def body(self, shape: Shape, read, write) -> list[str]:
+    def body(self, shape: Shape, read, write, constant=None, types: Types | None = None) -> list[str]:
+        """constant, types: those of the whole kernel unless they are given."""
+        constant, types = constant or self.table_entry, types or self
         lines: list[str] = []
         known: dict[int, str] = {}
         trig: dict[int, str] = {}
         exported = {local: k for k, local in enumerate(shape.exported)}
         watched = {k: limits for k, *limits in shape.guards}
-        vec = self.vec
+        vec, suffix = types.vec, types.suffix
 
         def operand(code: int) -> str:
             number, kind = divmod(code, 4)
@@ -296,7 +326,7 @@ class _Emitter(Types):
             found = known.get(code)
             if found is None:
                 if kind == CONSTANT:
-                    extra, found = self.table_entry(number)
+                    extra, found = constant(number)
                 else:
                     found = f"%x{number}"
                     extra = read(number, found)
@@ -312,18 +342,85 @@ class _Emitter(Types):
             elif kind == NEG:
                 lines.append(f"  %v{k} = fneg {vec} {x}")
             elif kind == SQRT:
-                lines.append(f"  %v{k} = call {vec} @llvm.sqrt.{self.suffix}({vec} {x})")
+                lines.append(f"  %v{k} = call {vec} @llvm.sqrt.{suffix}({vec} {x})")
             else:
                 pair = trig.get(a)
                 if pair is None:
                     pair = trig[a] = f"%t{k}"
-                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos_{self.suffix}({vec} {x})")
+                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos_{suffix}({vec} {x})")
                 lines.append(f"  %v{k} = extractvalue {{ {vec}, {vec} }} {pair}, {0 if kind == SIN else 1}")
             if k in exported:
                 lines.extend(write(exported[k], f"%v{k}"))
             if k in watched:
                 lines.extend(self.guard(k, *(operand(c * 4 + CONSTANT) for c in watched[k])))
         return lines
+
+    def side_by_side_function(self, name: str, segment: Segment) -> str:
+        """Equal pieces of one state, each in a lane."""
+        lanes, slot = segment.lanes, self.plan.slot
+        types = Types(_pack_width(segment))
+
+        def spread(name: str, value: str) -> list[str]:
+            return [
+                f"  {name}s = insertelement {types.vec} poison, double {value}, i32 0",
+                f"  {name} = shufflevector {types.vec} {name}s, {types.vec} poison, "
+                f"<{types.width} x i32> zeroinitializer",
+            ]
+
+        def constant(k: int) -> tuple[list[str], str]:
+            entries = [double(lane.constants[k]) for lane in lanes]
+            entries += entries[:1] * (types.width - len(lanes))
+            return [], "<" + ", ".join(f"double {x}" for x in entries) + ">"
+
+        def read(k: int, to: str) -> list[str]:
+            places = [int(slot[lane.reads[k]]) for lane in lanes]
+            if len(set(places)) == 1:
+                return [
+                    f"  %p{k} = getelementptr double, ptr %work, i64 {places[0]}",
+                    f"  %l{k} = load double, ptr %p{k}",
+                    *spread(to, f"%l{k}"),
+                ]
+            lines, value = [], "poison"
+            runs = _consecutive(places)
+            for n, (lane, length) in enumerate(runs):
+                at, next_ = f"%p{k}_{n}", to if n == len(runs) - 1 else f"%r{k}_{n}"
+                if len(runs) == 1:  # beyond the last lane there is something that does not matter
+                    lines.append(f"  {at} = getelementptr double, ptr %work, i64 {places[0]}")
+                    lines.append(f"  {next_} = load {types.vec}, ptr {at}, align 8")
+                elif length == 1:
+                    lines.append(f"  {at} = getelementptr double, ptr %work, i64 {places[lane]}")
+                    lines.append(f"  %l{k}_{n} = load double, ptr {at}")
+                    lines.append(f"  {next_} = insertelement {types.vec} {value}, double %l{k}_{n}, i32 {lane}")
+                else:
+                    mask = _mask(types, lane, length)
+                    lines.append(f"  {at} = getelementptr double, ptr %work, i64 {places[lane] - lane}")
+                    lines.append(
+                        f"  {next_} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
+                        f"(ptr {at}, i32 8, {types.bits} {mask}, {types.vec} {value})"
+                    )
+                value = next_
+            return lines
+
+        def write(k: int, what: str) -> list[str]:
+            places = [int(slot[lane.writes[k]]) for lane in lanes]
+            lines = []
+            for n, (lane, length) in enumerate(_consecutive(places)):
+                at = f"%w{k}_{n}"
+                lines.append(f"  {at} = getelementptr double, ptr %work, i64 {places[lane] - lane * (length > 1)}")
+                if length == types.width:
+                    lines.append(f"  store {types.vec} {what}, ptr {at}, align 8")
+                elif length == 1:
+                    lines.append(f"  %e{k}_{n} = extractelement {types.vec} {what}, i32 {lane}")
+                    lines.append(f"  store double %e{k}_{n}, ptr {at}")
+                else:
+                    mask = _mask(types, lane, length)
+                    lines.append(
+                        f"  call void @llvm.masked.store.{types.suffix}.p0"
+                        f"({types.vec} {what}, ptr {at}, i32 8, {types.bits} {mask})"
+                    )
+            return lines
+
+        return self.function(name, "", self.body(segment.shape, read, write, constant, types))
 
     def angles_function(self, name: str, segment) -> str:
         """Sines and cosines of one state, as many at a time as a register holds."""

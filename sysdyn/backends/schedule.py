@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.expr import COS, SIN
+from sysdyn.expr import ADD, COS, MUL, SIN
 from sysdyn.sparse.program import Program
 
 MAX_OPS = 1000  # longest function: compile time grows faster than linearly beyond
 MIN_SHARED = 24  # shorter pieces are cheaper inline than called
+MIN_BESIDE = 3  # fewer equal pieces are not computed side by side
+MIN_PACKED = 8  # nor are shorter ones
 
 LOCAL, CONSTANT, EXTERNAL = 0, 1, 2  # operand kinds of a segment
 
@@ -38,13 +41,21 @@ class Shape:
 
 @dataclass
 class Segment:
-    """One call: a shape, the constants and the value numbers it reads, and the value numbers it leaves."""
+    """One call: a shape, the constants and the value numbers it reads, and the value numbers it leaves.
+
+    beside: others of the same shape that are computed by the same call, each in a lane of its own.
+    """
 
     shape: Shape
     constants: list[float]
     reads: list[int]
     writes: list[int]
     shared: bool = False
+    beside: tuple[Segment, ...] = ()
+
+    @property
+    def lanes(self) -> tuple[Segment, ...]:
+        return (self, *self.beside)
 
 
 @dataclass
@@ -61,7 +72,8 @@ class Schedule:
     copies: list[tuple[int, int]]
 
 
-def schedule(program: Program) -> Schedule:
+def schedule(program: Program, lanes: int = 1) -> Schedule:
+    """lanes: up to so many equal pieces that do not need one another are computed side by side."""
     first = program.first_op
     bounds = _piece_bounds(program)
     exported = _exported(program, bounds)
@@ -71,27 +83,76 @@ def schedule(program: Program) -> Schedule:
             limit, weak = guards.get(g.value - first, (0.0, 0.0))
             guards[g.value - first] = max(limit, g.threshold), max(weak, g.weak)
     pieces = [_segment(program, a, b, exported, guards) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    times: dict[Shape, int] = {}
-    for piece in pieces:
-        times[piece.shape] = times.get(piece.shape, 0) + 1
+    packs = _packs(pieces, lanes)
+    packed = {k for pack in packs.values() for k in pack}
+    times = Counter(piece.shape for k, piece in enumerate(pieces) if k not in packed)
     angles = [p.shape.angles for p in pieces]
     shared = [
-        times[p.shape] >= 3 and len(p.shape.kind) >= MIN_SHARED and not alone
-        for p, alone in zip(pieces, angles, strict=True)
+        k not in packed and times[p.shape] >= 3 and len(p.shape.kind) >= MIN_SHARED and not angles[k]
+        for k, p in enumerate(pieces)
     ]
-    merged = _merge(bounds, [a or b for a, b in zip(shared, angles, strict=True)])
+    merged = _merge(bounds, [shared[k] or angles[k] or k in packed for k in range(len(pieces))])
     if len(merged) - 1 < len(pieces):
         exported = _exported(program, merged)
-    by_start = {a: (p, s) for a, p, s in zip(bounds[:-1], pieces, shared, strict=True)}
+    number = {a: k for k, a in enumerate(bounds[:-1])}
     segments = []
     for a, b in zip(merged[:-1], merged[1:], strict=True):
-        piece, is_shared = by_start[a]
-        if not is_shared:
+        k = number[a]
+        if k in packed:
+            if k in packs:
+                pieces[k].beside = tuple(pieces[n] for n in packs[k][1:])
+                segments.append(pieces[k])
+            continue
+        piece = pieces[k]
+        if not shared[k]:
             piece = _segment(program, a, b, exported, guards)
-        piece.shared = is_shared
+        piece.shared = shared[k]
         segments.append(piece)
     slot, n_slots, copies = _places(program, segments)
     return Schedule(segments, slot, n_slots, copies)
+
+
+def _packs(pieces: list[Segment], lanes: int) -> dict[int, list[int]]:
+    """{first piece: pieces} that are computed side by side, at the place of the first.
+
+    A piece joins others of its shape that come after all that it reads: those with which most operands stay the same
+    in all lanes.
+    """
+    given_up: set[int] = set()
+    while True:
+        made: dict[int, int] = {}  # value → the piece at whose place it is computed
+        packs: dict[int, list[int]] = {}
+        same: dict[int, set[int]] = {}  # numbers of the operands that are
+        heads: dict[Shape, list[int]] = {}
+        for k, piece in enumerate(pieces):
+            at = k
+            if lanes > 1 and k not in given_up and _may_be_packed(piece.shape):
+                after = max((made[v] for v in piece.reads if v in made), default=-1)
+                open_ = [h for h in heads.get(piece.shape, ()) if h > after and len(packs[h]) < lanes]
+                kept = [{r for r in same[h] if piece.reads[r] == pieces[h].reads[r]} for h in open_]
+                n = max(range(len(open_)), key=lambda n: len(kept[n]), default=-1)
+                if n >= 0 and _worth_it(piece, len(kept[n])):
+                    at = open_[n]
+                    same[at] = kept[n]
+                else:
+                    same[k] = set(range(len(piece.reads)))
+                    heads.setdefault(piece.shape, []).append(k)
+                packs.setdefault(at, []).append(k)
+            made.update(dict.fromkeys(piece.writes, at))
+        poor = {k for pack in packs.values() if len(pack) < MIN_BESIDE for k in pack}
+        if not poor:
+            return packs
+        given_up |= poor
+
+
+def _worth_it(piece: Segment, same: int) -> bool:
+    """Whether there is enough to compute for what is moved to and from single lanes."""
+    moved = len(piece.reads) - same + len(piece.writes)
+    return len(piece.shape.kind) >= moved
+
+
+def _may_be_packed(shape: Shape) -> bool:
+    return len(shape.kind) >= MIN_PACKED and not shape.guards and not {SIN, COS} & set(shape.kind)
 
 
 def _piece_bounds(program: Program) -> list[int]:
@@ -152,7 +213,10 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
         return reads.setdefault(value, len(reads)) * 4 + EXTERNAL
 
     lhs, rhs = [], []
-    for x, y in zip(program.lhs[a:b].tolist(), program.rhs[a:b].tolist(), strict=True):
+    operands = zip(program.kind[a:b].tolist(), program.lhs[a:b].tolist(), program.rhs[a:b].tolist(), strict=True)
+    for kind, x, y in operands:
+        if kind in (ADD, MUL) and n_in <= x < first:  # a constant comes second, whenever it was first used
+            x, y = y, x
         lhs.append(code(x))
         rhs.append(code(y))
     local = np.flatnonzero(exported[a:b]).tolist()
@@ -166,7 +230,10 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
 
 
 def _places(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int, list[tuple[int, int]]]:
-    """Linear scan over the segments: a place is free again after the last segment that reads it."""
+    """Linear scan over the segments: a place is free again after the last segment that reads it.
+
+    Values that are in neighbouring lanes of a segment get neighbouring places.
+    """
     n_in, first = program.n_inputs, program.first_op
     slot = np.full(first + len(program), -1, dtype=np.int64)
     slot[:n_in] = np.arange(n_in)
@@ -178,19 +245,42 @@ def _places(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int,
             copies.append((place, value))
     last_read: dict[int, int] = {}
     for s, segment in enumerate(segments):
-        for value in segment.reads:
-            last_read[value] = s
+        for lane in segment.lanes:
+            last_read.update(dict.fromkeys(lane.reads, s))
+    together = _together(segments, slot, first)
     n_slots = n_in + program.n_outputs
-    free: list[int] = []
-    expiring: list[list[int]] = [[] for _ in segments]
+    free: dict[int, list[int]] = {}  # first places of runs by length
+    expiring: list[list[tuple[int, int]]] = [[] for _ in segments]
     for s, segment in enumerate(segments):
-        for value in segment.writes:
+        for value in (v for lane in segment.lanes for v in lane.writes):
             if slot[value] < 0:
-                if free:
-                    slot[value] = free.pop()
+                run = together.get(value, (value,))
+                size = _power_of_two(len(run))
+                places = free.setdefault(size, [])
+                if places:
+                    start = places.pop()
                 else:
-                    slot[value] = n_slots
-                    n_slots += 1
-                expiring[last_read[value]].append(int(slot[value]))
-        free.extend(expiring[s])
+                    start = -(-n_slots // size) * size
+                    n_slots = start + size
+                slot[list(run)] = np.arange(start, start + len(run))
+                expiring[max(last_read[v] for v in run)].append((size, start))
+        for size, start in expiring[s]:
+            free[size].append(start)
     return slot, n_slots, copies
+
+
+def _together(segments: list[Segment], slot: np.ndarray, first: int) -> dict[int, tuple[int, ...]]:
+    """{value: those that it shares a run of places with, one a lane}."""
+    found: dict[int, tuple[int, ...]] = {}
+    for segment in segments:
+        if segment.beside:
+            lanes = segment.lanes
+            for values in zip(*([*lane.reads, *lane.writes] for lane in lanes), strict=True):
+                fresh = all(v >= first and slot[v] < 0 and v not in found for v in values)
+                if fresh and len(set(values)) == len(values):
+                    found.update(dict.fromkeys(values, values))
+    return found
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

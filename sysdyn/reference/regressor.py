@@ -38,10 +38,11 @@ def regressor(model: Model) -> Function:
 
 
 def _recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:
-    motion = root_motion(model, q, qd, qdd)
+    motion = root_motion(model, q, qd)
+    accelerations = motion.accelerations(qdd)
     Y = np.full((model.nv, 10 * model.nb), 0.0, dtype=np.result_type(q, qd, qdd))
     for i in range(model.nb):
-        v, a = motion.seen(i, motion.v[i]), motion.seen(i, motion.a[i])
+        v, a = motion.seen(i, motion.v[i]), motion.seen(i, accelerations[i])
         w, alpha = v[:3], a[:3]
         d = a[3:] + cross(w, v[3:])
         for j in path(model, i):

@@ -18,6 +18,7 @@ so that B has no column for translations.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy as np
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.reference.root_frame import root_motion
-from sysdyn.reference.states import run
+from sysdyn.reference.states import piece, run
 from sysdyn.spatial import cross, cross_force, cross_motion
 
 
@@ -57,13 +58,13 @@ def rnea_derivatives(model: Model, q, qd, qdd, fx=None) -> InverseDynamics:
 
 
 class _Moments:
-    """m, h (3), P (3, 3), p (3), W (3, 3) and force f (6) of a body or of all bodies beyond a joint."""
+    """m, h (3), P (3, 3), p (3) and W (3, 3) of a body or of all bodies beyond a joint."""
 
-    def __init__(self, m, h, P, p, W, f):
-        self.m, self.h, self.P, self.p, self.W, self.f = m, h, P, p, W, f
+    def __init__(self, m, h: np.ndarray, P: np.ndarray, p: np.ndarray, W: np.ndarray):
+        self.m, self.h, self.P, self.p, self.W = m, h, P, p, W
 
     def __add__(self, other: _Moments) -> _Moments:
-        return _Moments(*(getattr(self, x) + getattr(other, x) for x in ("m", "h", "P", "p", "W", "f")))
+        return _Moments(*(getattr(self, x) + getattr(other, x) for x in ("m", "h", "P", "p", "W")))
 
     def inertia(self, a: np.ndarray) -> np.ndarray:
         """I a (6)."""
@@ -82,63 +83,141 @@ class _Moments:
         return half + half
 
 
-def _recursion(model: Model, q, qd, qdd, fx) -> tuple[np.ndarray, ...]:
-    dtype = np.result_type(q, qd, qdd)
-    nv = model.nv
-    motion = root_motion(model, q, qd, qdd)
-    R, o, S, v, a, psi_d, psi_dd = motion
-    both: list[np.ndarray] = []  # ψ̇ + ṡ, one row a freedom
-    moments: list[_Moments] = []
+class _Side(NamedTuple):
+    """What a freedom s, which moves all bodies beyond it, is paired with others by."""
 
-    # Forward: moments of each body.
-    for i, joint in enumerate(model.joints):
-        # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero where the joint has one freedom
-        both.append(psi_d[i] + psi_d[i])
-        if joint.nv > 1:
-            v_joint = qd[model.v_slice(i)] @ S[i]
-            both[i] = both[i] + np.stack([cross_motion(v_joint, s) for s in S[i]])
-        moments.append(_moments(model.inertias[i].astype(dtype), R[i], o[i], v[i], a[i]))
-        if fx is not None:
-            moments[i].f = moments[i].f - motion.placed_wrench(i, fx[i])
+    body: int
+    s: np.ndarray  # (6,)
+    psi_d: np.ndarray  # (6,) ψ̇
+    both: np.ndarray  # (6,) ψ̇ + ṡ
+    bent: np.ndarray  # (6,) v_λ × ψ̇
+    Is: np.ndarray  # (6,) I s
+    Bs: np.ndarray  # (3,) (2B)^T s
+    turned: np.ndarray  # (6,) 2B ψ̇
+    column: np.ndarray  # (6,) I (ψ̇ + ṡ) + 2B s
 
-    # Backward: each joint with those between it and the base.
-    tau = np.full(nv, 0.0, dtype=dtype)
-    dq, dqd, H = (np.full((nv, nv), 0.0, dtype=dtype) for _ in range(3))
-    dfx = np.full((nv, model.nb, 6), 0.0, dtype=dtype)
-    for i in reversed(range(model.nb)):
-        beyond, part = moments[i], model.v_slice(i)
-        for k, s in enumerate(S[i], start=part.start):
-            d, dd, b = psi_d[i][k - part.start], psi_dd[i][k - part.start], both[i][k - part.start]
-            tau[k] = s @ beyond.f + float(model.armature[k]) * qdd[k]
-            Is, Bs = beyond.inertia(s), beyond.coriolis_transposed(s)
-            column_q = beyond.inertia(dd) + beyond.coriolis(d) + cross_force(s, beyond.f)
-            column_qd = beyond.inertia(b) + beyond.coriolis(s)
+
+class Bodies:
+    """A tree in motion: what does not depend on accelerations and wrenches, and derivatives for any of them.
+
+    H (nv, nv): the inertia matrix, armature included. pieces: write equal pieces of work as such (`piece`); what is
+    zero at every state is then not always found to be.
+    """
+
+    def __init__(self, model: Model, q: np.ndarray, qd: np.ndarray, pieces: bool = False):
+        self.model, self.dtype = model, np.result_type(q, qd)
+        self._piece: Callable = piece if pieces else lambda *arrays: arrays
+        self.motion = motion = root_motion(model, q, qd)
+        self.own: list[_Moments] = []
+        self.centrifugal: list[np.ndarray] = []  # v ×* I v
+        for i in range(model.nb):
+            moments, force = _moments(
+                *self._piece(*_parameters(model.inertias[i]), motion.R[i], motion.o[i], motion.v[i])
+            )
+            self.own.append(moments)
+            self.centrifugal.append(force)
+        self.beyond = list(self.own)
+        for i in reversed(range(model.nb)):
+            if (parent := model.parent[i]) >= 0:
+                self.beyond[parent] = self.beyond[parent] + self.beyond[i]
+        self.sides = [side for i in range(model.nb) for side in self._sides(i)]
+        self.H = np.full((model.nv, model.nv), 0.0, dtype=self.dtype)
+        for l, k in self._pairs():
+            if l <= k:
+                (Is,) = self._piece(self.sides[k].Is)
+                self.H[k, l] = self.H[l, k] = Is @ self.sides[l].s
+        for k in range(model.nv):
+            self.H[k, k] = self.H[k, k] + float(model.armature[k])
+
+    def _sides(self, i: int) -> Iterator[_Side]:
+        """Of the freedoms of joint i."""
+        motion, parent = self.motion, self.model.parent[i]
+        v = np.zeros(6).astype(self.dtype) if parent < 0 else motion.v[parent]
+        beyond, S, psi_d, v, qd = self._begin(
+            self.beyond[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
+        )
+        for s, d in zip(S, psi_d, strict=True):
+            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero where the joint has one freedom
+            both = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
+            yield _Side(
+                i, s, d, both, cross_motion(v, d), beyond.inertia(s), beyond.coriolis_transposed(s),
+                beyond.coriolis(d), beyond.inertia(both) + beyond.coriolis(s),
+            )  # fmt: skip
+
+    def _begin(self, moments: _Moments, *arrays: np.ndarray) -> tuple:
+        """(moments, *arrays) at the beginning of a piece of work."""
+        h, P, p, W, *rest = self._piece(moments.h, moments.P, moments.p, moments.W, *arrays)
+        return _Moments(moments.m, h, P, p, W), *rest
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Each freedom with each that it carries, those of its own joint included."""
+        model = self.model
+        carried = sorted((j, i) for i in range(model.nb) for j in path(model, i))
+        for j, i in carried:
+            for k in range(model.v_slice(i).start, model.v_slice(i).stop):
+                for l in range(model.v_slice(j).start, model.v_slice(j).stop):
+                    yield l, k
+
+    def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> InverseDynamics:
+        """τ and its derivatives; object arrays where the state is."""
+        model, motion, nv = self.model, self.motion, self.model.nv
+        dtype = np.result_type(self.dtype, qdd)
+        a = motion.accelerations(qdd)
+        forces: list[np.ndarray] = []
+        for i in range(model.nb):
+            own, acceleration, centrifugal = self._begin(self.own[i], a[i], self.centrifugal[i])
+            forces.append(own.inertia(acceleration) + centrifugal)
+            if fx is not None:
+                forces[i] = forces[i] - motion.placed_wrench(i, fx[i])
+        for i in reversed(range(model.nb)):
+            if (parent := model.parent[i]) >= 0:
+                forces[parent] = forces[parent] + forces[i]
+        tau = np.full(nv, 0.0, dtype=dtype)
+        psi_dd: list[np.ndarray] = []
+        columns: list[np.ndarray] = []  # I ψ̈ + 2B ψ̇ + s ×* f
+        for k, side in enumerate(self.sides):
+            i, parent = side.body, model.parent[side.body]
+            before = motion.a0[i] if parent < 0 else a[parent]
+            beyond, s, before, bent, turned, f = self._begin(
+                self.beyond[i], side.s, before, side.bent, side.turned, forces[i]
+            )
+            psi_dd.append(cross_motion(before, s) + bent)
+            columns.append(beyond.inertia(psi_dd[k]) + turned + cross_force(s, f))
+            tau[k] = s @ f + float(model.armature[k]) * qdd[k]
+        dq, dqd = (np.full((nv, nv), 0.0, dtype=dtype) for _ in range(2))
+        for l, k in self._pairs():
+            side, other = self.sides[k], self.sides[l]
+            Is, Bs, column_q, column_qd = self._piece(side.Is, side.Bs, columns[k], side.column)
+            dq[k, l] = Is @ psi_dd[l] + Bs @ other.psi_d[:3]
+            dqd[k, l] = Is @ other.both + Bs @ other.s[:3]
+            if other.body != side.body:
+                dq[l, k], dqd[l, k] = other.s @ column_q, other.s @ column_qd
+        dfx = np.full((nv, model.nb, 6), 0.0, dtype=dtype)
+        for i in range(model.nb):
             for j in path(model, i):
-                for n, t in enumerate(S[j]):
-                    l = model.v_slice(j).start + n
-                    H[k, l] = Is @ t
-                    dq[k, l] = Is @ psi_dd[j][n] + Bs @ psi_d[j][n][:3]
-                    dqd[k, l] = Is @ both[j][n] + Bs @ t[:3]
-                    if j != i:
-                        H[l, k] = H[k, l]
-                        dq[l, k], dqd[l, k] = t @ column_q, t @ column_qd
-            H[k, k] = H[k, k] + float(model.armature[k])
-        for j in path(model, i):
-            for l, t in enumerate(S[j], start=model.v_slice(j).start):
-                dfx[l, i] = -motion.seen(i, t)
-        if model.parent[i] >= 0:
-            moments[model.parent[i]] = moments[model.parent[i]] + beyond
-    return tau, dq, dqd, H, dfx
+                for l, t in enumerate(motion.S[j], start=model.v_slice(j).start):
+                    dfx[l, i] = -motion.seen(i, t)
+        return InverseDynamics(tau, dq, dqd, self.H, dfx)
 
 
-def _moments(I: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray, a: np.ndarray) -> _Moments:
-    """Moments of a body with the spatial inertia I (body coordinates), and the force I a + v ×* I v that it needs."""
-    m, c, J = I[5, 5], I[[2, 0, 1], [4, 5, 3]], I[:3, :3]
-    half = 0.5 * (J[0, 0] + J[1, 1] + J[2, 2])
-    P = np.array([[half - J[i, j] if i == j else -J[i, j] for j in range(3)] for i in range(3)], dtype=I.dtype)
+def _recursion(model: Model, q, qd, qdd, fx) -> InverseDynamics:
+    return Bodies(model, q, qd).inverse_dynamics(qdd, fx)
+
+
+def _parameters(I: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(m (1,), Σ m r (3,), Σ m r r^T (3, 3)) of a spatial inertia."""
+    J = I[:3, :3]
+    return I[5:, 5], I[[2, 0, 1], [4, 5, 3]], np.trace(J) / 2 * np.eye(3) - J
+
+
+def _moments(
+    mass: np.ndarray, c: np.ndarray, P: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray
+) -> tuple[_Moments, np.ndarray]:
+    """Moments of a body from those in its own frame, and the force v ×* I v that its motion needs."""
+    m = mass[0]
     Rc, RP = R @ c, R @ P
     h, g = Rc + m * o, Rc + (0.5 * m) * o  # R P R^T + Rc o^T + o Rc^T + m o o^T = R P R^T + g o^T + o g^T
-    P = np.empty((3, 3), dtype=np.result_type(I, R))
+    P = np.empty((3, 3), dtype=R.dtype)
     for i in range(3):
         for j in range(i + 1):
             P[i, j] = P[j, i] = RP[i] @ R[j] + g[i] * o[j] + o[i] * g[j]
@@ -146,9 +225,7 @@ def _moments(I: np.ndarray, R: np.ndarray, o: np.ndarray, v: np.ndarray, a: np.n
     p = m * u + cross(w, h)
     W = np.outer(u, h) + np.stack([cross(w, x) for x in P], axis=1)
     k = _vector([W[2, 1] - W[1, 2], W[0, 2] - W[2, 0], W[1, 0] - W[0, 1]], W.dtype)  # Σ m r × ṙ
-    moments = _Moments(m, h, P, p, W, None)
-    moments.f = moments.inertia(a) + cross_force(v, np.concatenate([k, p]))
-    return moments
+    return _Moments(m, h, P, p, W), cross_force(v, np.concatenate([k, p]))
 
 
 def _complement(M: np.ndarray, x: np.ndarray) -> np.ndarray:

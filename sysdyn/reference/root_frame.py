@@ -14,16 +14,27 @@ from sysdyn.spatial import cross, cross_motion
 class RootMotion(NamedTuple):
     """Lists of nb, all in coordinates of the body at the root of the tree that body i belongs to.
 
-    With v_λ and a_λ those of the parent, ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ of each freedom s.
+    With v_λ of the parent, ψ̇ = v_λ × s of each freedom s.
     """
 
+    model: Model
+    qd: np.ndarray  # (nv,)
     R: list[np.ndarray]  # (3, 3) attitude of the body: its coordinates to the root's
     o: list[np.ndarray]  # (3,) [m] its origin
     S: list[np.ndarray]  # (nv_i, 6) its freedoms, one row each
     v: list[np.ndarray]  # (6,) [rad/s, m/s] its spatial velocity
-    a: list[np.ndarray]  # (6,) [rad/s², m/s²] its proper spatial acceleration (gravity folded in)
     psi_d: list[np.ndarray]  # (nv_i, 6)
-    psi_dd: list[np.ndarray]  # (nv_i, 6)
+    a0: list[np.ndarray]  # (6,) [m/s²] what gravity adds to its acceleration
+
+    def accelerations(self, qdd: np.ndarray) -> list[np.ndarray]:
+        """(6,) [rad/s², m/s²] of each body: its proper spatial acceleration (gravity folded in)."""
+        a: list[np.ndarray] = []
+        for i, parent in enumerate(self.model.parent):
+            before, part = self.a0[i] if parent < 0 else a[parent], self.model.v_slice(i)
+            # v_i × S q̇ = v_λ × S q̇, as S q̇ × S q̇ = 0
+            moves = len(self.S[i]) > 0
+            a.append(before + qdd[part] @ self.S[i] + self.qd[part] @ self.psi_d[i] if moves else before)
+        return a
 
     def seen(self, i: int, s: np.ndarray) -> np.ndarray:
         """A motion vector (6) in coordinates of body i."""
@@ -36,30 +47,28 @@ class RootMotion(NamedTuple):
         return np.concatenate([self.R[i] @ f[:3] + cross(self.o[i], force), force])
 
 
-def root_motion(model: Model, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> RootMotion:
-    """Positions, freedoms, velocities and accelerations of all bodies; float arrays or object (Expr, batches)."""
-    dtype = np.result_type(q, qd, qdd)
-    found = RootMotion([], [], [], [], [], [], [])
+def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
+    """Positions, freedoms and velocities of all bodies; float arrays or object (Expr, batches)."""
+    dtype = np.result_type(q, qd)
+    found = RootMotion(model, qd, [], [], [], [], [], [])
     zero = np.zeros(6).astype(dtype)
     for i, joint in enumerate(model.joints):
         E, r = joint_placement(model, i, q)
-        parent, part = model.parent[i], model.v_slice(i)
+        parent = model.parent[i]
         if parent < 0:
-            R, o = np.eye(3).astype(dtype), np.zeros(3).astype(dtype)
-            v, a = zero, np.concatenate([zero[:3], E @ model.a0[3:].astype(dtype)])
+            R, o, v = np.eye(3).astype(dtype), np.zeros(3).astype(dtype), zero
+            a0 = np.concatenate([zero[:3], E @ model.a0[3:].astype(dtype)])
         else:
             R, o = found.R[parent] @ E.T, found.o[parent] + found.R[parent] @ r
-            v, a = found.v[parent], found.a[parent]
+            v, a0 = found.v[parent], found.a0[parent]
         S = np.empty((joint.nv, 6), dtype=dtype)
-        psi_d, psi_dd = S.copy(), S.copy()
+        psi_d = S.copy()
         for k, s in enumerate(joint.S.T.astype(dtype)):
             w = R @ s[:3]
             S[k, :3], S[k, 3:] = w, R @ s[3:] + cross(o, w)
             psi_d[k] = cross_motion(v, S[k])
-            psi_dd[k] = cross_motion(a, S[k]) + cross_motion(v, psi_d[k])
         if joint.nv:
-            # v_i × S q̇ = v_λ × S q̇, as S q̇ × S q̇ = 0
-            v, a = v + qd[part] @ S, a + qdd[part] @ S + qd[part] @ psi_d
-        for values, x in zip(found, (R, o, S, v, a, psi_d, psi_dd), strict=True):
+            v = v + qd[model.v_slice(i)] @ S
+        for values, x in zip(found[2:], (R, o, S, v, psi_d, a0), strict=True):
             values.append(x)
     return found

@@ -129,3 +129,28 @@ def _states(result: np.ndarray, count: int) -> np.ndarray:
 def is_number(x) -> bool:
     """A float or a batch of floats, not an Expr."""
     return isinstance(x, (float, np.ndarray))
+
+
+def piece(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Begin a new piece of work (`Graph.mark`), with these arrays as numbers of their own (`Graph.opaque`).
+
+    Pieces are alike, then, whatever is known of their operands: entries of arrays of Expr, and those of float arrays
+    that are not 0. Arrays stay as they are where none is of Expr.
+    """
+    graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
+    if graph is None:
+        return list(arrays)
+    graph.mark()
+    known: dict[int, Expr] = {}
+    results = []
+    for x in arrays:
+        result = x.astype(object)
+        for at, y in np.ndenumerate(result):
+            if x.dtype != object and y != 0.0:
+                y = graph.constant(y)
+            if type(y) is Expr:
+                if y.id not in known:
+                    known[y.id] = graph.opaque(y)
+                result[at] = known[y.id]
+        results.append(result)
+    return results
