@@ -77,9 +77,9 @@ def compile(
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
     on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
-                 "recursive": inverse or forward dynamics by recursions of few operations. "auto": "recursive" where it
-                 applies and only tau or qdd is asked for, else "elimination" where it saves operations; "paper" where
-                 an order is named
+                 "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
+                 where it applies and only tau or qdd is asked for, else "elimination" where it saves operations;
+                 "paper" where an order is named
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
