@@ -20,6 +20,7 @@ from sysdyn.compiler import output_quantities
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.flops import count_flops
 from sysdyn.log import Log, estimate_log
+from sysdyn.passes import PAPER
 from sysdyn.problems import ALL_ORDERINGS, ICUB, KINDS, Task, load_robot, load_task, make_problem
 from sysdyn.reference import aba, rnea
 from sysdyn.show import new_table, print_model, print_solution
@@ -325,7 +326,8 @@ def flops(
 ) -> None:
     """Count the operations of every order exactly.
 
-    And of the recursion of fewest operations (`sysdyn.compile` takes it for τ or q̈), and RNEA and ABA by the book.
+    And of what `sysdyn.compile` may take instead, the system after its passes and, where only τ and q̈ are wanted, a
+    recursion; and RNEA and ABA by the book.
 
     solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
 
@@ -349,13 +351,15 @@ def flops(
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
             if counts is not None:
                 rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
-    if task.kind in REFERENCES:
+    for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
         with contextlib.suppress(SysdynError):
             solver = _compile(
-                replace(task, ordering="auto"), backend="python", formulation="recursive", seconds=seconds
+                replace(task, ordering="auto"), backend="python", formulation=formulation, seconds=seconds
             )
-            found = count_cells(solver.flops.end_to_end)
-            rows["end to end"].append((f"recursive, {solver.ordering}", *found, "", ""))
+            if solver.passes != PAPER:
+                found, fill = count_cells(solver.flops.end_to_end), f"{solver.fill_in:,}" if solver.fill_in else ""
+                rows["end to end"].append((f"{label}, {solver.ordering}", *found, fill, ""))
+    if task.kind in REFERENCES:
         algorithm = REFERENCES[task.kind]
         counted = count_flops(algorithm, task.problem.model, fx=True)
         rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))
