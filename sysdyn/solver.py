@@ -149,7 +149,7 @@ def _cache_key(problem: Problem, options: Options) -> str | None:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"
 
 
-COMPILER_VERSION = 30  # part of the cache key; raise it with every change of what `build` produces
+COMPILER_VERSION = 31  # part of the cache key; raise it with every change of what `build` produces
 
 
 class Solver:

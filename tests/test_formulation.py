@@ -292,6 +292,22 @@ def test_sums_that_cancel_unseen_are_rewritten():
     assert evaluate(np.array(found, dtype=object), {"x[0]": 2.0, "x[1]": 3.0}).tolist() == [0.0, 6.0]
 
 
+@pytest.mark.parametrize("operations", [2, 1_000])
+def test_a_budget_is_spent_on_a_moderate_number_of_plans(operations):
+    """However few operations a robot needs: writing takes its time."""
+    written = 0
+
+    def cost(plan: Plan) -> int:
+        nonlocal written
+        written += 1
+        for k in range(5):
+            plan.pick("left", k, of=5)
+        return operations
+
+    tuned(cost, [Plan()], 100_000, more=lambda: False)
+    assert 100 <= written <= 300
+
+
 def test_what_recursion_cannot_do():
     model = sd.chain(3, seed=0)
     hybrid = sd.hybrid_dynamics(model, torque=["joint1"])

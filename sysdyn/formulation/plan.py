@@ -13,6 +13,7 @@ Decision = tuple[Key, int]  # and how many forms there are
 Cost = Callable[["Plan"], int]
 More = Callable[[], bool]
 ROUNDS = 3  # through all decisions
+LEAST = 400  # operations that writing once counts at least: so few take as long as these
 KICK = 6  # decisions drawn anew to leave a local optimum: from 2 to fewer than this
 
 
@@ -45,8 +46,8 @@ def tuned(
     """
     search = tuning(cost, starts, None if more is None else seed)
     best = next(search)
-    while budget >= best[1] or (more and more()):
-        budget -= best[1]
+    while budget >= max(best[1], LEAST) or (more and more()):
+        budget -= max(best[1], LEAST)
         found = next(search, None)
         if found is None:
             break
