@@ -229,6 +229,7 @@ def test_report_shows_how_long_was_searched(monkeypatch):
     assert "more orders in 0.25 s, seed 0" in text
 
 
+@pytest.mark.slow
 def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path / "pictures").stdout

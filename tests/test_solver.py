@@ -248,7 +248,9 @@ def test_python_backend_by_name():
 # ---- identities ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed", "icub floating"])
+@pytest.mark.parametrize(
+    "name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed", pytest.param("icub floating", marks=pytest.mark.slow)]
+)
 def test_forward_dynamics_inverts_inverse_dynamics(name):
     model = model_of(name)
     forward, inverse = icub_or(name, "fd"), icub_or(name, "id")
