@@ -38,7 +38,7 @@ from sysdyn.passes import ALL, PAPER
 from sysdyn.sampling import is_singular, order_samples, pivoted_solve, sample_matrix, sample_states, stacked
 from sysdyn.search import Allowance, Search
 from sysdyn.sparse.ordering import ORDERINGS as GENERAL
-from sysdyn.sparse.ordering import PLAIN, Permutations, Sampled
+from sysdyn.sparse.ordering import FORESIGHT, PLAIN, Permutations, Sampled
 from sysdyn.sparse.program import Program
 from sysdyn.sparse.quasidefinite import LAST_RESORT, SYMMETRIC
 from sysdyn.system.assemble import BlockSystem
@@ -58,6 +58,7 @@ MIXED_BUDGET = 1_000_000  # operations eliminated in search of a mixed order, at
 AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
 AUTO_LARGE = ("umfpack",)
 AUTO_CAP = 2.0  # an order is given up where it costs this many times the cheapest one known
+FORESIGHT_LIMIT = 400  # unknowns beyond which looking ahead takes long and was not seen to save anything
 CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
 VERIFIED = 16  # states at which passes are seen to leave the outputs
 UNCHANGED = 1e-9  # as they are, relative to the greatest entry of a quantity
@@ -147,7 +148,7 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
 
 
 def _recursive(problem: Problem, options: Options, allowance: Allowance) -> Compiled | None:
-    """Inverse or forward dynamics by recursions of few operations; None for other problems, and where not safe."""
+    """Inverse, forward or hybrid dynamics by recursions of few operations; None for other problems, and where not safe."""
     if not options.usual:
         raise ProblemError(
             "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave them out"
@@ -290,11 +291,15 @@ def _searched(problem: Problem, options: Options, compiled: Compiled, allowance:
     sampled = order_samples(system, ORDER_SAMPLES)
     search = Search(system, sampled, outputs, _streams(options.ordering, sampled), allowance, options.seed)
     choice, program = search.improve(choice), compiled.program
+    considered = [*compiled.considered, *search.considered]
     if search.elimination:
         allowance.say("writing the program", 0.9)
-        choice, program = _written(system, search.elimination, choice, outputs)
-    considered = (*compiled.considered, *search.considered)
-    return Compiled(choice, program, considered, compiled.seconds + time.perf_counter() - began)
+        try:
+            choice, program = _written(system, search.elimination, choice, outputs)
+        except NoSafeOrdering as error:
+            considered.append((choice.ordering, str(error)))
+            choice = compiled.choice
+    return Compiled(choice, program, tuple(considered), compiled.seconds + time.perf_counter() - began)
 
 
 def _written(
@@ -417,6 +422,8 @@ def _candidates(
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
     for name in names:
         blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
+        if sampled.n > FORESIGHT_LIMIT:
+            heeding = tuple(start for start in heeding if start not in FORESIGHT)
         if name == "symmetric" and not plain:
             heeding += LAST_RESORT
         for number, start in enumerate((*blind, *heeding)):

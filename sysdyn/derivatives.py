@@ -105,7 +105,7 @@ class Derivatives:
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method = of, wrt, method
-        self._inputs, self._wrenches = Inputs(problem), options.wrenches
+        self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(program, "llvm", LEVELS[options.level], zeros=False)
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
         groups = {name.removeprefix("y:"): name for name in sizes}
@@ -151,17 +151,10 @@ class Derivatives:
             checked_threads(threads)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
         arrays, lead = self._inputs.checked(given)
-        if not self._wrenches:
-            self._inputs.reject_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
         n = math.prod(lead)
-        if n == 1:
-            outputs, status = self._executable.run_one(arrays)
-        else:
-            outputs = {name: np.zeros((n, size)) for name, size in self.program.output_groups}
-            status = np.empty(n, dtype=np.int64)
-            self._executable.run(arrays, outputs, status, threads)
+        outputs, status = self._executable.results(arrays, n, threads)
         status &= ~llvm.WEAK_PIVOT
         if status.any():
             self._inputs.reject_not_finite(arrays)
@@ -186,8 +179,6 @@ class Derivatives:
         checked_threads(threads)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         arrays, lead = self._inputs.prepared(given)
-        if not self._wrenches:
-            self._inputs.reject_wrenches(arrays)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         outputs = {name: np.zeros((len(status), size)) for name, size in self.program.output_groups}
         out = {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}

@@ -141,9 +141,7 @@ class Posterior:
 
     @staticmethod
     def _double(executable: Executable, inputs: dict[str, np.ndarray], n: int) -> Outputs:
-        outputs = {group: np.empty((n, size)) for group, size in executable.program.output_groups}
-        executable.run(inputs, outputs, np.empty(n, dtype=np.int64))
-        return outputs
+        return executable.results(inputs, n)[0]
 
     def _extended(self, groups: Describe, inputs: dict[str, np.ndarray], n: int) -> Outputs:
         """The same outputs with as many digits as the range of Σ takes, from the entries of K on."""

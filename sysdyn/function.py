@@ -108,9 +108,7 @@ class Function:
             rows[name] = np.ascontiguousarray(
                 x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
             )
-        outputs = {name: np.zeros((count, size)) for name, size in self.program.output_groups}
-        status = np.zeros(count, dtype=np.int64)
-        self._executable.run(rows, outputs, status, threads)
+        outputs, status = self._executable.results(rows, count, threads)
         if status.any():
             self._fail(rows, status)
         return self._shaped(outputs, head)

@@ -17,10 +17,13 @@ WRENCHES = ("fx", "a", "f")  # quantities of shape (nb, 6)
 
 
 class Inputs:
-    """The input groups of a problem: q, q̇, each known quantity at full size, each custom measurement."""
+    """The input groups of a problem: q, q̇, each known quantity at full size, each custom measurement.
 
-    def __init__(self, problem: Problem):
-        self.problem = problem
+    wrenches: False where external ones have to be zero.
+    """
+
+    def __init__(self, problem: Problem, wrenches: bool = True):
+        self.problem, self.wrenches = problem, wrenches
         self.model = model = problem.model
         self.sizes = dict(problem.input_sizes)
         self.quaternions = tuple(
@@ -168,6 +171,7 @@ class Inputs:
             x = given[name]
             if type(x) is not np.ndarray or x.dtype != np.float64:
                 x = real(name.removeprefix("y:"), x)
+            self._reject_wrenches(name, x)
             if x.shape == (size,):
                 arrays[name] = x if x.flags.c_contiguous else np.ascontiguousarray(x)
                 continue
@@ -205,6 +209,7 @@ class Inputs:
             if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
                 shown = name.removeprefix("y:")
                 raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
+            self._reject_wrenches(name, x)
             single = x.shape in ((size,), shape)
             if not single and x.shape[1:] not in ((size,), shape):
                 raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")
@@ -214,6 +219,10 @@ class Inputs:
         if len(numbers) > 1:
             raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
         return arrays, tuple(numbers)
+
+    def _reject_wrenches(self, name: str, x: np.ndarray) -> None:
+        if name == "fx" and not self.wrenches and x.any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     def normalised(self, q: np.ndarray) -> np.ndarray:
         """q with unit quaternions; what is not finite stays, for the kernel to find."""
@@ -233,11 +242,6 @@ class Inputs:
                 where = tuple(int(k) for k in np.argwhere(~finite)[0])
                 at = f"state {where[0]}, entry {where[1]}" if len(where) == 2 else f"entry {where[0]}"
                 raise InvalidInput(f"{name.removeprefix('y:')} is {x[where]} at {at}: every input must be finite")
-
-    def reject_wrenches(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise InvalidInput where an external wrench is not zero."""
-        if "fx" in arrays and arrays["fx"].any():
-            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     def reject_large_angles(self, q: np.ndarray, largest: float) -> None:
         """Raise InvalidInput naming a joint whose angle is beyond `largest` [rad]."""

@@ -21,9 +21,9 @@ PASSES = {
     "double_angle": "symmetric blocks are turned with 4 multiplications across the axis instead of 16",
     "parallel_axes": "turns about consecutive parallel axes by the sum of their angles; tips are not turned at all",
     "rewriting": "sums and products re-associated and distributed, divisions by one reciprocal",
-}  # each composes the equations in the order given
+}
 ALL = tuple(PASSES)
-ELIMINATION = ALL[:4]
+ELIMINATION = ("canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination")
 PAPER = ("symmetric_elimination",)  # the paper's own system
 
 

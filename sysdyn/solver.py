@@ -165,7 +165,7 @@ class Solver:
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
-        self._inputs = Inputs(problem)
+        self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(self.program, options.backend, LEVELS[options.level])
         self._posterior = Posterior(
             problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
@@ -207,17 +207,9 @@ class Solver:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
         arrays, lead = self._inputs.checked(given)
-        if not self.options.wrenches:
-            self._inputs.reject_wrenches(arrays)
         if self._inputs.quaternions:
             arrays["q"] = self._inputs.normalised(arrays["q"])
-        n = math.prod(lead)
-        if n == 1:
-            outputs, status = self._executable.run_one(arrays)
-        else:
-            outputs = {name: np.empty((n, size)) for name, size in self.program.output_groups}
-            status = np.empty(n, dtype=np.int64)
-            self._executable.run(arrays, outputs, status, threads)
+        outputs, status = self._executable.results(arrays, math.prod(lead), threads)
         if status.any():
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
@@ -300,8 +292,6 @@ class Solver:
         arrays, lead = self._inputs.prepared(
             self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
         )
-        if not self.options.wrenches:
-            self._inputs.reject_wrenches(arrays)
         outputs = self._out(out, lead)
         status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
         flat = {name: outputs[name].reshape(len(status), size) for name, size in self.program.output_groups}

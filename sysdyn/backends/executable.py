@@ -29,7 +29,7 @@ class Executable:
     """
 
     def __init__(self, program: Program, backend: str = "llvm", level: int = 2, zeros: bool = True):
-        self.program, self.backend = program, backend
+        self.program, self.backend, self.zeros = program, backend, zeros
         self._local = threading.local()
         if backend == "llvm":
             self._scalar = llvm.compile(program, 1, level, zeros)
@@ -56,20 +56,21 @@ class Executable:
         else:
             TEAM.run([partial(part, *share) for share in _shares(n, threads, kernel.width)])
 
-    def run_one(self, inputs: Mapping) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """({output: (1, size)}, status (1,)) of one state, by a call that is prepared once a thread.
+    def results(self, inputs: Mapping, n: int, threads: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`.
 
-        inputs (size,). Outputs that are the constant 0 are 0.
+        One state is computed by a call that is prepared once a thread.
         """
-        groups = self.program.output_groups
-        if self.backend == "python":
-            outputs, status = {name: np.zeros((1, size)) for name, size in groups}, np.empty(1, dtype=np.int64)
-            self._run_python(inputs, outputs, status)
-            return outputs, status
-        call = self._local.__dict__.get("call")
-        if call is None:
-            call = self._local.call = _Call(self)
-        return call(inputs)
+        if n == 1 and self.backend == "llvm":
+            call = self._local.__dict__.get("call")
+            if call is None:
+                call = self._local.call = _Call(self)
+            return call(inputs)
+        new = np.empty if self.zeros else np.zeros
+        outputs = {name: new((n, size)) for name, size in self.program.output_groups}
+        status = np.empty(n, dtype=np.int64)
+        self.run(inputs, outputs, status, threads)
+        return outputs, status
 
     def step(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
         """The run with these arrays as a call without arguments; `out` is what it shows as its results.

@@ -100,8 +100,9 @@ def write(
 
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:
-    yield Plan()
     held: dict[Key, int] = {("turn", i): 1 for i in range(model.nb)}
+    if model.nv <= COMPOSITE_LIMIT:  # a large robot is written once
+        yield Plan()
     yield Plan(held)
     if method == "composite":
         deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)

@@ -65,7 +65,7 @@ class Spin:
 def inverse(
     model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx: list[Vector] | None = None
 ) -> Vector:
-    """τ (nv) as a list of scalars, of a model in canonical frames.
+    """τ (nv) as a list of scalars.
 
     fx: external wrench [n, f] on each body, in its coordinates.
     """

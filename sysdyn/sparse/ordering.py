@@ -202,7 +202,7 @@ def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
 
 # With the wider choice of pivots, which was the better one on nearly all robots that were measured.
 _foresight = partial(_varying, partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1]), LEAST_VARIATION[-1])
-_FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_foresight), _foresight)
+FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_foresight), _foresight)
 
 
 def _umfpack_generic(steer: float) -> Order:
@@ -239,7 +239,7 @@ _COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "natural": tuple(_judged(natural)),
     "colamd": tuple(_judged(colamd)),
-    "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz), *_FORESIGHT),
+    "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz), *FORESIGHT),
     "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
 }
 # Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
