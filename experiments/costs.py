@@ -10,13 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import sysdyn as sd
-from sysdyn import plot as drawing
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.expr import Flops, Graph
+from sysdyn.app import matrix_plot as drawing
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.published import RBDA, Cost, total
+from sysdyn.model.spatial import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
+from sysdyn.paper.counters import RBDA, Cost, total
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import Flops
 from sysdyn.reference.aba import symmetric
-from sysdyn.spatial import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
 
 TITLE = "The cost of the classical algorithms: counted here, and by the book"
 CLAIM = (

@@ -17,26 +17,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 import sysdyn as sd
-from sysdyn import plot as drawing
+from sysdyn.app import matrix_plot as drawing
 from sysdyn.backends.executable import Executable
-from sysdyn.compiler import Options, build
-from sysdyn.elimination import Elimination
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.expr import Flops, Graph, is_zero
-from sysdyn.published import (
-    RBDA,
-    matrix_aba_cost,
-    right_hand_side,
-    row_pivoting,
-    solution_cost,
-    umfpack_pivots,
-)
+from sysdyn.equations.assembly import Assembly, generic
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import Options
+from sysdyn.offline.pipeline import build
+from sysdyn.paper.counters import RBDA, matrix_aba_cost, right_hand_side, row_pivoting, solution_cost, umfpack_pivots
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.paper.matrix_aba import matrix_aba, transformations
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.program import Program
-from sysdyn.system.articulated import matrix_aba, transformations
-from sysdyn.system.assemble import Assembly, BlockSystem, generic
-from sysdyn.system.orders import RECURSIVE
-from sysdyn.system.variables import QUANTITIES
 
 TITLE = "Figure 1: the cost of forward dynamics of a serial chain"
 CLAIM = (

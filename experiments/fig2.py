@@ -1,7 +1,7 @@
 """Figure 2: what the problem of the load cells costs with and without permutations, by the paper's counter and exactly.
 
 Two of the curves are the paper's: LU with rows pivoted, and LU in UMFPACK's order at the same state. To them come
-tearing (`sysdyn.system.orders.torn`: pivots ±1 but for a block of five) and what `sysdyn.compile` finds and accepts.
+tearing (`sysdyn.paper.orders.torn`: pivots ±1 but for a block of five) and what `sysdyn.compile` finds and accepts.
 """
 
 import numpy as np
@@ -9,18 +9,20 @@ import scipy.sparse.linalg
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sysdyn.backends import python
-from sysdyn.compiler import Options, build
-from sysdyn.elimination import Elimination, solve_scope
+from sysdyn.app.matrix_plot import save_figure
+from sysdyn.backends import interpreter
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.plot import save_figure
-from sysdyn.published import load_cells, right_hand_side, row_pivoting, solution_cost, umfpack_pivots
-from sysdyn.sampling import is_singular, order_samples, sample_states
-from sysdyn.sparse.ordering import Sampled, markowitz
-from sysdyn.sparse.program import Program
-from sysdyn.system.orders import torn
-from sysdyn.system.variables import QUANTITIES
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.offline.elimination import Elimination, solve_scope
+from sysdyn.offline.options import Options
+from sysdyn.offline.pipeline import build
+from sysdyn.offline.sampling import is_singular, order_samples, sample_states
+from sysdyn.paper.counters import load_cells, right_hand_side, row_pivoting, solution_cost, umfpack_pivots
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.paper.orders import torn
+from sysdyn.program.program import Program
+from sysdyn.sparse.markowitz import markowitz
+from sysdyn.sparse.sampled import Sampled
 
 TITLE = "Figure 2: the cost of inverse dynamics with load cells at both ends of a chain"
 CLAIM = (
@@ -151,7 +153,7 @@ def judged(n, count):
             elimination.graph, elimination.assembly.inputs, [("d", elimination.factors.solution)]
         )
         with np.errstate(all="ignore"):
-            error = where.residual(states, python.run_groups(program, states)["d"]).backward_error
+            error = where.residual(states, interpreter.run_groups(program, states)["d"]).backward_error
         error = np.where(np.isfinite(error), error, np.inf)
         for kind, chosen in (("random", ~quarter), ("multiples of π/2", quarter)):
             yield {

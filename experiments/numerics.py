@@ -20,22 +20,23 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import sysdyn as sd
-from sysdyn.backends import python
+from sysdyn.app.matrix_plot import save_figure
+from sysdyn.app.robots import load_robot
+from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
-from sysdyn.elimination import GUARD, Elimination
+from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.expr import is_constant
-from sysdyn.plot import save_figure
-from sysdyn.problems import load_robot
-from sysdyn.published import load_cells, umfpack_pivots
-from sysdyn.sampling import is_singular, pivoted_solve, sample_matrix, sample_states, stacked
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.safety import GUARD
+from sysdyn.offline.sampling import is_singular, pivoted_solve, sample_matrix, sample_states, stacked
+from sysdyn.paper.counters import load_cells, umfpack_pivots
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.problem import Problem
+from sysdyn.program.expr import is_constant
+from sysdyn.program.program import Program
 from sysdyn.sparse import umfpack
-from sysdyn.sparse.ordering import Sampled
-from sysdyn.sparse.program import Program
-from sysdyn.system.assemble import BlockSystem
-from sysdyn.system.problem import Problem
-from sysdyn.system.variables import QUANTITIES
+from sysdyn.sparse.sampled import Sampled
 
 TITLE = "A fixed order at every state: zero pivots, growth, backward error"
 CLAIM = (
@@ -334,7 +335,7 @@ def _one_states(name: str, problem: Problem, system: BlockSystem, sampled: Sampl
         choice = elimination.choice(PAPER, QUANTITIES)
         groups = [("pivots", varying_pivots(elimination))]
         program = Program.from_graph(elimination.graph, elimination.assembly.inputs, groups)
-        values = python.run_groups(program, states)["pivots"]
+        values = interpreter.run_groups(program, states)["pivots"]
         seen = Pivots(values[RANDOM])
         zero = seen.see(values)
         rows.append({

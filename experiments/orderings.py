@@ -23,19 +23,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 import sysdyn as sd
-from sysdyn.elimination import Choice, Elimination, Safety, solve_scope
+from sysdyn.app.matrix_plot import save_figure
+from sysdyn.app.robots import load_robot
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.plot import save_figure
-from sysdyn.problems import load_robot
-from sysdyn.published import load_cells, umfpack_pivots
-from sysdyn.sampling import order_samples, sample_matrix
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.offline.elimination import Choice, Elimination, solve_scope
+from sysdyn.offline.safety import Safety
+from sysdyn.offline.sampling import order_samples, sample_matrix
+from sysdyn.paper.counters import load_cells, umfpack_pivots
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
-from sysdyn.sparse.ordering import ORDERINGS, PLAIN, STEER, Permutations, Sampled, choose_pivots
-from sysdyn.system.assemble import BlockSystem
-from sysdyn.system.orders import RECURSIVE
-from sysdyn.system.problem import Problem
-from sysdyn.system.variables import QUANTITIES
+from sysdyn.sparse.markowitz import choose_pivots
+from sysdyn.sparse.orderings import ORDERINGS, PLAIN
+from sysdyn.sparse.sampled import STEER, Permutations, Sampled
 
 TITLE = "Which order wins where: cost and fill-in of every elimination order"
 CLAIM = (

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 import sysdyn as sd
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.plot import COLOURS, KNOWN, LEGEND, save_figure
-from sysdyn.published import umfpack_pivots
+from sysdyn.app.matrix_plot import COLOURS, KNOWN, LEGEND, save_figure
+from sysdyn.equations.recursive_orders import rnea
+from sysdyn.measurements.variables import LAYOUTS
+from sysdyn.paper.counters import umfpack_pivots
+from sysdyn.paper.experiments import main, read_csv, write_csv
 from sysdyn.sparse.lu import eliminate
-from sysdyn.system.orders import rnea
-from sysdyn.system.variables import LAYOUTS
 
 TITLE = "inverse dynamics is triangular"
 CLAIM = (

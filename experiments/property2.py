@@ -10,10 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import sysdyn as sd
-from sysdyn.experiment import main, read_csv, write_csv
-from sysdyn.plot import save_figure
-from sysdyn.system.articulated import matrix_aba
-from sysdyn.system.variables import LAYOUTS
+from sysdyn.app.matrix_plot import save_figure
+from sysdyn.measurements.variables import LAYOUTS
+from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.paper.matrix_aba import matrix_aba
 
 TITLE = "the articulated-body algorithm as a triangular matrix"
 CLAIM = (

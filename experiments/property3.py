@@ -13,13 +13,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import sysdyn as sd
+from sysdyn.app.matrix_plot import save_figure
 from sysdyn.errors import SingularState
-from sysdyn.experiment import main, read_csv, write_csv
 from sysdyn.model import Fixed, Free, Revolute
 from sysdyn.model.kinematics import forward_kinematics
-from sysdyn.plot import save_figure
-from sysdyn.published import load_cells
-from sysdyn.spatial import X_inverse, X_motion, inertia, rotation, rotz, translation
+from sysdyn.model.spatial import X_inverse, X_motion, inertia, rotation, rotz, translation
+from sysdyn.paper.counters import load_cells
+from sysdyn.paper.experiments import main, read_csv, write_csv
 
 TITLE = "two feet on load cells, and on a slippery floor"
 CLAIM = (

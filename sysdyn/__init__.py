@@ -5,10 +5,9 @@ solver = sysdyn.compile(sysdyn.forward_dynamics(model))
 solution = solver(q, qd, tau)
 """
 
-__version__ = "0.1.0"
-
-from sysdyn.derivatives import Derivatives
-from sysdyn.elimination import Choice, Safety
+from sysdyn.backends.function import Function, compile_function
+from sysdyn.diagnosis.diagnose import Diagnosis
+from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import (
     BackendUnavailable,
     CacheWarning,
@@ -24,11 +23,15 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
-from sysdyn.expr import Expr, Flops, Graph
-from sysdyn.flops import count_flops
-from sysdyn.function import Function, compile_function
-from sysdyn.learning import Learned, learn_noise
-from sysdyn.least_norm import least_norm
+from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.constraints import Contact, LoopJoint
+from sysdyn.measurements.declared import declared_sensors, sensor
+from sysdyn.measurements.linear import Linear, MotorTorque
+from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
+from sysdyn.measurements.noise import ModelNoise, Prior, Switchable
+from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import (
     Frame,
     Model,
@@ -46,7 +49,19 @@ from sysdyn.model import (
     load_urdf,
     random_tree,
 )
+from sysdyn.offline.elimination import Choice
+from sysdyn.offline.safety import Safety
+from sysdyn.online.compile import compile
+from sysdyn.online.derivatives import Derivatives
+from sysdyn.online.learn_noise import Learned, learn_noise
+from sysdyn.online.least_norm import least_norm
+from sysdyn.online.predict import predict
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver, load_solver
 from sysdyn.passes import PASSES
+from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import Flops
 from sysdyn.reference import (
     Factor,
     IKResult,
@@ -68,43 +83,9 @@ from sysdyn.reference import (
     rnea_derivatives,
     sparsity,
 )
-from sysdyn.sensing import predict
-from sysdyn.solution import Solution
-from sysdyn.solver import Solver, compile, load_solver
-from sysdyn.system import (
-    Accelerometer,
-    AngularAccelerometer,
-    BlockSystem,
-    BodyAcceleration,
-    CentreOfMassAcceleration,
-    Constraint,
-    Contact,
-    Diagnosis,
-    ExternalWrench,
-    ForceDirection,
-    ForceTorqueSensor,
-    FrameAcceleration,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    Linear,
-    LoadCells,
-    LoopJoint,
-    Measurement,
-    ModelNoise,
-    MomentumRate,
-    MotorTorque,
-    NetWrench,
-    PointContact,
-    Prior,
-    Problem,
-    Switchable,
-    declared_sensors,
-    forward_dynamics,
-    hybrid_dynamics,
-    inverse_dynamics,
-    sensor,
-)
+from sysdyn.reference.flops import count_flops
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",

@@ -1,5 +1,7 @@
 """python -m sysdyn: the command line."""
 
-from sysdyn.cli import main
+from __future__ import annotations
+
+from sysdyn.app.cli import main
 
 main()

@@ -1,7 +1,7 @@
 """Passes: ways to write the equations of a problem with fewer operations that leave the requested outputs unchanged.
 
-Each is optional and goes with every other. Recursions (`sysdyn.formulation`) know all of them, eliminations those in
-ELIMINATION.
+Each is optional and goes with every other. Recursions (`sysdyn.recursions`) know all of them, eliminations those
+in ELIMINATION.
 """
 
 from __future__ import annotations

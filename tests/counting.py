@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar
 
-from sysdyn.expr import ADD, COS, DIV, MUL, SIN, SQRT, SUB, Flops, Graph
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import ADD, COS, DIV, MUL, SIN, SQRT, SUB, Flops
 
 _COUNTED = ("mul", "add", "div", "sqrt", "trig")
 

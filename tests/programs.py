@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.backends import python
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph, cos, sin, sqrt
-from sysdyn.sparse.program import Program
+from sysdyn.backends import interpreter
+from sysdyn.program.expr import Graph, cos, sin, sqrt
+from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.program import Program
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
 STEPS = (
@@ -118,7 +119,7 @@ def run_bounded(program: Program, inputs: dict[str, np.ndarray]) -> tuple[dict[s
     n = max((len(x) for x in inputs.values()), default=1)
     flat = [column for name, _ in program.input_groups for column in inputs[name].T]
     results: dict[int, Bounded] = {}
-    values = [_bounded(x) for x in python.run(program, flat, FUNCTIONS, results.__setitem__)]
+    values = [_bounded(x) for x in interpreter.run(program, flat, FUNCTIONS, results.__setitem__)]
     groups, at = {}, 0
     for name, size in program.output_groups:
         part = values[at : at + size]
@@ -169,6 +170,6 @@ def executed(program: Program, inputs: list[float]) -> tuple[Flops, list[float]]
             (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt),
         )
     }  # fmt: skip
-    results = python.run(program, [Number(x) for x in inputs], functions)
+    results = interpreter.run(program, [Number(x) for x in inputs], functions)
     flops = Flops(count[MUL], count[ADD] + count[SUB], count[DIV], count[SQRT], len(angles))
     return flops, [x.value if isinstance(x, Number) else x for x in results]

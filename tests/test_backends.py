@@ -13,19 +13,21 @@ from hypothesis import strategies as st
 from programs import BLOCK, assert_within, random_inputs, random_program, run_bounded
 
 import sysdyn as sd
-from sysdyn import cache
-from sysdyn.backends import llvm, python
-from sysdyn.backends.ir import LARGEST_ANGLE
+from sysdyn.backends import interpreter
+from sysdyn.backends.llvm import kernel as kernel_module
+from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
-from sysdyn.expr import Graph
-from sysdyn.sparse.program import Program
+from sysdyn.files import cache
+from sysdyn.program.expr import Graph
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGLE, WEAK_PIVOT
 
 seeds = st.integers(0, 10**6)
 CANARY = -7.25  # around every output; nobody may write there
 
 
 def run_kernel(
-    kernel: llvm.Kernel,
+    kernel: Kernel,
     program: Program,
     inputs: dict[str, np.ndarray],
     n: int,
@@ -47,7 +49,7 @@ def run_kernel(
         outputs[name] = out
         words += [0 if name in skip else out[1:, 1:].ctypes.data, size + 2]
     arguments = np.array(words, dtype=np.int64)
-    _, address = work or llvm.aligned(kernel.work_doubles)
+    _, address = work or aligned(kernel.work_doubles)
     kernel.run(arguments.ctypes.data, address)
     assert status[0] == status[-1] == 99
     for name, size in program.output_groups:
@@ -61,12 +63,12 @@ def run_kernel(
 
 def run_python(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     full = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in inputs.items()}
-    return python.run_groups(program, full)
+    return interpreter.run_groups(program, full)
 
 
 def run_llvm(width: int, level: int):
     def run(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-        return run_kernel(llvm.compile(program, width, level), program, inputs, n)[0]
+        return run_kernel(compile_kernel(program, width, level), program, inputs, n)[0]
 
     return run
 
@@ -128,7 +130,7 @@ def test_a_solver_program_gives_the_same_on_every_backend(name):
 def test_any_number_of_states(width):
     """The remainder of the last block is not written, and states do not depend on their neighbours."""
     program = random_program(5, blocks=4)
-    kernel = llvm.compile(program, width, 0)
+    kernel = compile_kernel(program, width, 0)
     most = 3 * width + 2
     inputs = random_inputs(program, most, 0)
     whole, status = run_kernel(kernel, program, inputs, most)
@@ -144,7 +146,7 @@ def test_any_number_of_states(width):
 def test_one_row_serves_all_states(width):
     """Stride 0."""
     program = random_program(6, blocks=4)
-    kernel, n = llvm.compile(program, width, 0), 2 * width + 1
+    kernel, n = compile_kernel(program, width, 0), 2 * width + 1
     inputs = random_inputs(program, n, 0)
     mixed = {**inputs, "x": inputs["x"][0]}
     spread = {**inputs, "x": np.tile(inputs["x"][0], (n, 1))}
@@ -157,7 +159,7 @@ def test_one_row_serves_all_states(width):
 @each_width
 def test_null_outputs_are_skipped(width):
     program = random_program(7, blocks=4)
-    kernel, n = llvm.compile(program, width, 0), width + 1
+    kernel, n = compile_kernel(program, width, 0), width + 1
     inputs = random_inputs(program, n, 0)
     whole, _ = run_kernel(kernel, program, inputs, n)
     for skip in (("odd",), ("picked", "state"), tuple(whole)):
@@ -174,14 +176,14 @@ def test_programs_without_operations_inputs_or_outputs(width):
     both = [("in", [x, y])]
     copies = Program.from_graph(graph, both, [("out", [y, 2.5, x, y, 0.0])])
     assert len(copies) == 0
-    outputs, status = run_kernel(llvm.compile(copies, width, 0), copies, {"in": np.array([[1.0, 2.0]] * 3)}, 3)
+    outputs, status = run_kernel(compile_kernel(copies, width, 0), copies, {"in": np.array([[1.0, 2.0]] * 3)}, 3)
     np.testing.assert_array_equal(outputs["out"], [[2.0, 2.5, 1.0, 2.0, 0.0]] * 3)
     constants = Program.from_graph(graph, [("none", [])], [("out", [4.0, -1.0])])
-    outputs, status = run_kernel(llvm.compile(constants, width, 0), constants, {"none": np.empty((3, 0))}, 3)
+    outputs, status = run_kernel(compile_kernel(constants, width, 0), constants, {"none": np.empty((3, 0))}, 3)
     np.testing.assert_array_equal(outputs["out"], [[4.0, -1.0]] * 3)
     silent = Program.from_graph(graph, both, [("out", [])])
-    _, status = run_kernel(llvm.compile(silent, width, 0), silent, {"in": np.array([[1.0, math.nan]])}, 1)
-    assert status.tolist() == [llvm.BAD_INPUT]
+    _, status = run_kernel(compile_kernel(silent, width, 0), silent, {"in": np.array([[1.0, math.nan]])}, 1)
+    assert status.tolist() == [BAD_INPUT]
 
 
 def test_long_programs_are_cut_into_functions():
@@ -203,7 +205,7 @@ def test_long_programs_are_cut_into_functions():
 def test_inputs_that_are_no_numbers_are_flagged_at_their_state(width, bad):
     """Also where the program does not use them, and whatever their group."""
     program = random_program(9, blocks=3, guards=[])
-    kernel, n = llvm.compile(program, width, 0), 2 * width + 1
+    kernel, n = compile_kernel(program, width, 0), 2 * width + 1
     whole, _ = run_kernel(kernel, program, random_inputs(program, n, 0), n)
     for group, size in program.input_groups:
         for k in range(0, n, 2):
@@ -211,7 +213,7 @@ def test_inputs_that_are_no_numbers_are_flagged_at_their_state(width, bad):
                 inputs = random_inputs(program, n, 0)
                 inputs[group][k, j] = bad
                 outputs, status = run_kernel(kernel, program, inputs, n)
-                assert status[k] & llvm.BAD_INPUT and not np.delete(status, k).any()
+                assert status[k] & BAD_INPUT and not np.delete(status, k).any()
                 for name, x in outputs.items():  # the others are what they were
                     np.testing.assert_array_equal(np.delete(x, k, axis=0), np.delete(whole[name], k, axis=0))
 
@@ -222,7 +224,7 @@ def test_numbers_at_the_edges_are_numbers(width):
     x = graph.input("x")
     program = Program.from_graph(graph, [("x", [x])], [("out", [x, -x])])
     edges = np.array([np.finfo(float).max, -np.finfo(float).max, 5e-324, -0.0, np.finfo(float).tiny])
-    outputs, status = run_kernel(llvm.compile(program, width, 2), program, {"x": edges[:, None]}, 5)
+    outputs, status = run_kernel(compile_kernel(program, width, 2), program, {"x": edges[:, None]}, 5)
     assert not status.any()
     np.testing.assert_array_equal(outputs["out"], np.stack([edges, -edges], axis=1))
     assert np.signbit(outputs["out"][3]).tolist() == [True, False]
@@ -235,14 +237,14 @@ def test_results_that_are_no_numbers_are_flagged(width, level):
     x, y = graph.input("x"), graph.input("y")
     program = Program.from_graph(graph, [("in", [x, y])], [("quotient", [x / y]), ("root", [x, y.sqrt()])])
     states = np.array([[1.0, 2.0], [1.0, 0.0], [0.0, 0.0], [1.0, -2.0], [1e300, 1e-300], [3.0, 4.0]])
-    outputs, status = run_kernel(llvm.compile(program, width, level), program, {"in": states}, 6)
-    bad = llvm.BAD_OUTPUT
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 6)
+    bad = BAD_OUTPUT
     assert status.tolist() == [0, bad, bad, bad, bad, 0]
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(outputs["quotient"][:, 0], states[:, 0] / states[:, 1])
         np.testing.assert_array_equal(outputs["root"][:, 1], np.sqrt(states[:, 1]))
     # an output that nobody asks for is not judged
-    _, status = run_kernel(llvm.compile(program, width, level), program, {"in": states}, 6, ("quotient",))
+    _, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 6, ("quotient",))
     assert status.tolist() == [0, 0, 0, bad, 0, 0]
 
 
@@ -255,11 +257,11 @@ def test_guards_flag_states_whose_pivot_is_zero_or_near_it(width, level):
     guards = [(p, 1e-3, "first", 1e-2), (r, 0.25, "second", 0.25)]
     program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p, y / r])], guards)
     states = np.array([[1.0, 2.0], [1.0, -0.5], [1.0, -0.5005], [1.0, -0.502], [1.0, 0.875], [0.0, -0.25], [2.0, 1.76]])
-    pivot, weak, bad = llvm.BAD_PIVOT | llvm.WEAK_PIVOT, llvm.WEAK_PIVOT, llvm.BAD_OUTPUT
-    _, status = run_kernel(llvm.compile(program, width, level), program, {"in": states}, 7)
+    pivot, weak, bad = BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, BAD_OUTPUT
+    _, status = run_kernel(compile_kernel(program, width, level), program, {"in": states}, 7)
     assert status.tolist() == [0, pivot | bad, pivot, weak, pivot, 0, pivot]
-    outputs, status = run_kernel(llvm.compile(program, width, level), program, {"in": np.array([[1.0, math.nan]])}, 1)
-    assert status.tolist() == [llvm.BAD_INPUT | pivot | bad]
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"in": np.array([[1.0, math.nan]])}, 1)
+    assert status.tolist() == [BAD_INPUT | pivot | bad]
 
 
 @each_width
@@ -270,9 +272,9 @@ def test_a_value_guarded_twice_meets_the_strictest_limits(width):
     for guards in itertools.permutations([(p, 0.1, "first", 0.6), (p, 0.3, "second", 0.4)]):
         program = Program.from_graph(graph, [("in", [x, y])], [("out", [1.0 / p])], guards)
         states = np.array([[1.0, 0.2], [1.0, 0.5], [1.0, 0.7], [1.0, 0.35]])
-        _, status = run_kernel(llvm.compile(program, width, 0), program, {"in": states}, 4)
-        weak = llvm.WEAK_PIVOT
-        assert status.tolist() == [llvm.BAD_PIVOT | weak, weak, 0, weak]
+        _, status = run_kernel(compile_kernel(program, width, 0), program, {"in": states}, 4)
+        weak = WEAK_PIVOT
+        assert status.tolist() == [BAD_PIVOT | weak, weak, 0, weak]
 
 
 @settings(max_examples=30)
@@ -287,11 +289,11 @@ def test_guards_of_random_programs(seed, width):
     for guard in program.guards:
         if guard.value >= program.first_op:
             v = results[guard.value]
-            for limit, bit in ((guard.threshold, llvm.BAD_PIVOT), (guard.weak, llvm.WEAK_PIVOT)):
+            for limit, bit in ((guard.threshold, BAD_PIVOT), (guard.weak, WEAK_PIVOT)):
                 expected |= np.where(np.abs(v.value) < limit, bit, 0)
                 clear &= np.abs(np.abs(v.value) - limit) > 4.0 * v.error
     assert clear.all()  # no state so near to a threshold that rounding decides
-    _, status = run_kernel(llvm.compile(program, width, 0), program, inputs, n)
+    _, status = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
     np.testing.assert_array_equal(status, expected)
 
 
@@ -321,7 +323,7 @@ def angles() -> np.ndarray:
 def test_sines_and_cosines_are_as_good_as_those_of_numpy(width, level):
     """2 units in the last place, also next to their zeros, where long doubles can tell; else 1e-15."""
     x, program = angles(), sincos_program()
-    outputs, status = run_kernel(llvm.compile(program, width, level), program, {"x": x[:, None]}, len(x))
+    outputs, status = run_kernel(compile_kernel(program, width, level), program, {"x": x[:, None]}, len(x))
     assert not status.any()
     exact = x.astype(np.longdouble)
     for column, function in ((0, np.sin), (1, np.cos)):
@@ -339,8 +341,8 @@ def test_angles_too_large_are_no_numbers(width):
     """Their last bit is more than 1e-7 rad; rather NaN and a flag than a number without meaning."""
     largest = LARGEST_ANGLE
     x = np.array([largest, -largest, np.nextafter(largest, np.inf), -2.0 * largest, 1e300, 0.5])
-    outputs, status = run_kernel(llvm.compile(sincos_program(), width, 2), sincos_program(), {"x": x[:, None]}, 6)
-    assert status.tolist() == [0, 0, *[llvm.BAD_OUTPUT] * 3, 0]
+    outputs, status = run_kernel(compile_kernel(sincos_program(), width, 2), sincos_program(), {"x": x[:, None]}, 6)
+    assert status.tolist() == [0, 0, *[BAD_OUTPUT] * 3, 0]
     assert np.isnan(outputs["out"]).all(axis=1).tolist() == [False, False, True, True, True, False]
     good = [0, 1, 5]
     expected = np.stack([np.sin(x[good]), np.cos(x[good])], axis=1)
@@ -354,12 +356,12 @@ def test_angles_too_large_are_no_numbers(width):
 def test_many_threads_call_one_kernel(width):
     """Each with a workspace of its own: the same bits as one thread."""
     program = random_program(10, blocks=12)
-    kernel = llvm.compile(program, width, 2)
+    kernel = compile_kernel(program, width, 2)
     parts = [random_inputs(program, 400 + k, k) for k in range(16)]
     expected = [run_kernel(kernel, program, x, len(x["x"])) for x in parts]
 
     def work(k: int):
-        space = llvm.aligned(kernel.work_doubles)
+        space = aligned(kernel.work_doubles)
         return [run_kernel(kernel, program, parts[k], len(parts[k]["x"]), work=space) for _ in range(5)]
 
     with ThreadPoolExecutor(8) as pool:
@@ -373,7 +375,7 @@ def test_many_threads_call_one_kernel(width):
 def test_threads_compile_at_the_same_time():
     programs = [random_program(seed, blocks=2) for seed in range(40, 46)]
     with ThreadPoolExecutor(4) as pool:
-        kernels = list(pool.map(lambda p: llvm.compile(p, 2, 0), programs * 2))
+        kernels = list(pool.map(lambda p: compile_kernel(p, 2, 0), programs * 2))
     for program, kernel in zip(programs * 2, kernels, strict=True):
         inputs = random_inputs(program, 3, 0)
         expected, _ = run_bounded(program, inputs)
@@ -383,7 +385,7 @@ def test_threads_compile_at_the_same_time():
 
 def test_workspace_is_aligned():
     for n in (1, 7, 100):
-        array, address = llvm.aligned(n + 8)
+        array, address = aligned(n + 8)
         start = array.ctypes.data
         assert address % 64 == 0 and start <= address and address + 8 * n <= start + array.nbytes
 
@@ -396,23 +398,23 @@ def test_machine_code_is_cached_by_what_it_depends_on(monkeypatch, tmp_path):
     def outputs(kernel):
         return np.concatenate(list(run_kernel(kernel, program, inputs, 3)[0].values()), axis=1)
 
-    first = llvm.compile(program, 2, 0)
-    again = llvm.compile(program, 2, 0)
+    first = compile_kernel(program, 2, 0)
+    again = compile_kernel(program, 2, 0)
     assert not first.cached and again.cached and (again.n_slots, again.width) == (first.n_slots, first.width)
     np.testing.assert_array_equal(outputs(first), outputs(again))
     for width, level in ((4, 0), (2, 2)):
-        assert not llvm.compile(program, width, level).cached
-    assert not llvm.compile(random_program(12, blocks=2), 2, 0).cached
+        assert not compile_kernel(program, width, level).cached
+    assert not compile_kernel(random_program(12, blocks=2), 2, 0).cached
     for entry in tmp_path.iterdir():  # damaged entries are compiled again
         entry.write_bytes(entry.read_bytes()[:-1])
-    third = llvm.compile(program, 2, 0)
+    third = compile_kernel(program, 2, 0)
     assert not third.cached
     np.testing.assert_array_equal(outputs(first), outputs(third))
-    assert llvm.compile(program, 2, 0).cached
-    monkeypatch.setattr(llvm, "VERSION", llvm.VERSION + 1)
-    assert not llvm.compile(program, 2, 0).cached
+    assert compile_kernel(program, 2, 0).cached
+    monkeypatch.setattr(kernel_module, "sources_digest", lambda *parts: "other sources")
+    assert not compile_kernel(program, 2, 0).cached
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    assert cache.folder() is None and not llvm.compile(program, 2, 0).cached
+    assert cache.folder() is None and not compile_kernel(program, 2, 0).cached
 
 
 def test_compiling_twice_gives_the_same_code(monkeypatch, tmp_path):
@@ -421,7 +423,7 @@ def test_compiling_twice_gives_the_same_code(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "load", lambda key: None)
     monkeypatch.setattr(cache, "store", lambda key, payload: stored.setdefault(key, []).append(payload))
     for _ in range(2):
-        llvm.compile(random_program(13, blocks=5), 4, 0)
+        compile_kernel(random_program(13, blocks=5), 4, 0)
     (codes,) = stored.values()
     assert codes[0] == codes[1]
 
@@ -441,7 +443,7 @@ def interpret(program: Program, inputs: list[float]) -> list[float]:
         memory[k] = (k, x)
     assert plan.slot[:n_in].tolist() == list(range(n_in))
     number = first
-    functions = python._NUMPY
+    functions = interpreter._NUMPY
     needed = [set(segment.reads) for segment in plan.segments]
     for s, segment in enumerate(plan.segments):
         shape = segment.shape
@@ -494,7 +496,7 @@ def interpret(program: Program, inputs: list[float]) -> list[float]:
 def test_schedules_keep_values_in_their_places(seed, mark, sharing):
     program = random_program(seed, mark=mark, sharing=sharing)
     inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-    np.testing.assert_array_equal(interpret(program, inputs), python.run(program, inputs))
+    np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
 
 
 @pytest.mark.parametrize("blocks", [0, 40, 150])
@@ -503,7 +505,7 @@ def test_schedules_of_long_programs(blocks):
         for mark in (False, True):
             program = random_program(seed, blocks=blocks, mark=mark)
             inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-            np.testing.assert_array_equal(interpret(program, inputs), python.run(program, inputs))
+            np.testing.assert_array_equal(interpret(program, inputs), interpreter.run(program, inputs))
 
 
 def test_places_are_used_again():

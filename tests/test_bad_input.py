@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn import cache, sampling
 from sysdyn.errors import (
     CacheWarning,
     FileError,
@@ -23,18 +22,11 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
+from sysdyn.files import cache
+from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import chain, random_tree
-from sysdyn.system import (
-    BodyAcceleration,
-    ExternalWrench,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    Problem,
-    forward_dynamics,
-    hybrid_dynamics,
-    inverse_dynamics,
-)
+from sysdyn.offline import sampling
+from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 
 
 class Fails:

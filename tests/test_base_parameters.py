@@ -10,8 +10,9 @@ from oracles import icub
 
 import sysdyn as sd
 from sysdyn.model import Fixed, Prismatic, Revolute
+from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
 from sysdyn.model.canonical import canonical
-from sysdyn.model.regroup import LEFT, in_units, pseudo_inertia, regrouped, spatial_inertia, without_fixed
+from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
 
 trees = st.builds(sd.random_tree, st.integers(1, 8), st.integers(0, 10**6))
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn import cache
 from sysdyn.errors import CacheWarning
+from sysdyn.files import cache
 
 PAYLOADS = {"empty": b"", "short": b"x", "binary": bytes(range(256)) * 100, "like an entry": cache._MAGIC + b"\0" * 32}
 

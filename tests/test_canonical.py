@@ -14,8 +14,8 @@ from robots import ROBOTS, load_robot
 import sysdyn as sd
 from sysdyn.model import Prismatic, Revolute
 from sysdyn.model.canonical import canonical, is_along_z, placement, transform, upright
+from sysdyn.model.spatial import X_motion, rotx, roty, rotz
 from sysdyn.reference.rnea import newton_euler
-from sysdyn.spatial import X_motion, rotx, roty, rotz
 
 trees = st.builds(sd.random_tree, st.integers(1, 8), st.integers(0, 10**6))
 

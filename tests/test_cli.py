@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn import search
-from sysdyn.cli import NOT_SOLVED, WRONG, app
+from sysdyn.app.cli import NOT_SOLVED, WRONG, app
+from sysdyn.app.problem_files import ALL_ORDERINGS, load_task
+from sysdyn.app.robots import load_robot
+from sysdyn.data.states import column_names, random_states, read_states, write_states
+from sysdyn.diagnosis.structure import structure
 from sysdyn.errors import FileError, InvalidInput, UnknownName
-from sysdyn.problems import ALL_ORDERINGS, load_robot, load_task
-from sysdyn.states import column_names, random_states, read_states, write_states
-from sysdyn.system.diagnose import structure
-from sysdyn.system.measurements import RAW
+from sysdyn.measurements.raw import RAW
+from sysdyn.offline import allowance
 
 PROBLEMS = sorted((Path(__file__).parents[1] / "problems").glob("*.toml"))
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
@@ -224,14 +225,14 @@ def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
 
 def test_report_shows_how_long_was_searched(monkeypatch):
     reads = itertools.count()
-    monkeypatch.setattr(search, "clock", lambda: 1e-3 * next(reads))
+    monkeypatch.setattr(allowance, "clock", lambda: 1e-3 * next(reads))
     text = run("report", "chain:2", "--ordering", "colamd", "--seconds", 0.25).stdout
     assert "more orders in 0.25 s, seed 0" in text
 
 
 @pytest.mark.slow
 def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
+    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path / "pictures").stdout
     for word in ("iCub", "RNEA", "ABA", "pin", "1,000 random states", "Pictures", "cold"):
         assert word in text
@@ -240,7 +241,7 @@ def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
 
 def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
-    monkeypatch.setattr("sysdyn.demo.ROUNDS", 1)
+    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 

@@ -12,13 +12,16 @@ from oracles import Pinocchio, constrained, icub, icub_urdf
 from robots import floating_tree
 
 import sysdyn as sd
+from sysdyn.app.matrix_plot import plot_matrix
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, StructurallySingular, UnknownName
-from sysdyn.plot import plot_matrix
-from sysdyn.spatial import X_motion, rotx, roty
-from sysdyn.system import Constraint, Contact, ExternalWrench, FrameAcceleration, JointTorque, Problem, forward_dynamics
-from sysdyn.system.constraints import CONTACTS
-from sysdyn.system.orders import RECURSIVE
-from sysdyn.system.variables import ACCELERATION
+from sysdyn.measurements.acceleration_sensors import FrameAcceleration
+from sysdyn.measurements.constraints import CONTACTS, Contact
+from sysdyn.measurements.measurement import Constraint
+from sysdyn.measurements.raw import ExternalWrench, JointTorque
+from sysdyn.measurements.variables import ACCELERATION
+from sysdyn.model.spatial import X_motion, rotx, roty
+from sysdyn.problem import Problem, forward_dynamics
 
 FEET = ("l_sole", "r_sole")
 R = rotx(0.7) @ roty(-0.4)

@@ -10,12 +10,12 @@ import pytest
 from test_estimation_random import FAST, random_problem, small
 
 import sysdyn as sd
-from sysdyn.estimate import Posterior
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.online.posterior import Posterior
 from sysdyn.sparse.extended import Extended
-from sysdyn.sparse.inverse import Inverse
 from sysdyn.sparse.lu import eliminate
-from sysdyn.system.noise import noise_of
-from sysdyn.system.variables import QUANTITIES, Layout
+from sysdyn.sparse.selected_inverse import Inverse
 
 TOLERANCE = 1e-8  # of standard deviations, each relative to itself
 NOTHING = 1e-22  # variance relative to the greatest of its kind: zero but for the last digit of the matrix

@@ -17,16 +17,17 @@ from oracles import MuJoCo, Pinocchio, icub, icub_urdf
 from robots import ROBOTS, load_robot
 from test_backends import run_llvm
 
-from sysdyn import spatial
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Expr, Flops, Graph
-from sysdyn.flops import count_flops
-from sysdyn.model import JOINTS, Model, auto_tree, chain, joint_transforms, random_tree, velocities
+from sysdyn.model import JOINTS, Model, auto_tree, chain, joint_transforms, random_tree, spatial, velocities
+from sysdyn.model.spatial import inertia
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba, forward_dynamics_crba
+from sysdyn.reference.flops import count_flops
 from sysdyn.reference.ltdl import expanded_parent, ltdl, sparsity
-from sysdyn.sparse.program import Program
 
 trees = st.builds(random_tree, st.integers(1, 8), st.integers(0, 10**6))
 seeds = st.integers(0, 10**6)
@@ -398,7 +399,7 @@ def test_a_freedom_of_several_that_moves_no_inertia_is_named():
     """A point mass on the z axis of a ball joint, behind a joint without freedom, which has no rows of its own."""
     model = random_tree(2, seed=0, joints=("fixed",))
     ball = random_tree(1, seed=0, joints=("spherical",)).joints[0]
-    point = spatial.inertia(2.0, np.array([0.0, 0.0, 0.3]), np.zeros((3, 3)))
+    point = inertia(2.0, np.array([0.0, 0.0, 0.3]), np.zeros((3, 3)))
     model = model.replace(
         joints=(model.joints[0], ball), parent=(-1, 0), inertias=np.stack([model.inertias[0], point]),
         **dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit")),

@@ -19,16 +19,18 @@ from robots import ROBOTS, load_robot
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn import sensitivity
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.schedule import schedule
-from sysdyn.elimination import Elimination
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
-from sysdyn.expr import is_zero
 from sysdyn.model.joints import JOINTS
-from sysdyn.sampling import sample_states
+from sysdyn.offline import sensitivity_analytic as sensitivity
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sampling import sample_states
+from sysdyn.offline.sensitivity_analytic import DEARER, analytic
+from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.program.expr import is_zero
+from sysdyn.program.program import Program
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
-from sysdyn.sparse.program import Program
 
 PIN_JOINTS = ("revolute", "prismatic", "spherical", "free")
 MODELS = {
@@ -181,10 +183,10 @@ def test_the_forms_agree(seed, n, torques):
     forms = []
     for dearer, inputs in itertools.product((0.0, math.inf), (wrt, [name for name in wrt if name != "fx"])):
         with mock.patch.object(sensitivity, "DEARER", dearer):
-            forms.append(sensitivity.analytic(problem, of, inputs))
+            forms.append(analytic(problem, of, inputs))
     for transposed in (False, True):
         elimination = Elimination(problem.system(), choice.row_perm, choice.col_perm)
-        forms.append(sensitivity.implicit(elimination, (), of, wrt, transposed))
+        forms.append(implicit(elimination, (), of, wrt, transposed))
     state = {name: x[0] for name, x in random_groups(problem, 1, seed=seed).items()}
     results = []
     for form in forms:
@@ -203,8 +205,8 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     made = []
     for dearer in (0.0, math.inf):  # as a whole, in pieces
         with mock.patch.object(sensitivity, "DEARER", dearer):
-            made.append(sensitivity.analytic(problem, ("qdd",), ("q", "qd", "tau"), wrenches=False))
-    assert made[1].operations <= sensitivity.DEARER * made[0].operations
+            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), wrenches=False))
+    assert made[1].operations <= DEARER * made[0].operations
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
         assert zeros[0] == zeros[1]

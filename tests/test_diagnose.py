@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from oracles import icub
 
 import sysdyn as sd
+from sysdyn.diagnosis.diagnose import sampled_states
+from sysdyn.diagnosis.directions import units
+from sysdyn.diagnosis.structure import structure
+from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.measurements.variables import WRENCH, Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
-from sysdyn.published import load_cells
+from sysdyn.model.spatial import rotation
+from sysdyn.online.predict import predict
+from sysdyn.paper.counters import load_cells
+from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
-from sysdyn.sensing import predict
 from sysdyn.sparse.nullspace import structural_null_spaces
-from sysdyn.spatial import rotation
-from sysdyn.system import BlockSystem, Problem, forward_dynamics, inverse_dynamics
-from sysdyn.system.diagnose import sampled_states, structure
-from sysdyn.system.unseen import units
-from sysdyn.system.variables import WRENCH, Layout
 
 FEET = ("l_ankle_2", "r_ankle_2")
 ZERO = 1e-8  # singular values and shares of null vectors below this are zero in these models

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import structural_rank
 
 from sysdyn.model import auto_tree, chain
+from sysdyn.problem import forward_dynamics, inverse_dynamics
 from sysdyn.sparse.dulmage import Block, dulmage_mendelsohn
-from sysdyn.system import forward_dynamics, inverse_dynamics
 
 
 def rank(A: np.ndarray) -> int:

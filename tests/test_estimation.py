@@ -11,9 +11,9 @@ import scipy.stats
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.sparse.inverse import Inverse
+from sysdyn.measurements.noise import noise_of
 from sysdyn.sparse.lu import eliminate
-from sysdyn.system.noise import noise_of
+from sysdyn.sparse.selected_inverse import Inverse
 
 QUANTITIES = ("tau", "qdd", "fx", "a", "f")
 

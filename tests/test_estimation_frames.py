@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_estimation_random import dense
 
 import sysdyn as sd
-from sysdyn.system.variables import COMPONENTS, QUANTITIES, Layout
+from sysdyn.measurements.variables import COMPONENTS, QUANTITIES, Layout
 
 TOLERANCE = 1e-8
 FAST = {"backend": "python", "level": "fast", "formulation": "elimination"}

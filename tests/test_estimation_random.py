@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import sysdyn as sd
-from sysdyn.system.assemble import BlockSystem
-from sysdyn.system.noise import noise_of
-from sysdyn.system.variables import QUANTITIES, Layout
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.variables import QUANTITIES, Layout
 
 FAST = {"backend": "python", "level": "fast"}
 

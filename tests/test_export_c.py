@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn.backends import c, llvm
-from sysdyn.backends.c_project import write_folder
-from sysdyn.cli import WRONG, app
+from sysdyn.app.cli import WRONG, app
+from sysdyn.backends.c import code
+from sysdyn.backends.c.project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
-from sysdyn.export import problem_name
-from sysdyn.sampling import sample_states
+from sysdyn.offline.sampling import sample_states
+from sysdyn.online.export import problem_name
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 STRICT = "-std=c99 -Wall -Wextra -pedantic -Werror -Wshadow -Wconversion -Wmissing-prototypes".split()
@@ -143,7 +144,7 @@ def test_the_status_is_that_of_the_kernel(tmp_path):
     status = np.empty(400, dtype=np.int64)
     solver._executable.run(states, output, status)
     found = [run(*(states[group][k] for group, _ in solver.program.input_groups))[0] for k in range(400)]
-    assert status[3] & llvm.BAD_INPUT and status[4] & llvm.BAD_INPUT and status[5] & llvm.BAD_OUTPUT
+    assert status[3] & BAD_INPUT and status[4] & BAD_INPUT and status[5] & BAD_OUTPUT
     np.testing.assert_array_equal(found, status)
     assert len(set(found)) > 3, "no pivot failed: the test says nothing about guards"
 
@@ -226,7 +227,7 @@ def test_names_come_from_robot_and_problem(robot, expected):
         (sd.inverse_dynamics(model), "inverse_dynamics"), (sd.forward_dynamics(model), "forward_dynamics"),
         (sd.hybrid_dynamics(model, [model.joint_names[0]]), "hybrid_dynamics"),
     ):  # fmt: skip
-        assert c.check_name(problem_name(problem)) == f"{expected}_{kind}"
+        assert code.check_name(problem_name(problem)) == f"{expected}_{kind}"
 
 
 def test_the_name_of_sensors_is_dynamics():

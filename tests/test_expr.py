@@ -10,10 +10,11 @@ from counting import Counted, all_nodes, counted, live
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sysdyn import expr
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.evaluate import derivative, evaluate, gradient
-from sysdyn.expr import Expr, Flops, Graph, is_constant, is_zero
+from sysdyn.program import expr
+from sysdyn.program.evaluate import derivative, evaluate, gradient
+from sysdyn.program.expr import Expr, Graph, cos, is_constant, is_zero, sin, sqrt
+from sysdyn.program.operations import Flops
 
 SHARING = ("none", "structural", "algebraic")
 FREE = Flops()
@@ -247,9 +248,9 @@ OPERATIONS = {
     "mul": lambda a, b: a * b,
     "neg": lambda a, b: -a,
     "div": lambda a, b: a / (b * b + 1.5),
-    "sqrt": lambda a, b: expr.sqrt(a * a + 0.5),
-    "sin": lambda a, b: expr.sin(a),
-    "cos": lambda a, b: expr.cos(a) * b,
+    "sqrt": lambda a, b: sqrt(a * a + 0.5),
+    "sin": lambda a, b: sin(a),
+    "cos": lambda a, b: cos(a) * b,
     "scale": lambda a, b: a * -0.75 + 2.0,
     "reciprocal": lambda a, b: -3.0 / (a * a + 1.0),
 }

@@ -9,16 +9,17 @@ import pytest
 from counting import Counted, counted
 
 import sysdyn as sd
-from sysdyn.backends import python
+from sysdyn.backends import interpreter
+from sysdyn.equations.assembly import generic
 from sysdyn.errors import FileError
-from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce
-from sysdyn.expr import Flops, Graph
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.published import RBDA, umfpack_pivots
+from sysdyn.paper.counters import RBDA, umfpack_pivots
+from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.program import Program
-from sysdyn.system.assemble import generic
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
 FIG1, COSTS = (_load(FOLDERS[0] / f"{name}.py") for name in ("fig1", "costs"))
@@ -126,7 +127,7 @@ def test_the_matrix_form_as_a_program_is_the_aba(layout, sharing):
     q, qd, tau = model.random_state(seed=1)
     values = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
     program = Program.from_graph(assembly.graph, assembly.inputs, [("d", d)])
-    found = python.run_groups(program, values)["d"][0]
+    found = interpreter.run_groups(program, values)["d"][0]
     qdd = found[system.layout.quantity_columns("qdd")]
     np.testing.assert_allclose(qdd, sd.aba(model, q, qd, tau), rtol=1e-9, atol=1e-10)
     residual = system.D(q) @ found + system.b(q, qd, tau=tau)

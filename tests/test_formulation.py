@@ -11,18 +11,17 @@ from oracles import icub, icub_urdf, pin_model
 from robots import ROBOTS, load_robot
 
 import sysdyn as sd
-from sysdyn import formulation
-from sysdyn.backends import python
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Graph
-from sysdyn.formulation import METHODS, Written, write
-from sysdyn.formulation.plan import Plan, tuned
+from sysdyn.app.matrix_plot import pattern
+from sysdyn.backends import interpreter
 from sysdyn.model import Model
 from sysdyn.passes import ALL as PASSES
-from sysdyn.plot import pattern
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph
+from sysdyn.program.program import Program
+from sysdyn.program.rewrite import rewritten
+from sysdyn.recursions.plan import Plan, tuned
+from sysdyn.recursions.write import METHODS, Written, _Reduced, write
 from sysdyn.reference.rnea import newton_euler
-from sysdyn.sparse.program import Program
-from sysdyn.sparse.rewrite import rewritten
 
 ALL = ("tau", "qdd", "fx", "a", "f")
 trees = st.builds(sd.random_tree, st.integers(1, 7), st.integers(0, 10**6))
@@ -40,7 +39,7 @@ def agree(model: Model, written: Written, known: str, wrenches: bool, states: in
     q, qd, x = model.random_state(seed=3, batch=states)
     fx = rng.standard_normal((states, model.nb, 6)) * wrenches
     values = {"q": q, "qd": qd, known: x, "fx": fx.reshape(states, -1)}
-    found = python.run_groups(program(model, written, known), values)
+    found = interpreter.run_groups(program(model, written, known), values)
     qdd = sd.aba(model, q, qd, x, fx) if known == "tau" else x
     motion = newton_euler(model, q, qd, qdd, fx)
     expected = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
@@ -100,7 +99,7 @@ def test_hybrid_dynamics_of_random_trees(model, random, outputs, method):
     sizes = {"q": model.nq, "qd": model.nv, "tau": model.nv, "qdd": model.nv, "fx": 6 * model.nb}
     inputs = [(x, list(written.graph.inputs(x, n))) for x, n in sizes.items()]
     values = {"q": q, "qd": qd, **known, "fx": fx.reshape(5, -1)}
-    found = python.run_groups(Program.from_graph(written.graph, inputs, list(written.outputs.items())), values)
+    found = interpreter.run_groups(Program.from_graph(written.graph, inputs, list(written.outputs.items())), values)
     expected = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
     for name, value in found.items():
         wanted = expected[name].reshape(value.shape)
@@ -116,7 +115,7 @@ def test_every_plan_gives_the_same_result(n, seed, planar, random):
         if known == "tau" and not solvable(model):
             continue
         free = frozenset(range(model.nv)) if known == "tau" else frozenset()
-        wanted = formulation._Reduced(model, free, False, frozenset(PASSES))
+        wanted = _Reduced(model, free, False, frozenset(PASSES))
         outputs = ("tau",) if known == "qdd" else ("qdd",)
         plan = Plan()
         wanted.write(method, outputs, plan)
@@ -131,7 +130,9 @@ def test_published_torques(name):
     written = write(model, "qdd", ("tau",), False)
     values = {x: np.array(test[x], dtype=float)[None] for x in ("q", "qd", "qdd")}
     values["fx"] = np.zeros((1, 6 * model.nb))
-    assert python.run_groups(program(model, written, "qdd"), values)["tau"][0] == pytest.approx(test["tau"], rel=1e-9)
+    assert interpreter.run_groups(program(model, written, "qdd"), values)["tau"][0] == pytest.approx(
+        test["tau"], rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])

@@ -10,7 +10,7 @@ from programs import executed
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.expr import Graph
+from sysdyn.program.expr import Graph
 
 MODEL = sd.random_tree(5, seed=2)
 

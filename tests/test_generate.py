@@ -8,8 +8,8 @@ from robots import ROBOTS, load_robot
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model import JOINTS, Prismatic, Revolute, auto_tree, chain, frame_transform, from_dh, random_tree
-from sysdyn.model.tree import implausible
-from sysdyn.spatial import rotation, skew, translation
+from sysdyn.model.checks import implausible
+from sysdyn.model.spatial import rotation, skew, translation
 
 # ---- autoTree -----------------------------------------------------------------------------------------------------
 

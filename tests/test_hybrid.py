@@ -10,24 +10,16 @@ from oracles import Pinocchio, icub, icub_urdf
 from robots import floating_tree
 
 import sysdyn as sd
-from sysdyn.elimination import Elimination
+from sysdyn.equations.recursive_orders import RECURSIVE, mixed
+from sysdyn.equations.turned_joints import turned
+from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
+from sysdyn.offline.elimination import Elimination
+from sysdyn.problem import hybrid_dynamics, inverse_dynamics
 from sysdyn.sparse.lu import eliminate
-from sysdyn.system import (
-    Accelerometer,
-    AngularAccelerometer,
-    Contact,
-    ExternalWrench,
-    ForceTorqueSensor,
-    FrameAcceleration,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    hybrid_dynamics,
-    inverse_dynamics,
-)
-from sysdyn.system.directions import turned
-from sysdyn.system.orders import RECURSIVE, mixed
-from sysdyn.system.variables import QUANTITIES
 
 ROOT = "root_joint"
 FOOT = "l_ankle_2"

@@ -5,10 +5,11 @@ import pytest
 from scipy.linalg import expm
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import COS, SIN, Expr, Graph
 from sysdyn.model import JOINTS, Cylindrical, Fixed, Free, Helical, Planar, Prismatic, Revolute, Spherical
-from sysdyn.spatial import X_motion, crm
+from sysdyn.model.spatial import X_motion, crm
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import COS, SIN
 
 GENERIC = (0.3, -0.5, 0.9)
 EXAMPLES = {

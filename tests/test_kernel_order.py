@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from programs import random_inputs, random_program
 
 import sysdyn as sd
-from sysdyn.backends import llvm, python
-from sysdyn.backends.order import REGISTERS, angles_first, arranged, traffic
+from sysdyn.backends import interpreter
+from sysdyn.backends.llvm.kernel import aligned, compile_kernel
+from sysdyn.backends.llvm.registers import REGISTERS, angles_first, arranged, traffic
 from sysdyn.backends.schedule import schedule
-from sysdyn.expr import COS, SIN, Graph
-from sysdyn.sparse.program import Program
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import COS, SIN
+from sysdyn.program.program import Program
 
 
 def in_turn(program: Program) -> list[int]:
@@ -27,17 +29,17 @@ def in_turn(program: Program) -> list[int]:
 def test_other_orders_give_the_same_to_the_last_bit(seed, mark):
     program = random_program(seed, mark=mark)
     inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-    expected = python.run(program, inputs)
+    expected = interpreter.run(program, inputs)
     for other in (angles_first(program)[0], arranged(program)):
         other.check()
-        np.testing.assert_array_equal(python.run(other, inputs), expected)
+        np.testing.assert_array_equal(interpreter.run(other, inputs), expected)
         assert other.flops == program.flops
         assert [(g.label, g.threshold, g.weak) for g in other.guards] == [
             (g.label, g.threshold, g.weak) for g in program.guards
         ]
         seen = [{}, {}]
         for values, made in zip(seen, (program, other), strict=True):
-            python.run(made, inputs, watch=values.__setitem__)
+            interpreter.run(made, inputs, watch=values.__setitem__)
         for g, h in zip(program.guards, other.guards, strict=True):
             assert seen[0].get(g.value) == seen[1].get(h.value)
 
@@ -104,12 +106,12 @@ def test_one_state_takes_any_number_of_angles_together(angles, level):
     values = [*(a.sin() for a in x), *(a.cos() for a in sums), sums[-1] if sums else x[0], x[0].sin().cos()]
     program = Program.from_graph(graph, [("x", list(x))], [("out", values)])
     q = np.random.default_rng(angles).uniform(-9.0, 9.0, angles)
-    kernel = llvm.compile(program, 1, level)
+    kernel = compile_kernel(program, 1, level)
     out, status = np.empty(len(values)), np.empty(1, dtype=np.int64)
     words = np.array([1, status.ctypes.data, q.ctypes.data, angles, out.ctypes.data, len(values)], dtype=np.int64)
-    _, work = llvm.aligned(kernel.work_doubles)
+    _, work = aligned(kernel.work_doubles)
     kernel.run(words.ctypes.data, work)
-    np.testing.assert_allclose(out, python.run(program, q.tolist()), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(out, interpreter.run(program, q.tolist()), rtol=0, atol=1e-14)
 
 
 def test_prepared_calls_leave_no_references_and_outlive_their_solver():

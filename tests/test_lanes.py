@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import random_inputs, random_program
 
-from sysdyn.backends import llvm, python
+from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MIN_BESIDE, MIN_PACKED, schedule
-from sysdyn.expr import Graph
-from sysdyn.sparse.program import Program
+from sysdyn.program.expr import Graph
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT
 
 
 def columns(seed: int, n: int, count: int, chained: int = 0) -> Program:
@@ -57,7 +58,7 @@ def interpret(program: Program, inputs: list[float], lanes: int) -> list[float]:
     for k, x in enumerate(inputs):
         memory[k] = (k, x)
     needed = [{v for lane in segment.lanes for v in lane.reads} for segment in plan.segments]
-    functions, done = python._NUMPY, 0
+    functions, done = interpreter._NUMPY, 0
     for s, segment in enumerate(plan.segments):
         shape, results = segment.shape, []
         assert len(segment.lanes) <= lanes
@@ -98,14 +99,14 @@ def interpret(program: Program, inputs: list[float], lanes: int) -> list[float]:
 def test_values_of_lanes_keep_their_places(seed, n, count, chained, lanes):
     program = columns(seed, n, count, chained)
     inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-    np.testing.assert_array_equal(interpret(program, inputs, lanes), python.run(program, inputs))
+    np.testing.assert_array_equal(interpret(program, inputs, lanes), interpreter.run(program, inputs))
 
 
 @given(st.integers(0, 10**6), st.booleans())
 def test_programs_of_blocks_that_need_one_another_stay_as_they_are(seed, mark):
     program = random_program(seed, mark=mark)
     inputs = [x for group in random_inputs(program, 1, seed).values() for x in group[0].tolist()]
-    np.testing.assert_array_equal(interpret(program, inputs, 8), python.run(program, inputs))
+    np.testing.assert_array_equal(interpret(program, inputs, 8), interpreter.run(program, inputs))
     assert not any(segment.beside for segment in schedule(program, 8).segments)
 
 
@@ -140,7 +141,7 @@ def test_kernels_of_one_state_give_what_the_program_gives(count, level):
     executable = Executable(program, level=level)
     for seed in range(3):
         inputs = random_inputs(program, 1, seed)
-        expected = python.run_groups(program, inputs)
+        expected = interpreter.run_groups(program, inputs)
         outputs = {name: np.full((1, size), np.nan) for name, size in program.output_groups}
         status = np.empty(1, dtype=np.int64)
         executable.run(inputs, outputs, status)
@@ -151,7 +152,7 @@ def test_kernels_of_one_state_give_what_the_program_gives(count, level):
             np.testing.assert_array_equal(found[name], outputs[name])
     bad = {name: x.copy() for name, x in inputs.items()}
     bad["b"][0, 3] = np.inf
-    assert executable.run_one({name: x[0] for name, x in bad.items()})[1][0] & llvm.BAD_INPUT
+    assert executable.run_one({name: x[0] for name, x in bad.items()})[1][0] & BAD_INPUT
 
 
 def test_results_of_one_call_are_not_those_of_the_next():

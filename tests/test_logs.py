@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.bands import POINTS, Bands
-from sysdyn.cli import app
-from sysdyn.columns import Columns
+from sysdyn.app.cli import app
+from sysdyn.app.problem_files import Task, load_task
+from sysdyn.app.time_plot import POINTS, Bands
+from sysdyn.data.log_columns import Columns
+from sysdyn.data.sensor_log import Estimates, Log, estimate_log
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
-from sysdyn.log import Estimates, Log, estimate_log
-from sysdyn.problems import Task, load_task
-from sysdyn.tables import read_table, write_table
+from sysdyn.files.tables import read_table, write_table
 
 N = 23
 FORMATS = [".csv", ".npz", ".parquet"]

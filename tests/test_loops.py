@@ -10,10 +10,12 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, StructurallySingular, UnknownName
+from sysdyn.measurements.constraints import Contact, LoopJoint
+from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model import Fixed, forward_kinematics
-from sysdyn.spatial import X_motion, pose, rotx, roty, rotz, translation
-from sysdyn.system import Contact, LoopJoint, Problem, forward_dynamics
-from sysdyn.system.variables import ACCELERATION
+from sysdyn.model.poses import pose
+from sysdyn.model.spatial import X_motion, rotx, roty, rotz, translation
+from sysdyn.problem import Problem, forward_dynamics
 
 POSE = pose((rotx(0.3) @ roty(0.2)), np.array([0.1, 0.2, 0.3]))
 FIXED, SPHERICAL = pin.ContactType.CONTACT_6D, pin.ContactType.CONTACT_3D

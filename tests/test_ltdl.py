@@ -16,11 +16,12 @@ from oracles import Pinocchio, icub, icub_urdf
 from test_backends import run_llvm
 
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Expr, Flops, Graph
 from sysdyn.model import Fixed, Model, Revolute, Spherical, auto_tree, chain, random_tree
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.reference.ltdl import Factor, expanded_parent, ltdl, ltl, mul_H, sparsity
-from sysdyn.sparse.program import Program
 
 BOOK = (-1, 0, 1, 2, 0, 3, 3, 4)  # RBDA Table 6.4, counted from 0
 FACTORS = {"ltl": ltl, "ltdl": ltdl}

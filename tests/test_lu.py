@@ -8,12 +8,13 @@ from counting import Counted, all_nodes, counted, live
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysdyn.backends import python
+from sysdyn.backends import interpreter
 from sysdyn.errors import SingularState
-from sysdyn.evaluate import derivative, evaluate
-from sysdyn.expr import Expr, Flops, Graph
+from sysdyn.program.evaluate import derivative, evaluate
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Factors, eliminate, refine
-from sysdyn.sparse.program import Program
 
 CONSTANTS = (1.0, -1.0, 2.5, -0.4)  # beside generic entries; each folds in its own way
 
@@ -339,7 +340,7 @@ def test_refinement_of_expressions_is_not_folded_away(sharing):
     assert residual(rows, b, values.tolist()) < 5e-15
     program = Program.from_graph(graph, [("A", [x for row in symbols for x in row.values()])], [("x", refined)])
     assert program.flops == graph.count(refined)
-    np.testing.assert_array_equal(python.run(program, list(inputs.values())), values)
+    np.testing.assert_array_equal(interpreter.run(program, list(inputs.values())), values)
     step = 1e-6
     rate = evaluate(derivative(refined, {"A[1,1]": 1.0}), inputs)
     ahead, behind = (evaluate(refined, {**inputs, "A[1,1]": inputs["A[1,1]"] + x}) for x in (step, -step))

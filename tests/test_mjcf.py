@@ -29,9 +29,9 @@ from sysdyn.model import (
     load,
     load_mjcf,
 )
+from sysdyn.model.spatial import rotation, translation
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba
-from sysdyn.spatial import rotation, translation
 
 STATES = 100
 GEOM = '<geom type="box" size=".1 .2 .3" pos=".1 .05 0"/>'

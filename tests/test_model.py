@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Expr, Graph
 from sysdyn.model import (
     JOINTS,
     Fixed,
@@ -31,7 +29,9 @@ from sysdyn.model import (
     random_tree,
     velocities,
 )
-from sysdyn.spatial import X_motion, crm, inertia, rotx, rotz, skew
+from sysdyn.model.spatial import X_motion, crm, inertia, rotx, rotz, skew
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Expr, Graph
 
 I_BALL = inertia(2.0, np.array([0.1, 0.0, 0.2]), np.diag([0.1, 0.1, 0.1]))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.elimination import GUARD
-from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce, write_csv
-from sysdyn.published import load_cells
-from sysdyn.sampling import is_singular, sample_matrix, sample_states
+from sysdyn.offline.safety import GUARD
+from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states
+from sysdyn.paper.counters import load_cells
+from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce, write_csv
 from sysdyn.sparse import umfpack
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")

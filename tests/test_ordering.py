@@ -16,23 +16,15 @@ from hypothesis import strategies as st
 from robots import load_robot
 
 import sysdyn as sd
-from sysdyn.elimination import Elimination
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
-from sysdyn.sampling import sample_matrix, sample_states
-from sysdyn.sparse import ordering, umfpack
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sampling import sample_matrix, sample_states
+from sysdyn.sparse import sampled, umfpack
 from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.ordering import (
-    ORDERINGS,
-    PLAIN,
-    Sampled,
-    _Elimination,
-    choose_pivots,
-    markowitz,
-    natural,
-    reordered,
-    restarts,
-)
+from sysdyn.sparse.markowitz import choose_pivots, markowitz
+from sysdyn.sparse.orderings import ORDERINGS, PLAIN, natural, reordered, restarts
 from sysdyn.sparse.quasidefinite import SYMMETRIC
+from sysdyn.sparse.sampled import Sampled, SampledElimination
 
 STATES = 48
 ALL_STARTS = {name: (*PLAIN.get(name, ()), *starts) for name, starts in ORDERINGS.items()}
@@ -283,7 +275,7 @@ def matrices(draw) -> Sampled:
     return replace(small(*rows), rhs=rng.random(n) < 0.5)
 
 
-def contents(state: _Elimination) -> tuple:
+def contents(state: SampledElimination) -> tuple:
     """Everything an elimination changes, by value."""
     rows = [{j: x.tolist() for j, x in row.items()} for row in state.rows]
     columns, unit = ([set(x) for x in sets] for sets in (state.columns, state.unit))
@@ -295,7 +287,7 @@ def contents(state: _Elimination) -> tuple:
 def test_a_trial_leaves_no_trace(a, seed):
     """At every step of an elimination pivots are tried and undone; the next one is what it was tried as."""
     rng = np.random.default_rng(seed)
-    state = _Elimination(a)
+    state = SampledElimination(a)
 
     def take(left: set[int]) -> None:
         j = int(rng.choice(sorted(left)))
@@ -350,7 +342,7 @@ def test_with_nothing_to_look_at_it_is_greedy(monkeypatch):
     greedy = markowitz(a)
     assert markowitz(a, 6, 2) != greedy
     assert markowitz(a, 1, 3) == markowitz(a, 6, 0) == greedy
-    monkeypatch.setattr(ordering, "TRIALS", 0.0)
+    monkeypatch.setattr(sampled, "TRIALS", 0.0)
     assert markowitz(a, 6, 2) == greedy
 
 

@@ -10,12 +10,12 @@ import pytest
 import scipy.sparse
 
 import sysdyn as sd
-from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce, write_csv
-from sysdyn.published import load_cells
-from sysdyn.sampling import order_samples
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.offline.sampling import order_samples
+from sysdyn.paper.counters import load_cells
+from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce, write_csv
 from sysdyn.sparse import umfpack
-from sysdyn.sparse.ordering import choose_pivots
-from sysdyn.system.orders import RECURSIVE
+from sysdyn.sparse.markowitz import choose_pivots
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
 ORDERINGS = _load(FOLDERS[0] / "orderings.py")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sysdyn as sd
+from sysdyn.measurements.parameters import sampled
 from sysdyn.model.inertia import with_parameters
-from sysdyn.system.parameters import sampled
 
 
 def changed(model, values):

@@ -10,9 +10,9 @@ from robots import load_robot
 from test_formulation import agree, parallel_chain, solvable
 
 import sysdyn as sd
-from sysdyn.formulation import METHODS, write
 from sysdyn.model.canonical import canonical
 from sysdyn.passes import ALL, ELIMINATION
+from sysdyn.recursions.write import METHODS, write
 from sysdyn.reference.rnea import newton_euler
 
 sets = st.sets(st.sampled_from(ALL)).map(lambda chosen: [x for x in ALL if x in chosen])

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 import sysdyn as sd
+from sysdyn.app.matrix_plot import COLOURS, FILL, KNOWN, MULTIPLIER, pattern, plot_matrix, save_figure
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.plot import COLOURS, FILL, KNOWN, MULTIPLIER, pattern, plot_matrix, save_figure
 
 CASES = [("inverse", "rnea"), ("inverse", "umfpack"), ("forward", "aba"), ("forward", "crba"), ("forward", "markowitz")]
 
@@ -86,7 +86,7 @@ def test_the_picture_is_written(tmp_path, suffix, start):
 
 
 def test_a_humanoid_s_picture_is_small_and_labelled_by_chains():
-    from sysdyn.problems import load_robot
+    from sysdyn.app.robots import load_robot
 
     solver = sd.compile(sd.forward_dynamics(load_robot("icub")), "aba", ["qdd"], backend="python")
     figure = plot_matrix(solver)
@@ -107,7 +107,7 @@ def test_no_global_state_of_matplotlib_is_touched():
     import subprocess
 
     code = (
-        "import sys, sysdyn as sd; from sysdyn.plot import plot_matrix\n"
+        "import sys, sysdyn as sd; from sysdyn.app.matrix_plot import plot_matrix\n"
         "plot_matrix(sd.compile(sd.inverse_dynamics(sd.chain(2)), 'rnea', backend='python'))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

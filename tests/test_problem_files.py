@@ -9,8 +9,8 @@ import pytest
 from oracles import icub_urdf
 
 import sysdyn as sd
+from sysdyn.app.problem_files import MEASUREMENTS, load_task
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SysdynError, UnknownName
-from sysdyn.problems import MEASUREMENTS, load_task
 
 HEAD = """robot = "chain:3"
 problem = "forward"

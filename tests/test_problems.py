@@ -12,10 +12,10 @@ from oracles import Pinocchio, constrained, icub_urdf
 from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.cli import app
+from sysdyn.app.cli import app
+from sysdyn.app.problem_files import Task, load_task
+from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.errors import SingularState
-from sysdyn.log import Log, estimate_log
-from sysdyn.problems import Task, load_task
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "problems"

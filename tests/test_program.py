@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from programs import executed, random_inputs, random_program
 
 import sysdyn as sd
-from sysdyn.backends import python
+from sysdyn.backends import interpreter
 from sysdyn.errors import FileError, InvalidInput
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph
-from sysdyn.sparse.program import FORMAT, Guard, Program
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.program import FORMAT, Guard, Program
 
 seeds = st.integers(0, 10**6)
 
@@ -61,9 +62,9 @@ def test_the_run_gives_what_evaluation_gives():
     outputs = [(x * y).sin() / (y + 2.0), -x, 3.0, (x * x + 1.0).sqrt() - y]
     program = Program.from_graph(graph, [("all", [x, y])], [("out", outputs)])
     at = {"x": 0.3, "y": -1.2}
-    assert python.run(program, [0.3, -1.2]) == evaluate(outputs, at).tolist()
+    assert interpreter.run(program, [0.3, -1.2]) == evaluate(outputs, at).tolist()
     batch = np.random.default_rng(0).uniform(-1.0, 1.0, (7, 2))
-    found = python.run_groups(program, {"all": batch})["out"]
+    found = interpreter.run_groups(program, {"all": batch})["out"]
     for row, state in zip(found, batch, strict=True):
         np.testing.assert_allclose(row, evaluate(outputs, dict(zip("xy", state, strict=True))), rtol=1e-14)
 
@@ -81,7 +82,7 @@ def test_dead_operations_and_dead_guards_are_left_out():
     assert program.used_inputs.tolist() == [True, True, False]
     copied = Program.from_graph(graph, [("in", [x, y, unused])], [("out", [y, 1.0])])
     assert len(copied) == 0 and copied.used_inputs.tolist() == [False, True, False]
-    assert python.run(copied, [1.0, 2.0, 3.0]) == [2.0, 1.0]
+    assert interpreter.run(copied, [1.0, 2.0, 3.0]) == [2.0, 1.0]
 
 
 def test_an_input_in_no_group_is_named():
@@ -113,7 +114,7 @@ def test_counts_are_those_of_an_instrumented_execution(seed):
         inputs = random_inputs(program, 1, seed)
         flops, values = executed(program, [x for name, _ in program.input_groups for x in inputs[name][0].tolist()])
         assert program.flops == flops
-        found = python.run_groups(program, inputs)
+        found = interpreter.run_groups(program, inputs)
         np.testing.assert_allclose(np.concatenate([x[0] for x in found.values()]), values, rtol=1e-9, atol=1e-12)
 
 
@@ -203,7 +204,7 @@ def test_programs_are_stored_and_read_back(seed):
     assert again.guards == program.guards
     inputs = random_inputs(program, 3, seed)
     for x, y in zip(
-        python.run_groups(program, inputs).values(), python.run_groups(again, inputs).values(), strict=True
+        interpreter.run_groups(program, inputs).values(), interpreter.run_groups(again, inputs).values(), strict=True
     ):
         np.testing.assert_array_equal(x, y)
 

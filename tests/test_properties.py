@@ -11,19 +11,19 @@ import scipy.sparse
 from PIL import Image
 
 import sysdyn as sd
-from sysdyn.backends import python
-from sysdyn.elimination import Elimination
+from sysdyn.backends import interpreter
+from sysdyn.equations.block_system import KNOWN
 from sysdyn.errors import ProblemError, SingularState
-from sysdyn.experiment import FOLDERS, _load, read_csv, reproduce
+from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
 from sysdyn.model import Model, auto_tree, chain, random_tree
-from sysdyn.published import load_cells, umfpack_pivots
+from sysdyn.offline.elimination import Elimination
+from sysdyn.paper.counters import load_cells, umfpack_pivots
+from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce
+from sysdyn.paper.matrix_aba import matrix_aba, transformations
+from sysdyn.paper.orders import torn
+from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import umfpack
-from sysdyn.system import forward_dynamics, hybrid_dynamics, inverse_dynamics
-from sysdyn.system.articulated import matrix_aba, transformations
-from sysdyn.system.assemble import KNOWN
-from sysdyn.system.orders import torn
-from sysdyn.system.variables import LAYOUTS, QUANTITIES
 
 TREES = [chain(1), chain(6), auto_tree(9, 1.5, 1.5, 0.9), *(random_tree(9, seed=s) for s in range(4))]
 
@@ -188,7 +188,7 @@ def test_tearing_solves_the_load_cells(layout):
     fx = np.random.default_rng(1).uniform(-5.0, 5.0, (50, model.nb, 6))
     answer = newton_euler(model, q, qd, qdd, fx)
     inputs = {"q": q, "qd": qd, "qdd": qdd, "fx": fx.reshape(50, -1), "f": answer.f.reshape(50, -1)}
-    found = python.run_groups(program, inputs)
+    found = interpreter.run_groups(program, inputs)
     error = np.abs(found["tau"] - answer.tau).max(axis=1) / np.abs(answer.tau).max(axis=1)
     assert np.median(error) <= 1e-11 and error.max() <= 1e-5  # some states are nearly singular
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.cli import app
-from sysdyn.problems import load_robot
+from sysdyn.app.cli import app
+from sysdyn.app.robots import load_robot
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from oracles import MuJoCo, Pinocchio, icub, icub_urdf
 from robots import ROBOTS, load_robot
 
-from sysdyn import spatial
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Flops, Graph
-from sysdyn.flops import count_flops
 from sysdyn.model import (
     JOINTS,
     Cylindrical,
@@ -35,9 +31,15 @@ from sysdyn.model import (
     forward_kinematics,
     joint_transforms,
     random_tree,
+    spatial,
     velocities,
 )
+from sysdyn.model.spatial import cross_motion, inertia, rotation, translation
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import Flops
 from sysdyn.reference import aba, newton_euler, rnea
+from sysdyn.reference.flops import count_flops
 
 STATES = 1000  # random states a base, for each algorithm and oracle
 
@@ -208,7 +210,7 @@ def energy(model: Model, q, qd) -> float:
     total = 0.0
     v, _ = velocities(model, joint_transforms(model, q), qd)
     for X, v_i, I in zip(forward_kinematics(model, q), v, model.inertias, strict=True):
-        E, r, m = spatial.rotation(X), spatial.translation(X), I[5, 5]
+        E, r, m = rotation(X), translation(X), I[5, 5]
         moment = np.array([I[2, 4], I[0, 5], I[1, 3]])  # m c
         total += 0.5 * v_i @ I @ v_i - model.gravity @ (m * r + E.T @ moment)
     return float(total)
@@ -312,7 +314,7 @@ def test_joint_of_several_freedoms_is_the_chain_of_simple_ones(name):
     X = joint_transforms(one, q_one)[1]
     inverse = joint.S.T  # of orthonormal columns
     rate = inverse @ (reference.v[-2] - X @ reference.v[0])
-    turning = spatial.cross_motion(reference.v[-2], joint.S @ rate)
+    turning = cross_motion(reference.v[-2], joint.S @ rate)
     acceleration = inverse @ (reference.a[-2] - X @ reference.a[0] - turning)
     qd_one = np.concatenate([qd[:1], rate, qd[-1:]])
     qdd_one = np.concatenate([qdd[:1], acceleration, qdd[-1:]])
@@ -429,7 +431,7 @@ def test_massless_leaf_is_a_singular_state_that_names_its_joint():
 
 def test_point_mass_on_its_axis_is_singular_in_one_freedom_of_three():
     model = random_tree(1, seed=0, joints=("spherical",))
-    point = spatial.inertia(2.0, np.array([0.3, 0.0, 0.0]), np.zeros((3, 3)))
+    point = inertia(2.0, np.array([0.3, 0.0, 0.0]), np.zeros((3, 3)))
     model = model.replace(inertias=point[None], X_tree=np.eye(6)[None])
     with pytest.raises(SingularState, match=r"joint0\[0\]"):
         aba(model, *model.random_state(seed=0))

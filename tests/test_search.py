@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn import compiler, search, solver
-from sysdyn.compiler import Options
-from sysdyn.elimination import Elimination
-from sysdyn.formulation.plan import Plan, tuned, tuning
-from sysdyn.sampling import order_samples
-from sysdyn.search import Allowance, Search
+from sysdyn.offline import allowance, pipeline, search
+from sysdyn.offline.allowance import Allowance
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import Options
+from sysdyn.offline.sampling import order_samples
+from sysdyn.offline.search import Search
+from sysdyn.online import compile as compile_module
+from sysdyn.recursions.plan import Plan, tuned, tuning
 from sysdyn.sparse import umfpack
-from sysdyn.sparse.ordering import markowitz, natural
+from sysdyn.sparse.markowitz import markowitz
+from sysdyn.sparse.orderings import natural
 
 STEP = 1e-3  # seconds that the clock of the tests goes on each time it is read
 
@@ -35,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch, tmp_path) -> Clock:
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
-    monkeypatch.setattr(search, "clock", found := Clock())
+    monkeypatch.setattr(allowance, "clock", found := Clock())
     return found
 
 
@@ -150,7 +153,7 @@ def test_orders_of_an_estimate_are_searched_too(clock):
 def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     """Cheaper than the one there is, from pivots that were looked at in one state only."""
     problem = sd.forward_dynamics(sd.chain(4))
-    system = compiler.eliminated_system(problem, Options(), ())
+    system = pipeline.eliminated_system(problem, Options(), ())
     sampled = order_samples(system, 32)
     elimination = Elimination(system, *natural(sampled))
     choice = elimination.choice("natural", ("tau", "qdd", "fx", "a", "f"))
@@ -248,7 +251,7 @@ def test_what_was_found_is_cached(clock, monkeypatch, tmp_path):
     def built(*_):
         raise AssertionError("it was compiled again")
 
-    monkeypatch.setattr(solver, "build", built)
+    monkeypatch.setattr(compile_module, "build", built)
     again = compiled(forward(), **asked)
     assert found(again) == found(first) == found(sd.load_solver(kept))
     assert again.program.flops == first.program.flops

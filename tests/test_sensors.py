@@ -12,34 +12,18 @@ from oracles import Pinocchio, icub, icub_urdf
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
+from sysdyn.measurements.linear import Linear, MotorTorque
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
+from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.registry import SENSORS
+from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Free, Model, chain, forward_kinematics, random_tree
+from sysdyn.model.spatial import X_motion, rotx, roty, translation
+from sysdyn.online.predict import predict
+from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
-from sysdyn.sensing import predict
-from sysdyn.spatial import X_motion, rotx, roty, translation
-from sysdyn.system import (
-    SENSORS,
-    Accelerometer,
-    AngularAccelerometer,
-    BodyAcceleration,
-    CentreOfMassAcceleration,
-    ExternalWrench,
-    ForceDirection,
-    ForceTorqueSensor,
-    FrameAcceleration,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    Linear,
-    LoadCells,
-    Measurement,
-    MomentumRate,
-    MotorTorque,
-    NetWrench,
-    PointContact,
-    Problem,
-    forward_dynamics,
-    inverse_dynamics,
-)
 
 R = rotx(0.7) @ roty(-0.4)
 POSE = np.block([[R, np.array([[0.1], [-0.2], [0.3]])], [np.zeros((1, 3)), np.ones((1, 1))]])

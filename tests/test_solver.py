@@ -16,12 +16,13 @@ from oracles import MuJoCo, Pinocchio, icub, icub_urdf
 from robots import ROBOTS, load_robot
 
 import sysdyn as sd
-from sysdyn import cache, sampling, storage
-from sysdyn import solver as solver_module
-from sysdyn.backends import llvm, python
-from sysdyn.elimination import GUARD, WEAK, Elimination
+from sysdyn.backends import interpreter
+from sysdyn.backends.executable import BACKENDS
+from sysdyn.equations.block_system import KNOWN
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import FileError, InvalidInput, NoSafeOrdering, SingularState
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops, Graph, is_constant, is_zero
+from sysdyn.files import cache
+from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
 from sysdyn.model import (
     JOINTS,
     Cylindrical,
@@ -35,15 +36,20 @@ from sysdyn.model import (
     chain,
     random_tree,
 )
+from sysdyn.model.spatial import X_motion, inertia, rotx
+from sysdyn.offline import sampling
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.safety import GUARD, WEAK
+from sysdyn.online import compile as compile_module
+from sysdyn.online import storage
+from sysdyn.online.solver import Solver, load_solver
+from sysdyn.program.expr import Graph, is_constant, is_zero
+from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 from sysdyn.reference import aba, newton_euler, rnea
-from sysdyn.solver import BACKENDS, Solver, load_solver
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.ordering import ORDERINGS as SEARCHED
-from sysdyn.spatial import X_motion, inertia, rotx
-from sysdyn.system.assemble import KNOWN
-from sysdyn.system.orders import RECURSIVE
-from sysdyn.system.variables import LAYOUTS, QUANTITIES
+from sysdyn.sparse.orderings import ORDERINGS as SEARCHED
 
 ORDERINGS = ("auto", *SEARCHED, *RECURSIVE)
 TOLERANCE = 1e-9  # relative, ∞-norm of each vector
@@ -471,7 +477,7 @@ def instrumented(solver: Solver, q, qd, **given) -> Flops:
     }  # fmt: skip
     inputs = {"q": q, "qd": qd, **given}
     flat = [x for name, _ in solver.program.input_groups for x in np.ravel(inputs[name])]
-    outputs = python.run(solver.program, flat, functions)
+    outputs = interpreter.run(solver.program, flat, functions)
     expected = solver(q, qd, **given)
     flat_expected = np.concatenate([np.ravel(expected[name]) for name, _ in solver.program.output_groups])
     np.testing.assert_allclose(outputs, flat_expected, rtol=1e-9, atol=1e-9 * np.abs(flat_expected).max())
@@ -819,7 +825,7 @@ def test_bind_reports_a_singular_state_in_its_status():
     step = solver.bind(q, qd, tau, fx=fx)
     step()
     assert (step.status != 0).tolist() == ALIGNED
-    assert step.status[ALIGNED.index(True)] & llvm.BAD_PIVOT
+    assert step.status[ALIGNED.index(True)] & BAD_PIVOT
     for k, singular in enumerate(ALIGNED):
         single = solver.bind(*(np.array(x[k]) for x in (q, qd, tau)), fx=np.array(fx[k]))
         single()
@@ -1020,7 +1026,7 @@ def test_a_pivot_near_zero_costs_no_digits(backend, policy):
     if backend == "llvm":
         step = solver.bind(q, qd, tau)
         step()
-        weak = step.status == llvm.WEAK_PIVOT
+        weak = step.status == WEAK_PIVOT
         assert weak.any() and not weak.all() and not step.status[~weak].any()
         assert relative_error(step.out["qdd"], aba(model, q, qd, tau)) > 1e-6
 
@@ -1229,7 +1235,7 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
     problem = sd.forward_dynamics(chain(3, seed=4))
     first = sd.compile(problem, level="fast")
     assert {x.suffix for x in own_cache.iterdir()} == {".solver", ".o"}
-    monkeypatch.setattr(solver_module, "build", never)
+    monkeypatch.setattr(compile_module, "build", never)
     second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast")
     assert second.program.digest == first.program.digest and second.report() == first.report()
     assert second._executable._scalar.cached and second._executable._vector.cached

@@ -13,31 +13,20 @@ from oracles import icub
 from robots import ROBOTS, load_robot
 
 import sysdyn as sd
+from sysdyn.diagnosis.structure import structure
+from sysdyn.equations.block_system import KNOWN, BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, UnknownName
-from sysdyn.evaluate import evaluate
-from sysdyn.expr import Graph, is_constant, is_zero
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import RAW, BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
+from sysdyn.measurements.variables import COMPONENTS, LAYOUTS, QUANTITIES, Layout
 from sysdyn.model import JOINTS, Model, auto_tree, chain, random_tree
+from sysdyn.model.spatial import X_motion
+from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph, is_constant, is_zero
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.lu import eliminate
-from sysdyn.spatial import X_motion
-from sysdyn.system import (
-    BlockSystem,
-    BodyAcceleration,
-    ExternalWrench,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    Measurement,
-    Problem,
-    forward_dynamics,
-    hybrid_dynamics,
-    inverse_dynamics,
-)
-from sysdyn.system.assemble import KNOWN
-from sysdyn.system.diagnose import structure
-from sysdyn.system.measurements import RAW
-from sysdyn.system.orders import RECURSIVE
-from sysdyn.system.variables import COMPONENTS, LAYOUTS, QUANTITIES, Layout
 
 PROBLEMS = {
     "inverse": inverse_dynamics,

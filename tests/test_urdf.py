@@ -22,7 +22,7 @@ from sysdyn.model import (
     read_urdf,
     velocities,
 )
-from sysdyn.spatial import X_motion, inertia, rotation, rotx, roty, rotz, transform_inertia, translation
+from sysdyn.model.spatial import X_motion, inertia, rotation, rotx, roty, rotz, transform_inertia, translation
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 

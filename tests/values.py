@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.inputs import WRENCHES
-from sysdyn.system.problem import Problem
+from sysdyn.online.arguments import WRENCHES
+from sysdyn.problem import Problem
 
 
 def random_groups(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:

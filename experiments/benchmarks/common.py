@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import sysdyn as sd
-from sysdyn import experiment
+from sysdyn.paper import experiments
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -45,7 +45,7 @@ def timed(call: Callable[[], object], repeat: int = 9, number: int = 1) -> Timin
 def write_csv(name: str, rows: list[dict]) -> None:
     """Write `rows` to experiments/results/<name>.csv, with where they come from."""
     path = RESULTS / f"{name}.csv"
-    experiment.write_csv(path, rows)
+    experiments.write_csv(path, rows)
     print(f"written to {path.relative_to(ROOT)}")
 
 

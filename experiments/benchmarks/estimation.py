@@ -21,8 +21,8 @@ import scipy.linalg
 from common import timed, write_csv
 
 import sysdyn as sd
-from sysdyn.system.noise import noise_of
-from sysdyn.system.variables import QUANTITIES, Layout
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.variables import QUANTITIES, Layout
 
 CLASSES = ("exact equations of motion", "some noisy equations of motion", "all equations of motion noisy")
 REFINEMENTS = 2  # of the dense solution

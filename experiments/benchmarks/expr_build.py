@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 from common import write_csv
 
-from sysdyn.expr import Graph, cos, sin
+from sysdyn.program.expr import Graph, cos, sin
 
 SHARING = ("none", "structural", "algebraic")
 JOINTS = 64

@@ -18,8 +18,8 @@ import numpy as np
 from squat import BAND_95, coverage, write_log
 
 import sysdyn as sd
-from sysdyn.log import Log, estimate_log
-from sysdyn.problems import Task, load_task
+from sysdyn.app.problem_files import Task, load_task
+from sysdyn.data.sensor_log import Log, estimate_log
 
 PROBLEM = Path(__file__).resolve().parents[2] / "problems" / "hopping_leg.toml"
 STEP, END, EVERY = 5e-4, 0.7, 4  # s, s, steps of the simulation a row of the log

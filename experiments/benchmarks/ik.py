@@ -17,11 +17,12 @@ import pinocchio as pin
 from common import timed, write_csv
 
 import sysdyn as sd
-from sysdyn.function import compile_function
+from sysdyn.backends.function import compile_function
 from sysdyn.model.kinematics import frame_pose, pose_and_jacobian
+from sysdyn.model.poses import pose
 from sysdyn.model.screws import from_screws
+from sysdyn.model.spatial import rotx, rotz
 from sysdyn.reference.ik import inverse_kinematics
-from sysdyn.spatial import pose, rotx, rotz
 
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
 TOLERANCES = {"angle_tol": 1e-4, "position_tol": 1e-3}  # rad, mm

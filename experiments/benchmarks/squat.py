@@ -209,7 +209,7 @@ def coverage(found: np.ndarray, std: np.ndarray, truth: np.ndarray) -> Coverage:
 
 def noisy_log(problem, squat: Squat, seed: int) -> dict[str, np.ndarray]:
     """{name: (N, m)}: sensors and encoders with white noise as the problem declares it."""
-    from sysdyn.system.noise import noise_of
+    from sysdyn.measurements.noise import noise_of
 
     rng = np.random.default_rng(seed)
     order = [squat.joints.index(name) for name in problem.model.joint_names if name in squat.joints]
@@ -225,8 +225,8 @@ def noisy_log(problem, squat: Squat, seed: int) -> dict[str, np.ndarray]:
 
 def write_log(path: str | Path, task, arrays: dict[str, np.ndarray]) -> Path:
     """A log of a problem from arrays (N,) or (N, m): t, q, qd, values by measurement, "active:NAME"."""
-    from sysdyn.columns import Columns
-    from sysdyn.tables import write_table
+    from sysdyn.data.log_columns import Columns
+    from sysdyn.files.tables import write_table
 
     columns = Columns(task.problem, task.values)
     names = {name: columns.of_array(name) or [name] for name in arrays}
@@ -284,7 +284,7 @@ def main() -> None:
     from common import RESULTS, write_csv
 
     import sysdyn as sd
-    from sysdyn.problems import load_task
+    from sysdyn.app.problem_files import load_task
 
     task = load_task(ROOT / "problems" / "icub_sensors.toml")
     model = task.problem.model

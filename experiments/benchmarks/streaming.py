@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.columns import Columns
-from sysdyn.log import Log, estimate_log
-from sysdyn.tables import ROWS, write_table
+from sysdyn.data.log_columns import Columns
+from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.files.tables import ROWS, write_table
 
 FORMATS = (".csv", ".npz")
 SMALL = 4 * ROWS  # states of a log with everything in memory that a log of any length needs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sysdyn.backends.c import identifier
+from sysdyn.backends.c.code import identifier
 from sysdyn.errors import BackendUnavailable
-from sysdyn.expr import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
-from sysdyn.sparse.program import Program
+from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.program.program import Program
 
 
 def function(program: Program, name: str):

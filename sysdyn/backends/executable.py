@@ -10,10 +10,14 @@ from functools import partial
 
 import numpy as np
 
-from sysdyn.backends import call, llvm, python
+from sysdyn.backends import interpreter
+from sysdyn.backends.llvm import entry
+from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
+from sysdyn.backends.llvm.target import simd_width
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
-from sysdyn.sparse.program import Program
+from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 
 BACKENDS = ("llvm", "python")
 THREAD_STATES = 2048  # states a further thread is worth
@@ -24,7 +28,7 @@ class Executable:
     """Runs a program on states.
 
     Arrays are C-contiguous float64 by name of the program's groups: inputs (N, size), or (size,) for what all states
-    share; outputs (N, size). status (N,) int64 receives the bits of `sysdyn.backends.llvm` for each state.
+    share; outputs (N, size). status (N,) int64 receives the bits of `sysdyn.backends.llvm.kernel` for each state.
     zeros: outputs that are the constant 0 are written, too; where not, they have to be 0 beforehand.
     """
 
@@ -32,8 +36,8 @@ class Executable:
         self.program, self.backend, self.zeros = program, backend, zeros
         self._local = threading.local()
         if backend == "llvm":
-            self._scalar = llvm.compile(program, 1, level, zeros)
-            self._vector = llvm.compile(program, llvm.simd_width(), level, zeros)
+            self._scalar = compile_kernel(program, 1, level, zeros)
+            self._vector = compile_kernel(program, simd_width(), level, zeros)
 
     def run(self, inputs: Mapping, outputs: Mapping, status: np.ndarray, threads: int | None = None) -> None:
         """threads: as many as the batch is worth, up to the number of cores, where it is None."""
@@ -79,11 +83,11 @@ class Executable:
         """
         kernel = self._scalar if single else self._vector
         words = [self._words(inputs, outputs, status, *share) for share in _shares(len(status), threads, kernel.width)]
-        works = [llvm.aligned(kernel.work_doubles) for _ in words]
+        works = [aligned(kernel.work_doubles) for _ in words]
         keep = kernel, words, works, inputs, outputs, status
         addresses = [(_address(x), address) for x, (_, address) in zip(words, works, strict=True)]
         if single:
-            return Step(call.prepared(kernel.method, *addresses[0]), out, status, keep)
+            return Step(entry.prepared(kernel.method, *addresses[0]), out, status, keep)
         if len(words) == 1:
             return Step(partial(kernel.run, *addresses[0]), out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
@@ -98,7 +102,7 @@ class Executable:
                 seen[number] = value
 
         flat = [row for name, _ in self.program.input_groups for row in np.atleast_2d(inputs[name]).T]
-        python.run(self.program, flat, watch=watch)
+        interpreter.run(self.program, flat, watch=watch)
         columns = np.broadcast_arrays(*(np.atleast_1d(seen[g.value]) for g in self.program.guards))
         return np.stack(columns, axis=1)
 
@@ -112,25 +116,25 @@ class Executable:
             words += (_address(outputs[name]) + 8 * size * start, size)
         return np.array(words, dtype=np.int64)
 
-    def _work(self, kernel: llvm.Kernel) -> int:
+    def _work(self, kernel: Kernel) -> int:
         """Address of this thread's workspace."""
         held = self._local.__dict__.get(kernel.width)
         if held is None:
-            held = self._local.__dict__[kernel.width] = llvm.aligned(kernel.work_doubles)
+            held = self._local.__dict__[kernel.width] = aligned(kernel.work_doubles)
         return held[1]
 
     def _run_python(self, inputs: Mapping, outputs: Mapping, status: np.ndarray) -> None:
-        result = python.run_groups(self.program, inputs)
+        result = interpreter.run_groups(self.program, inputs)
         status[:] = 0
         for x in inputs.values():
-            status[~np.isfinite(x).all(axis=-1)] |= llvm.BAD_INPUT
+            status[~np.isfinite(x).all(axis=-1)] |= BAD_INPUT
         for name, x in result.items():
             outputs[name][:] = x
-            status[~np.isfinite(x).all(axis=-1)] |= llvm.BAD_OUTPUT
+            status[~np.isfinite(x).all(axis=-1)] |= BAD_OUTPUT
         if self.program.guards:
             size = np.abs(self.guarded(inputs))
-            status[~(size >= [g.threshold for g in self.program.guards]).all(axis=1)] |= llvm.BAD_PIVOT
-            status[~(size >= [g.weak for g in self.program.guards]).all(axis=1)] |= llvm.WEAK_PIVOT
+            status[~(size >= [g.threshold for g in self.program.guards]).all(axis=1)] |= BAD_PIVOT
+            status[~(size >= [g.weak for g in self.program.guards]).all(axis=1)] |= WEAK_PIVOT
 
 
 class _Call:
@@ -159,7 +163,7 @@ class _Call:
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: where it writes them; status (N,) int64: bits of `sysdyn.backends.llvm`, zero where all went well.
+    out: where it writes them; status (N,) int64: bits of `sysdyn.backends.llvm.kernel`, zero where all went well.
     """
 
     __slots__ = ("_keep", "_run", "out", "status")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.expr import ADD, COS, MUL, SIN
-from sysdyn.sparse.program import Program
+from sysdyn.program.operations import ADD, COS, MUL, SIN
+from sysdyn.program.program import Program
 
 MAX_OPS = 1000  # longest function: compile time grows faster than linearly beyond
 MIN_SHARED = 24  # shorter pieces are cheaper inline than called

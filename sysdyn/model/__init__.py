@@ -6,20 +6,10 @@ import os
 from pathlib import Path
 
 from sysdyn.errors import ModelError
+from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
 from sysdyn.model.inertia import inertial_parameters
-from sysdyn.model.joints import (
-    JOINTS,
-    Cylindrical,
-    Fixed,
-    Free,
-    Helical,
-    Joint,
-    Planar,
-    Prismatic,
-    Revolute,
-    Spherical,
-)
+from sysdyn.model.joints import JOINTS, Cylindrical, Fixed, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical
 from sysdyn.model.kinematics import (
     forward_kinematics,
     frame_jacobian,
@@ -29,10 +19,12 @@ from sysdyn.model.kinematics import (
     pose_and_jacobian,
     velocities,
 )
-from sysdyn.model.mjcf import MujocoState, from_mujoco, load_mjcf
+from sysdyn.model.mjcf import from_mujoco, load_mjcf
+from sysdyn.model.mujoco_state import MujocoState
 from sysdyn.model.screws import from_screws
-from sysdyn.model.tree import Frame, Model, Sensor
-from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, load_urdf, read_urdf
+from sysdyn.model.tree import Model
+from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, read_urdf
+from sysdyn.model.urdf_model import load_urdf
 
 __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",

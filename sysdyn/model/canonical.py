@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, snap
-from sysdyn.model.tree import Frame, Model
-from sysdyn.spatial import X_inverse, X_motion, rotation, translation
+from sysdyn.model.spatial import X_inverse, X_motion, rotation, translation
+from sysdyn.model.tree import Model
 
 PARALLEL = 1e-12  # sine of the angle between two axes below which they are parallel
 NEARLY_PARALLEL = 1e-3  # below which frames are not slid, for the foot of the perpendicular may be far away

@@ -1,10 +1,40 @@
-"""The ten inertial parameters of a body."""
+"""Base inertial parameters: what cannot be told from the motion of a robot is moved to where it costs nothing.
+
+A joint leaves some distributions of mass where they are: turning about z does not move a rod on the z axis, and sliding
+does not turn anything. Such a part of body i may as well be counted to its parent: τ and q̈ are the same for every
+motion, f_i is not. Gautier & Khalil (1990), by numbers instead of rules, in terms of the pseudo-inertia
+
+    P = ∫ (ρ, 1) (ρ, 1)^T dm = [Σ h; h^T m],    Σ = ½ tr(J) 1 − J
+
+for which the move is T P T^T, T (4, 4) the pose of the body in its parent.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sysdyn.model.tree import Model
+
+
+def pseudo_inertia(I: np.ndarray) -> np.ndarray:
+    """P (4, 4) of a spatial inertia (6, 6)."""
+    J = I[:3, :3]
+    P = np.empty((4, 4))
+    P[:3, :3] = np.trace(J) / 2 * np.eye(3) - J
+    P[:3, 3] = P[3, :3] = I[2, 4], I[0, 5], I[1, 3]
+    P[3, 3] = I[5, 5]
+    return P
+
+
+def spatial_inertia(P: np.ndarray) -> np.ndarray:
+    """The spatial inertia (6, 6) of a pseudo-inertia (4, 4)."""
+    h, m = P[:3, 3], P[3, 3]
+    H = np.array([[0.0, -h[2], h[1]], [h[2], 0.0, -h[0]], [-h[1], h[0], 0.0]])
+    I = np.empty((6, 6))
+    I[:3, :3] = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
+    I[:3, 3:], I[3:, :3], I[3:, 3:] = H, H.T, m * np.eye(3)
+    return I
+
 
 PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
 # Of the 10 parameters of a body, the number of the one at each place of its spatial inertia, and the sign there.

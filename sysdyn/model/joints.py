@@ -17,8 +17,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
-from sysdyn.expr import cos, sin
-from sysdyn.spatial import quaternion_to_E, rot_axis
+from sysdyn.model.manifolds import (
+    cubic,
+    inverse_cubic,
+    quaternion_log,
+    quaternion_rates,
+    quaternion_step,
+    random_quaternion,
+    rotate,
+    sinc,
+)
+from sysdyn.model.spatial import quaternion_to_E, rot_axis
+from sysdyn.program.expr import cos, sin
 
 Z_AXIS = (0.0, 0.0, 1.0)
 SNAP = 1e-12
@@ -254,7 +264,7 @@ class Planar(Joint):
         """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
         q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
         w = v[..., 2]
-        s, k = _sinc(w), w / 2 * _sinc(w / 2) ** 2
+        s, k = sinc(w), w / 2 * sinc(w / 2) ** 2
         dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
         c0, s0 = np.cos(q[..., 2]), np.sin(q[..., 2])
         return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
@@ -268,7 +278,7 @@ class Planar(Joint):
         d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]
         c0, s0 = np.cos(q0[..., 2]), np.sin(q0[..., 2])
         dx, dy = c0 * d[..., 0] + s0 * d[..., 1], c0 * d[..., 1] - s0 * d[..., 0]
-        s, k, square = _sinc(w), w / 2 * _sinc(w / 2) ** 2, _sinc(w / 2) ** 2  # s² + k² = sinc²(ω/2)
+        s, k, square = sinc(w), w / 2 * sinc(w / 2) ** 2, sinc(w / 2) ** 2  # s² + k² = sinc²(ω/2)
         turns = square < 1e-18
         if np.any(turns & ((dx != 0.0) | (dy != 0.0))):
             raise InvalidInput(
@@ -302,16 +312,16 @@ class Spherical(Joint):
         return np.array([0.0, 0.0, 0.0, 1.0])
 
     def rates(self, q):
-        return _quaternion_rates(q)
+        return quaternion_rates(q)
 
     def integrate(self, q, v):
-        return _quaternion_step(np.asarray(q, dtype=float), np.asarray(v, dtype=float))
+        return quaternion_step(np.asarray(q, dtype=float), np.asarray(v, dtype=float))
 
     def difference(self, q0, q1):
-        return _quaternion_log(np.asarray(q0, dtype=float), np.asarray(q1, dtype=float))
+        return quaternion_log(np.asarray(q0, dtype=float), np.asarray(q1, dtype=float))
 
     def random(self, rng, batch=()):
-        return _random_quaternion(rng, batch)
+        return random_quaternion(rng, batch)
 
 
 @dataclass(frozen=True)
@@ -335,7 +345,7 @@ class Free(Joint):
 
     def rates(self, q):
         N = _as(q, np.zeros((7, 6)))
-        N[:3, 3:], N[3:, :3] = quaternion_to_E(q[3:]).T, _quaternion_rates(q[3:])
+        N[:3, 3:], N[3:, :3] = quaternion_to_E(q[3:]).T, quaternion_rates(q[3:])
         return N
 
     def integrate(self, q, v):
@@ -344,21 +354,21 @@ class Free(Joint):
         w, lin = v[..., :3], v[..., 3:]
         angle = np.linalg.norm(w, axis=-1, keepdims=True)
         wv = np.cross(w, lin)
-        d = lin + 0.5 * _sinc(angle / 2) ** 2 * wv + _cubic(angle) * np.cross(w, wv)
-        return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), _quaternion_step(q[..., 3:], w)], axis=-1)
+        d = lin + 0.5 * sinc(angle / 2) ** 2 * wv + cubic(angle) * np.cross(w, wv)
+        return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), quaternion_step(q[..., 3:], w)], axis=-1)
 
     def difference(self, q0, q1):
         """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − sin θ · θ/(2 − 2 cos θ))/θ²; |ω| ≤ π."""
         q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
-        w = _quaternion_log(q0[..., 3:], q1[..., 3:])
+        w = quaternion_log(q0[..., 3:], q1[..., 3:])
         angle = np.linalg.norm(w, axis=-1, keepdims=True)
         inverse = q0[..., 3:] * (-1.0, -1.0, -1.0, 1.0)
         d = rotate(inverse, q1[..., :3] - q0[..., :3])
         wd = np.cross(w, d)
-        return np.concatenate([w, d - 0.5 * wd + _inverse_cubic(angle) * np.cross(w, wd)], axis=-1)
+        return np.concatenate([w, d - 0.5 * wd + inverse_cubic(angle) * np.cross(w, wd)], axis=-1)
 
     def random(self, rng, batch=()):
-        return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), _random_quaternion(rng, batch)], axis=-1)
+        return np.concatenate([rng.uniform(-1.0, 1.0, (*batch, 3)), random_quaternion(rng, batch)], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -393,67 +403,3 @@ def _columns(columns: ArrayLike) -> np.ndarray:
     S = np.array(columns, dtype=float).reshape(-1, 6).T.copy()
     S.setflags(write=False)
     return S
-
-
-def _sinc(x: np.ndarray) -> np.ndarray:
-    """sin x / x."""
-    return np.sinc(x / math.pi)
-
-
-def _cubic(angle: np.ndarray) -> np.ndarray:
-    """(θ − sin θ)/θ³, by its series below 0.3 rad."""
-    t = angle * angle
-    series = 1 / 6 - t / 120 * (1 - t / 42 * (1 - t / 72 * (1 - t / 110)))
-    safe = np.where(angle < 0.3, 1.0, angle)
-    return np.where(angle < 0.3, series, (safe - np.sin(safe)) / safe**3)
-
-
-def _inverse_cubic(angle: np.ndarray) -> np.ndarray:
-    """(1 − sin θ · θ/(2 − 2 cos θ))/θ², by its series below 0.3 rad."""
-    t = angle * angle
-    series = 1 / 12 + t / 720 * (1 + t / 42 * (1 + t / 40 * (1 + 5 * t / 198)))
-    safe = np.where(angle < 0.3, 1.0, angle)
-    return np.where(angle < 0.3, series, (1 - _sinc(safe) / _sinc(safe / 2) ** 2) / safe**2)
-
-
-def _quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.sum(u * v, axis=-1, keepdims=True)], axis=-1)
-
-
-def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """R x = E^T x: body coordinates to parent coordinates by the unit quaternion p."""
-    u = p[..., :3]
-    t = 2 * np.cross(u, x)
-    return x + p[..., 3:] * t + np.cross(u, t)
-
-
-def _quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """p ⊗ exp(ω/2), renormalised."""
-    half = np.linalg.norm(w, axis=-1, keepdims=True) / 2
-    stepped = _quaternion_product(p, np.concatenate([0.5 * _sinc(half) * w, np.cos(half)], axis=-1))
-    return stepped / np.linalg.norm(stepped, axis=-1, keepdims=True)
-
-
-def _quaternion_rates(p: np.ndarray) -> np.ndarray:
-    """(4, 3): the rate of the quaternion p = (u, w) for a unit angular velocity in the body, ½ p ⊗ (ω, 0)."""
-    x, y, z, w = 0.5 * p
-    N = np.empty((4, 3), dtype=p.dtype)
-    for k, row in enumerate(((w, -z, y), (z, w, -x), (-y, x, w), (-x, -y, -z))):
-        for j, value in enumerate(row):
-            N[k, j] = value
-    return N
-
-
-def _quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
-    """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1."""
-    d = _quaternion_product(p0 * (-1.0, -1.0, -1.0, 1.0), p1)
-    d = np.where(d[..., 3:] < 0.0, -d, d)
-    n = np.linalg.norm(d[..., :3], axis=-1, keepdims=True)
-    small = n < 1e-9
-    return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
-
-
-def _random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
-    p = rng.standard_normal((*batch, 4))
-    return p / np.linalg.norm(p, axis=-1, keepdims=True)

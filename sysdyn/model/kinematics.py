@@ -12,8 +12,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.joints import snap
+from sysdyn.model.poses import adjoint, pose
+from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
 from sysdyn.model.tree import Model
-from sysdyn.spatial import X_motion, adjoint, cross, cross_motion, pose, rotation, translation
 
 Mark = Callable[[int], None]
 REFERENCES = ("local", "world", "space")

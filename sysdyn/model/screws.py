@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import ModelError
+from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute, snap
-from sysdyn.model.tree import Frame, Model
-from sysdyn.spatial import X_motion, adjoint, checked_pose
+from sysdyn.model.poses import adjoint, checked_pose
+from sysdyn.model.spatial import X_motion
+from sysdyn.model.tree import Model
 
 UNIT_ERROR = 1e-6  # | |ω| − 1 | up to which a screw axis is taken for a unit one written with few digits
 NO_PITCH = 1e-12  # |ω · v| below this fraction of |v| is rounding

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -20,47 +20,12 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
-from sysdyn.model.joints import JOINTS, Free, Joint, snap
-from sysdyn.spatial import X_motion, translation
+from sysdyn.model.checks import checked_array, checked_inertias, checked_parents, checked_placement, frozen, implausible
+from sysdyn.model.frames import Frame, Sensor
+from sysdyn.model.joints import JOINTS, Free, Joint
 
 GRAVITY = (0.0, 0.0, -9.81)
 _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame."""
-
-    name: str
-    body: int
-    X: np.ndarray = field(default_factory=lambda: np.eye(6))
-
-    def __post_init__(self):
-        object.__setattr__(self, "X", _frozen(_array(f"X of frame {self.name!r}", self.X, (6, 6))))
-
-
-@dataclass(frozen=True, eq=False)
-class Sensor:
-    """A sensor named by the robot description, kept as it was declared.
-
-    parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
-    from the frame of that link or, for a joint, of the joint's child link. links: of a joint, its parent and child
-    link. `xml` is the element, `line` its line.
-    """
-
-    name: str
-    type: str
-    parent_kind: str
-    parent: str
-    X: np.ndarray = field(default_factory=lambda: np.eye(6))
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    line: int | None = None
-    xml: str = ""
-    links: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        object.__setattr__(self, "X", _frozen(_array(f"X of sensor {self.name!r}", self.X, (6, 6))))
-        object.__setattr__(self, "links", tuple(self.links))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,16 +76,19 @@ class Model:
 
         for name in ("body_names", "joint_names", "joints", "sensors"):
             put(name, tuple(getattr(self, name)))
-        put("parent", _parents(self.parent))
+        put("parent", checked_parents(self.parent))
         self._check_tree()
         nb, nv = self.nb, self.nv
-        X_tree = _array("X_tree", self.X_tree, (nb, 6, 6))
+        X_tree = checked_array("X_tree", self.X_tree, (nb, 6, 6))
         for i in range(nb):
-            X_tree[i] = _placement(X_tree[i], f"X_tree of body {self.body_names[i]!r}")
-        put("X_tree", _frozen(X_tree))
-        put("inertias", _frozen(_checked_inertias(_array("inertias", self.inertias, (nb, 6, 6)), self.body_names)))
-        put("gravity", _frozen(_array("gravity", self.gravity, (3,))))
-        put("armature", _frozen(_array("armature", np.zeros(nv) if self.armature is None else self.armature, (nv,))))
+            X_tree[i] = checked_placement(X_tree[i], f"X_tree of body {self.body_names[i]!r}")
+        put("X_tree", frozen(X_tree))
+        put("inertias", frozen(checked_inertias(checked_array("inertias", self.inertias, (nb, 6, 6)), self.body_names)))
+        put("gravity", frozen(checked_array("gravity", self.gravity, (3,))))
+        put(
+            "armature",
+            frozen(checked_array("armature", np.zeros(nv) if self.armature is None else self.armature, (nv,))),
+        )
         if np.any(self.armature < 0.0):
             bad = self.dof_names[int(np.argmax(self.armature < 0.0))]
             raise ModelError(f"the armature of {bad!r} is {self.armature.min()}; rotor inertias are ≥ 0")
@@ -128,7 +96,7 @@ class Model:
             value = getattr(self, name)
             if value is None:
                 value = np.full(nv, -math.inf if name == "lower" else math.inf)
-            put(name, _frozen(_array(name, value, (nv,), infinite=True)))
+            put(name, frozen(checked_array(name, value, (nv,), infinite=True)))
         self._check_position_limits()
         put("frames", self._completed_frames(self.frames))
         if strict is not None:
@@ -213,7 +181,7 @@ class Model:
     @cached_property
     def a0(self) -> np.ndarray:
         """(6,) proper spatial acceleration of the base, [0, −gravity]: gravity folded in."""
-        return _frozen(np.concatenate([np.zeros(3), 0.0 - self.gravity]))
+        return frozen(np.concatenate([np.zeros(3), 0.0 - self.gravity]))
 
     @cached_property
     def mass(self) -> float:
@@ -427,7 +395,7 @@ class Model:
                 raise ModelError(f"frames[{key!r}] is called {f.name!r}: key and name must agree")
             if not -1 <= f.body < self.nb:
                 raise ModelError(f"frame {f.name!r} is on body {f.body}; valid: −1 (the base) to {self.nb - 1}")
-            X = _placement(f.X, f"X of frame {f.name!r}")
+            X = checked_placement(f.X, f"X of frame {f.name!r}")
             if key in self._body_index and (f.body != self._body_index[key] or not np.array_equal(X, np.eye(6))):
                 raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
             frames[key] = Frame(f.name, int(f.body), X)
@@ -447,92 +415,9 @@ class Model:
         warnings.warn(message, PlausibilityWarning, stacklevel=4)
 
 
-def implausible(I: np.ndarray) -> str | None:
-    """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
-    m = float(I[5, 5])
-    h = np.array([I[2, 4], I[0, 5], I[1, 3]])  # m c, from the block m c×
-    if m == 0.0 and np.any(h != 0.0):
-        return "its mass is 0, yet m·com is not"
-    c = h / m if m > 0.0 else np.zeros(3)
-    about_com = I[:3, :3] - m * (float(c @ c) * np.eye(3) - np.outer(c, c))
-    e = np.linalg.eigvalsh(about_com)
-    tolerance = 1e-9 * float(np.trace(I[:3, :3]))
-    if e[0] < -abs(tolerance):
-        return f"a principal moment of inertia about the com is {e[0]:.3g} < 0"
-    if e[0] + e[1] < e[2] - tolerance:
-        return f"the principal moments {e[0]:.3g}, {e[1]:.3g}, {e[2]:.3g} violate the triangle inequality"
-    return None
-
-
 def _slices(sizes: Sequence[int]) -> tuple[slice, ...]:
     ends = np.cumsum([0, *sizes]).tolist()
     return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
-
-
-def _parents(parent: Sequence[int]) -> tuple[int, ...]:
-    found = []
-    for i, p in enumerate(parent):
-        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
-            raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
-        found.append(int(p))
-    return tuple(found)
-
-
-def _array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
-    try:
-        A = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} must be an array of numbers of shape {shape}") from None
-    if A.size == 0 and math.prod(shape) == 0:
-        A = A.reshape(shape)
-    if A.shape != shape:
-        raise ModelError(f"{name} has shape {A.shape}, but shape {shape} is needed")
-    if np.any(np.isnan(A)) or not (infinite or np.all(np.isfinite(A))):
-        raise ModelError(f"{name} has an entry that is not a finite number")
-    return A
-
-
-def _frozen(A: Any) -> np.ndarray:
-    A = np.array(A, dtype=float)
-    A.setflags(write=False)
-    return A
-
-
-def _placement(X: np.ndarray, what: str) -> np.ndarray:
-    """X (6, 6), checked to be [E 0; −E r× E], with E and r snapped.
-
-    X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
-    """
-    E, r = X[:3, :3], translation(X)
-    error = max(
-        float(np.max(np.abs(E @ E.T - np.eye(3)))),
-        abs(float(np.linalg.det(E)) - 1.0),
-        float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
-    )
-    if not error < 1e-8:
-        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
-    snapped = X_motion(snap(E), snap(r)) + 0.0
-    return snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
-
-
-def _exact_entries(X: np.ndarray) -> int:
-    return int(np.count_nonzero((X == 0.0) | (np.abs(X) == 1.0)))
-
-
-def _checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The inertias, exactly symmetric. Raises ModelError naming the body whose inertia is not of RBDA's form (2.63)."""
-    result = inertias.copy()
-    for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
-        size = float(np.max(np.abs(I))) if I.size else 0.0
-        if np.max(np.abs(I - I.T)) > 1e-9 * size:
-            raise ModelError(f"the inertia of body {name!r} is not symmetric")
-        m, H = I[5, 5], I[:3, 3:]
-        if m < 0.0:
-            raise ModelError(f"body {name!r} has mass {m:g} kg; masses are ≥ 0")
-        if np.max(np.abs(I[3:, 3:] - m * np.eye(3))) > 1e-9 * size or np.max(np.abs(H + H.T)) > 1e-9 * size:
-            raise ModelError(f"the inertia of body {name!r} has not the form [J, m c×; −m c×, m 1]")
-        result[i] = (I + I.T) / 2
-    return result
 
 
 def _joint_to_dict(joint: Joint) -> dict[str, Any]:

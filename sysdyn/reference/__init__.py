@@ -1,5 +1,7 @@
 """Textbook algorithms, written as in the book, generic over float, Expr and batches: what solvers are judged by."""
 
+from __future__ import annotations
+
 from sysdyn.reference.aba import aba
 from sysdyn.reference.crba import crba, forward_dynamics_crba
 from sysdyn.reference.ik import IKResult, inverse_kinematics, pinv

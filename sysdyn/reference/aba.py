@@ -10,9 +10,9 @@ import numpy as np
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.spatial import cross_force
+from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
-from sysdyn.reference.states import is_number, run
-from sysdyn.spatial import cross_force
 
 SMALL = 1e-8  # a pivot below this fraction of the largest entry of any inertia is looked at that closely
 

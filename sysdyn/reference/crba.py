@@ -9,11 +9,11 @@ import numpy as np
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.joints import snap
+from sysdyn.model.spatial import rotation, skew, translation
 from sysdyn.reference.aba import moves_no_inertia, symmetric
+from sysdyn.reference.generic import run, run_arrays
 from sysdyn.reference.ltdl import expanded_parent, ltdl_or
 from sysdyn.reference.rnea import rnea
-from sysdyn.reference.states import run, run_arrays
-from sysdyn.spatial import rotation, skew, translation
 
 
 def crba(model: Model, q) -> np.ndarray:

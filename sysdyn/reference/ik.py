@@ -15,12 +15,13 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends.function import compile_function
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.function import compile_function
 from sysdyn.model import Model
 from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
-from sysdyn.spatial import adjoint, checked_pose, interpolate, pose_inverse, se3_log, translation
+from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose_inverse, se3_log
+from sysdyn.model.spatial import translation
 
 DAMPING = 0.1  # of the damped method, times the squared error; it grows by GROWTH where a step does not help
 GROWTH, DECAY = 4.0, 0.5

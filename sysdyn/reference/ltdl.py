@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.expr import is_zero, sqrt
 from sysdyn.model import Model
-from sysdyn.reference.states import checked_array, is_number, run_arrays
+from sysdyn.program.expr import is_zero, sqrt
+from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
 ROUNDING = 1e-13  # a pivot below this fraction of the entry it is the rest of is rounding
 UNEQUAL = 1e-10  # H_ij, in units of √(H_ii H_jj), that is too large for an H_ji − H_ij or a zero

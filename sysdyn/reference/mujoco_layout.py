@@ -24,9 +24,9 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.expr import is_zero
+from sysdyn.program.expr import is_zero
+from sysdyn.reference.generic import checked_array
 from sysdyn.reference.ltdl import UNEQUAL, Factor, ancestors
-from sysdyn.reference.states import checked_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from sysdyn.function import Function, compile_function
+from sysdyn.backends.function import Function, compile_function
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
+from sysdyn.model.spatial import cross
+from sysdyn.reference.generic import run
 from sysdyn.reference.root_frame import root_motion
-from sysdyn.reference.states import run
-from sysdyn.spatial import cross
 
 
 def joint_torque_regressor(model: Model, q, qd, qdd) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.reference.states import run
-from sysdyn.spatial import cross_force
+from sysdyn.model.spatial import cross_force
+from sysdyn.reference.generic import run
 
 
 class NewtonEuler(NamedTuple):

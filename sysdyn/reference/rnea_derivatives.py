@@ -25,9 +25,9 @@ import numpy as np
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
+from sysdyn.model.spatial import cross, cross_force, cross_motion
+from sysdyn.reference.generic import piece, run
 from sysdyn.reference.root_frame import root_motion
-from sysdyn.reference.states import piece, run
-from sysdyn.spatial import cross, cross_force, cross_motion
 
 
 class InverseDynamics(NamedTuple):

@@ -26,6 +26,8 @@ from scipy.linalg import block_diag
 from sysdyn.errors import InvalidInput, ModelError, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.spatial import cross_force
+from sysdyn.reference.generic import checked_array, is_number, run
 from sysdyn.reference.operators import (
     SPO,
     BackwardLyapunov,
@@ -38,8 +40,6 @@ from sysdyn.reference.operators import (
     segment_tree,
     slices,
 )
-from sysdyn.reference.states import checked_array, is_number, run
-from sysdyn.spatial import cross_force
 
 SINGULAR = 1e-13  # a pivot of H P H* below this fraction of H R H*, R the composite inertias, is rounding
 

@@ -1,6 +1,6 @@
 """Numbers of as many digits as the `decimal` context has, for states at which double precision has too few.
 
-A scalar that `sysdyn.sparse.lu` and `sysdyn.sparse.inverse` can be run over.
+A scalar that `sysdyn.sparse.lu` and `sysdyn.sparse.selected_inverse` can be run over.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sysdyn.errors import SingularState
-from sysdyn.expr import is_constant, is_zero
+from sysdyn.program.expr import is_constant, is_zero
 
 Row = dict[int, object]
 

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.ordering import LEAST_RATIO, Order, Permutations, Sampled, Tree, _Elimination
+from sysdyn.sparse.sampled import LEAST_RATIO, Order, Permutations, Sampled, SampledElimination, Tree
 
 LEAST_DIAGONAL = (1e-13, 1e-6)  # a diagonal pivot over the greatest entry of its column, at each sample
 LEAST_OF_PAIRS = (0.6, 0.9)  # the entry of a pair over each other entry of its column, at each sample
@@ -58,7 +58,7 @@ class _Search:
     """The pivots chosen so far, and what is left of the sampled values."""
 
     def __init__(self, a: Sampled, pairs_first: bool, noisy_pairs: bool):
-        self.state, self.noisy_pairs = _Elimination(a), noisy_pairs
+        self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
         self.positive = a.tree.positive
         self.diagonal_rank = int(pairs_first)
         self.rows: list[int] = []

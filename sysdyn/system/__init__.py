@@ -1,41 +1,44 @@
-"""Problems of dynamics as one block-sparse linear system D(q) d + b(q, q̇) = 0."""
+"""Where problems pickled by version 0.1 look for their classes; to go with version 0.3."""
 
-from sysdyn.system.assemble import BlockSystem
-from sysdyn.system.constraints import CONSTRAINTS, Contact, LoopJoint
-from sysdyn.system.declared import declared_sensors, sensor
-from sysdyn.system.diagnose import Diagnosis
-from sysdyn.system.linear import Linear, MotorTorque
-from sysdyn.system.measurements import (
-    BodyAcceleration,
-    Constraint,
-    ExternalWrench,
-    JointAcceleration,
-    JointTorque,
-    JointWrench,
-    Measurement,
-    RawMeasurement,
-)
-from sysdyn.system.noise import ModelNoise, Prior, Switchable
-from sysdyn.system.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
-from sysdyn.system.sensors import (
-    SENSORS,
-    Accelerometer,
-    AngularAccelerometer,
-    CentreOfMassAcceleration,
-    ForceDirection,
-    ForceTorqueSensor,
-    FrameAcceleration,
-    LoadCells,
-    MomentumRate,
-    NetWrench,
-    PointContact,
-)
+import sys
 
-__all__ = [
-    "Accelerometer", "AngularAccelerometer", "BlockSystem", "BodyAcceleration", "CONSTRAINTS",
-    "CentreOfMassAcceleration", "Constraint", "Contact", "Diagnosis", "ExternalWrench", "ForceDirection",
-    "ForceTorqueSensor", "FrameAcceleration", "JointAcceleration", "JointTorque", "JointWrench", "Linear",
-    "LoadCells", "LoopJoint", "Measurement", "ModelNoise", "MomentumRate", "MotorTorque", "NetWrench",
-    "PointContact", "Prior", "Problem", "RawMeasurement", "SENSORS", "Switchable", "declared_sensors",
-    "forward_dynamics", "hybrid_dynamics", "inverse_dynamics", "sensor",
-]  # fmt: skip
+from sysdyn import problem
+from sysdyn.measurements import (
+    acceleration_sensors,
+    constraints,
+    linear,
+    measurement,
+    momentum_sensors,
+    noise,
+    parameters,
+    raw,
+    wrench_sensors,
+)
+from sysdyn.measurements import sensor as base
+
+
+class _Several:
+    """A module that was split: its names are looked up in the parts."""
+
+    def __init__(self, *parts):
+        self._parts = parts
+
+    def __getattr__(self, name: str):
+        for part in self._parts:
+            if hasattr(part, name):
+                return getattr(part, name)
+        if name == "_Subset":
+            return raw.Subset
+        raise AttributeError(name)
+
+
+_MOVED = {
+    "problem": _Several(problem, raw),
+    "measurements": _Several(measurement, raw),
+    "sensors": _Several(base, wrench_sensors, acceleration_sensors, momentum_sensors),
+    "linear": linear,
+    "constraints": constraints,
+    "noise": noise,
+    "parameters": parameters,
+}
+sys.modules.update({f"{__name__}.{name}": module for name, module in _MOVED.items()})

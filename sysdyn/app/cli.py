@@ -1,0 +1,497 @@
+"""The command line: sysdyn info | solve | diagnose | flops | plot | report | export | reproduce | demo."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from sysdyn.app.problem_files import ALL_ORDERINGS, KINDS, Task, load_task, make_problem
+from sysdyn.app.robots import ICUB, load_robot
+from sysdyn.app.terminal import Bar, count_cells, errors, output
+from sysdyn.app.views import new_table, print_model, print_solution
+from sysdyn.data.log_columns import Columns
+from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.states import States, check_suffix, random_states, read_states, write_states
+from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.files.tables import read_table, table_suffix
+from sysdyn.offline.options import output_quantities
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.passes import PAPER
+from sysdyn.reference import aba, rnea
+from sysdyn.reference.flops import count_flops
+
+NOT_SOLVED, WRONG = 1, 2  # exit codes
+REFERENCES = {"inverse": rnea, "forward": aba}
+
+
+class Commands(TyperGroup):
+    """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
+
+    def invoke(self, ctx):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except SysdynError as error:
+                errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+                raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+_ROBOT = "A URDF or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
+Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
+Subject = Annotated[
+    str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
+]
+Base = Annotated[str | None, typer.Option(help="fixed (default) or floating.", show_default=False)]
+Kind = Annotated[
+    str | None, typer.Option("--problem", help="inverse, forward (default) or hybrid.", show_default=False)
+]
+Torque = Annotated[
+    str | None, typer.Option(help="hybrid: joints whose torque is known, separated by commas.", show_default=False)
+]
+Ordering = Annotated[
+    str | None, typer.Option(help=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.", show_default=False)
+]
+Outputs = Annotated[
+    str | None,
+    typer.Option(
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: what the problem is solved for.",
+        show_default=False,
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
+
+    Each command shows an example with --help. Exit codes: 0 done, 1 some state could not be solved, 2 wrong input.
+    """
+    if version:
+        output().print(f"sysdyn {metadata.version('sysdyn')}")
+        raise typer.Exit()
+
+
+# ---- what the arguments say ---------------------------------------------------------------------------------------
+
+
+def _task(
+    subject: str,
+    base: str | None = None,
+    kind: str | None = None,
+    torque: str | None = None,
+    ordering: str | None = None,
+    outputs: str | None = None,
+    on_singular: str | None = None,
+) -> Task:
+    """The problem of a .toml file, or of a robot and options; options for what a file states are an error."""
+    if subject.lower().endswith(".toml"):
+        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
+            if value is not None:
+                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
+        task = load_task(subject)
+    else:
+        kind = kind or ("hybrid" if torque else "forward")
+        if kind not in KINDS:
+            raise UnknownName("problem", kind, KINDS)
+        names = [name.strip() for name in torque.split(",")] if torque else []
+        task = Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
+    if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
+        raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
+    if on_singular is not None and on_singular not in ON_SINGULAR:
+        raise UnknownName("--on-singular", on_singular, ON_SINGULAR)
+    changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
+    if outputs is not None:
+        names = [name.strip() for name in outputs.split(",") if name.strip()]
+        changes["outputs"] = output_quantities("all" if names == ["all"] else names, task.problem.quantities)
+    return replace(task, **{name: x for name, x in changes.items() if x is not None})
+
+
+def _check_folder(path: Path) -> None:
+    """Raise before the work is done, not after."""
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
+
+
+def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
+    with Bar("compiling") as bar:
+        return sysdyn.compile(
+            task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
+        )
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def info(robot: Robot, base: Base = None) -> None:
+    """Show a robot: its bodies, joints and sensors.
+
+    Freedoms, mass and frames too; warns of inertias that no rigid body can have.
+
+    Example: sysdyn info icub --base floating
+    """
+    model = load_robot(robot, base or "fixed")
+    print_model(model)
+
+
+@app.command()
+def solve(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            help="States: .npz with arrays q, qd and tau, qdd, fx …; or .csv with columns such as q:l_knee, qd:l_knee, "
+            "tau:l_knee, fx:l_foot.nz."
+        ),
+    ] = None,
+    random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random states.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write states and results to this .npz or .csv file.")] = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+    on_singular: Annotated[
+        str | None,
+        typer.Option(help="Where the order fails: raise (default), nan, or repivot.", show_default=False),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log (.csv, .npz, .parquet) with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
+        ),
+    ] = None,
+    missing: Annotated[
+        str, typer.Option(help="Missing values of a log: raise, skip the state, or do without the sensor.")
+    ] = "raise",
+    picture: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
+    ] = None,
+    seconds: Seconds = None,
+) -> None:
+    """Solve a problem at given or random states, or for each state of a log.
+
+    A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
+    q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
+    columns (and w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
+
+    A log has one column for each component of each measurement, and may be of any length; its results are estimates,
+    tau:JOINT and so on, and their standard deviations std:tau:JOINT.
+
+    Example: sysdyn solve icub --problem forward --random 5 --out result.csv
+
+    Example: sysdyn solve icub --problem inverse --states result.csv
+
+    Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
+    """
+    given = [option for option in (states, random, log) if option is not None]
+    if len(given) != 1:
+        raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if given else ""))
+    if log is not None:
+        task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
+        _solve_log(task, log, out, missing, picture, seconds)
+        return
+    if picture is not None or missing != "raise":
+        raise InvalidInput("--plot and --missing are for a log: give --log FILE")
+    if out is not None:
+        check_suffix(out, "output file")
+        _check_folder(out)
+    if states is not None:
+        check_suffix(states, "states file")
+    task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
+    given = read_states(states, task.problem, task.values) if states else None
+    given = given or random_states(task.problem, random or 1, seed, task.values)
+    if given.unused:
+        errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
+    solver = _compile(task, seconds=seconds)
+    arrays: dict[str, Any] = dict(given.arrays)
+    solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
+    if task.title:
+        output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    print_solution(solver, solution)
+    if out is not None:
+        _write(out, given, solver, solution)
+    if not np.all(solution.ok):
+        failed = np.flatnonzero(~np.atleast_1d(solution.ok))
+        numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
+        errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _solve_log(
+    task: Task, path: Path, out: Path | None, missing: str, picture: Path | None, seconds: float | None
+) -> None:
+    """Estimate the states of a log; write and draw them."""
+    if out is not None:
+        table_suffix(out, "output file")
+    if picture is not None:
+        from sysdyn.app.matrix_plot import SUFFIXES, save_figure
+        from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
+
+        if picture.suffix.lower() not in SUFFIXES:
+            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
+    for target in (out, picture):
+        if target is not None:
+            _check_folder(target)
+    columns = Columns(task.problem, task.values)
+    columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
+    solver = _compile(task, seconds=seconds)
+    bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
+    console = output()
+    if task.title:
+        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    console.print(escape(repr(solver)), soft_wrap=True)
+    found = estimate_log(Log(path, solver, task.values, missing), solver, out, bands)
+    notes = [f"{found.states:,} states of {path}"]
+    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
+    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
+    notes += [f"written to {out}"] if out is not None else []
+    if bands is not None and picture is not None:
+        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
+    console.print(escape("; ".join(notes)), soft_wrap=True)
+    if found.unsolved:
+        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
+    arrays = {name: x for name, x in given.arrays.items() if name != "y"}
+    arrays |= {name: solution[name] for name in solver.outputs}
+    n = int(solution.ok.size)
+    shaped = {}
+    for name, x in arrays.items():
+        tail = (solver.model.nb, 6) if name in ("fx", "a", "f") else np.shape(x)[-1:]
+        x = np.reshape(x, (-1, *tail))
+        shaped[name] = np.broadcast_to(x, (n, *tail))
+    ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
+    write_states(path, solver.model, shaped, ok, solver.problem.constraints)
+    output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
+
+
+@app.command()
+def diagnose(subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None) -> None:
+    """Say whether a problem is well posed.
+
+    Names the unknowns that cannot be found and the equations that are too many; exit code 1 where there are any.
+
+    Example: sysdyn diagnose problems/load_cells.toml
+    """
+    task = _task(subject, base, kind, torque)
+    found = task.problem.diagnose()
+    output().print(escape(f"{task.problem!r}\n{found}"), soft_wrap=True)
+    if not found.well_posed:
+        raise typer.Exit(NOT_SOLVED)
+
+
+@app.command()
+def flops(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    orders: Annotated[
+        str | None,
+        typer.Option(
+            "--ordering", help="Only these orders, separated by commas; default: all, for estimation symmetric."
+        ),
+    ] = None,
+    seconds: Seconds = None,
+) -> None:
+    """Count the operations of every order exactly.
+
+    And of what `sysdyn.compile` may take instead, the system after its passes and, where only τ and q̈ are wanted, a
+    recursion; and RNEA and ABA by the book.
+
+    solve: given the transforms X, the velocities and the bias terms; end to end: from q and q̇ on.
+
+    Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
+    """
+    task = _task(subject, base, kind, torque, None, outputs)
+    table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
+    refused = []
+    rows: dict[str, list[tuple]] = {"solve": [], "end to end": []}
+    quick = [name for name in ALL_ORDERINGS if name != "mixed"]  # which takes minutes, as others do to fail on noise
+    names = ("symmetric",) if task.problem.noisy else quick
+    for name in names if orders is None else orders.replace(" ", "").split(","):
+        if name not in ALL_ORDERINGS:
+            raise UnknownName("ordering", name, ALL_ORDERINGS)
+        try:
+            solver = _compile(replace(task, ordering=name), backend="python", seconds=seconds)
+        except SysdynError as error:
+            refused.append((name, str(error).splitlines()[0]))
+            continue
+        mark = "triangular" if solver.triangular else ""
+        for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
+            if counts is not None:
+                rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+    for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
+        with contextlib.suppress(SysdynError):
+            solver = _compile(
+                replace(task, ordering="auto"), backend="python", formulation=formulation, seconds=seconds
+            )
+            if solver.passes != PAPER:
+                found, fill = count_cells(solver.flops.end_to_end), f"{solver.fill_in:,}" if solver.fill_in else ""
+                rows["end to end"].append((f"{label}, {solver.ordering}", *found, fill, ""))
+    if task.kind in REFERENCES:
+        algorithm = REFERENCES[task.kind]
+        counted = count_flops(algorithm, task.problem.model, fx=True)
+        rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))
+    for scope, lines in rows.items():
+        table.add_row(f"[bold]{scope}[/bold]")
+        for line in lines:
+            table.add_row("  " + line[0], *line[1:])
+    console = output()
+    console.print(f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(task.wanted)}")
+    console.print(table)
+    for name, why in refused:
+        console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
+
+
+@app.command()
+def plot(
+    subject: Subject,
+    out: Annotated[Path, typer.Option(help="The picture: .png, .pdf or .svg.")],
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+    seconds: Seconds = None,
+) -> None:
+    """Draw the matrix before and after permutation.
+
+    Entries are coloured by the kind of their block; fill-in has a colour of its own.
+
+    Example: sysdyn plot icub --problem forward --ordering umfpack --out matrix.png
+    """
+    from sysdyn.app.matrix_plot import SUFFIXES, plot_matrix, save_figure  # matplotlib takes half a second to import
+
+    if out.suffix.lower() not in SUFFIXES:
+        raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
+    _check_folder(out)
+    task = _task(subject, base, kind, torque, ordering, outputs)
+    solver = _compile(task, backend="python", formulation="paper", seconds=seconds)
+    path = save_figure(plot_matrix(solver), out)
+    output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+    seconds: Seconds = None,
+) -> None:
+    """Show what was decided offline, and why.
+
+    Counts, fill-in, safety of the pivots, and the orders considered.
+
+    Example: sysdyn report icub --problem inverse
+    """
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    output().print(escape(solver.report()), soft_wrap=True)
+
+
+@app.command()
+def export(
+    subject: Subject,
+    out: Annotated[Path, typer.Option(help="Folder of the C project; made if it is not there.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of files and functions; default: robot and problem.", show_default=False)
+    ] = None,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    outputs: Outputs = None,
+    ordering: Ordering = None,
+    seconds: Seconds = None,
+) -> None:
+    """Write a solver as C99 that needs nothing but math.h.
+
+    NAME.h and NAME.c with one function; main.c, which shows its use and checks test vectors; and CMakeLists.txt. Then:
+    cmake -S FOLDER -B FOLDER/build && cmake --build FOLDER/build && ctest --test-dir FOLDER/build
+
+    Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
+    """
+    _check_folder(out)
+    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    path = solver.export_c(out, name)
+    files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
+    output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Names of experiments, or all (default).", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the files; default: experiments/results in a source tree, else results."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes, in less than a minute.")] = False,
+) -> None:
+    """Reproduce the paper: each claim and figure as CSV, picture and a page of findings.
+
+    Example: sysdyn reproduce fig1 --quick
+    """
+    from sysdyn.paper.experiments import default_folder
+    from sysdyn.paper.experiments import reproduce as run
+
+    console = output()
+    page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(escape(x), soft_wrap=True))
+    console.print(f"findings written to {page}", soft_wrap=True)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
+) -> None:
+    """Run the main job on the iCub humanoid.
+
+    Solves inverse and forward dynamics, counts, checks and times them, and draws the matrices.
+
+    Example: sysdyn demo --out pictures
+    """
+    from sysdyn.app.demo import run
+
+    model = load_robot("icub")
+    import icub_models  # load_robot has found it
+
+    run(output(), model, str(icub_models.get_model_file(ICUB)), out)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="sysdyn")

@@ -1,0 +1,70 @@
+"""What the command line writes with: two consoles, counts in tables, and the progress bar of the offline phase."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from sysdyn.program.operations import Flops
+
+PIPED_WIDTH = 120  # characters where the output is not a terminal
+PATIENCE = 1.0  # seconds after which a bar is shown
+
+
+def output() -> Console:
+    """Standard output as it is now (tests replace it)."""
+    return _console(stderr=False)
+
+
+def errors() -> Console:
+    """Standard error as it is now."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    return console
+
+
+class Bar:
+    """A progress bar on a terminal's standard error for work of more than a second; hand it to sysdyn.compile.
+
+    with Bar("compiling") as bar: sysdyn.compile(problem, progress=bar)
+
+    cached: nothing was reported, so the compiled problem came from the cache.
+    """
+
+    def __init__(self, title: str):
+        self.title, self.cached = title, True
+        console = errors()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task(title, total=1.0)
+        self._timer = threading.Timer(PATIENCE, self._progress.start)
+        self._timer.daemon = True
+
+    def __call__(self, what: str, share: float) -> None:
+        self.cached = False
+        self._progress.update(self._task, description=f"{self.title}: {what}", completed=share)
+
+    def __enter__(self) -> Bar:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._progress.stop()
+
+
+def count_cells(flops: Flops | None) -> list[str]:
+    """mul, add, div, total and sin/cos pairs as cells of a table; a dash where it was not counted."""
+    if flops is None:
+        return ["–"] * 5
+    div = f"{flops.div:,}" + (f" + {flops.sqrt:,} sqrt" if flops.sqrt else "")
+    return [f"{flops.mul:,}", f"{flops.add:,}", div, f"{flops.total:,}", f"{flops.trig:,}"]

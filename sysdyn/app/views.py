@@ -1,0 +1,92 @@
+"""A robot and its solution as people look at them on a terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from sysdyn.app.terminal import output
+from sysdyn.data.states import column_names
+from sysdyn.model import Model
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver
+
+UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N", "w": "N m, N"}
+
+
+def new_table(*columns: str, left: int = 1) -> Table:
+    """A table without lines whose first `left` columns are text and the others numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="left" if k < left else "right", overflow="fold")
+    return table
+
+
+def print_model(model: Model) -> None:
+    """Its bodies with their joints, then frames and sensors."""
+    console = output()
+    console.print(str(model))
+    table = new_table("", "body", "joint", "type", "parent", "mass (kg)", "limits", left=5)
+    for i, name in enumerate(model.body_names):
+        p, part = model.parent[i], model.v_slice(i)
+        limits = ""
+        if model.joints[i].nv == 1 and np.isfinite([*model.lower[part], *model.upper[part]]).all():
+            limits = f"{model.lower[part][0]:.3g} … {model.upper[part][0]:.3g}"
+        table.add_row(
+            str(i), escape(name), escape(model.joint_names[i]), model.joints[i].kind,
+            escape(model.body_names[p]) if p >= 0 else "(base)", f"{model.inertias[i, 5, 5]:.4g}", limits,
+        )  # fmt: skip
+    console.print()
+    console.print(table)
+    _print_attached(model)
+
+
+def _print_attached(model: Model) -> None:
+    """Frames beside those of the bodies themselves, and sensors, by the body or link that carries them."""
+    carried: dict[str, list[str]] = {}
+    sensors = {s.type: [x.name for x in model.sensors if x.type == s.type] for s in model.sensors}
+    for frame in model.frames.values():
+        if frame.name not in model.body_names:
+            carried.setdefault(model.body_names[frame.body] if frame.body >= 0 else "(base)", []).append(frame.name)
+    console = output()
+    for title, groups in (("frames", carried), ("sensors", sensors)):
+        if groups:
+            table = new_table("on" if title == "frames" else "type", title, left=2)
+            for owner, names in groups.items():
+                table.add_row(escape(owner), escape(", ".join(names)))
+            console.print()
+            console.print(table)
+
+
+def print_solution(solver: Solver, solution: Solution) -> None:
+    """The values of one state; of several, the range of each quantity."""
+    console, model = output(), solver.model
+    console.print(repr(solver), soft_wrap=True)
+    n = int(solution.ok.size)
+    if n == 1:
+        for quantity in solver.outputs:
+            values = np.reshape(solution[quantity], (-1,))
+            if quantity in ("tau", "qdd", "w"):
+                table = new_table("wrench" if quantity == "w" else "joint", f"{quantity} ({UNITS[quantity]})")
+                for name, x in zip(column_names(model, quantity, solver.problem.constraints), values, strict=True):
+                    table.add_row(escape(name.partition(":")[2]), f"{x:.9g}")
+            else:
+                table = new_table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
+                if quantity == "a":
+                    table = new_table(f"a ({UNITS['a']})", *"αx αy αz ax ay az".split())
+                for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
+                    table.add_row(escape(name), *(f"{x:.5g}" for x in row))
+            console.print(table)
+        return
+    table = new_table("quantity", "shape", "least", "greatest", "unit", left=2)
+    for quantity in solver.outputs:
+        x = solution[quantity]
+        finite = x[np.isfinite(x)]
+        least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
+        table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
+    console.print(table)
+    if set(solver.outputs) == set(solver.problem.quantities):
+        error = solution.backward_error()
+        if np.isfinite(error).any():
+            console.print(f"largest backward error {np.nanmax(error):.1e}")

@@ -1,0 +1,223 @@
+"""A C project around a program's code: test vectors, a main that checks them and shows the use, and a CMake file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sysdyn.backends import interpreter
+from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
+from sysdyn.backends.executable import Executable
+from sysdyn.errors import FileError, InvalidInput, SingularState
+
+TEST_STATES = 8  # test vectors of a project
+TOLERANCE = 1e-12  # of the test vectors, relative to the greatest expected entry of a member
+ROUNDING = 10.0  # or so many times what rounding alone was seen to change at these states, if that is more
+
+
+def export(
+    folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping
+) -> Path:
+    """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
+
+    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState where no state has a result.
+    """
+    program = executable.program
+    if not program.n_outputs:
+        raise InvalidInput("there is nothing to export: no result has any entries")
+    code = Code(check_name(name), program, description)
+    n = len(next(iter(inputs.values())))
+    outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
+    status = np.empty(n, dtype=np.int64)
+    executable.run(inputs, outputs, status, threads=1)
+    solved = np.flatnonzero(status == 0)[:TEST_STATES]
+    if not len(solved):
+        raise SingularState(
+            f"none of {n} sampled states has a finite result, so there is nothing to test an export with"
+        )
+    inputs, outputs = ({group: x[solved] for group, x in part.items()} for part in (inputs, outputs))
+    files = {
+        f"{name}.h": code.header(),
+        f"{name}.c": code.source(),
+        "test_vectors.h": _test_vectors(code, inputs, outputs, _tolerance(executable, inputs, outputs)),
+        "main.c": _main(code),
+        "CMakeLists.txt": _cmake(code),
+    }
+    return write_folder(folder, files)
+
+
+def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping) -> float:
+    """Where a state is ill-conditioned, the order of roundings (fused multiply-adds) shows in more than 1e-12."""
+    worst = 0.0
+    for group, x in interpreter.run_groups(executable.program, inputs).items():
+        if x.size:
+            size = np.abs(x).max(axis=1)
+            worst = max(worst, float(np.max(np.abs(x - outputs[group]).max(axis=1) / np.where(size > 0.0, size, 1.0))))
+    return max(TOLERANCE, ROUNDING * worst)
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+def _test_vectors(code: Code, inputs: Mapping, outputs: Mapping, tolerance: float) -> str:
+    count = len(next(iter(outputs.values())))
+    arrays = []
+    for what, members, values in (("inputs", code.inputs, inputs), ("outputs", code.outputs, outputs)):
+        rows = []
+        for k in range(count):
+            blocks = ["{" + ", ".join(map(repr, values[m.group][k].tolist())) + "}" for m in members]
+            rows.append("    {" + ",\n     ".join(blocks or ["0"]) + "}")
+        initialiser = ",\n".join(rows)
+        arrays.append(f"static const {code.name}_{what} test_{what}[TEST_COUNT] = {{\n{initialiser}\n}};")
+    guard = f"{code.name.upper()}_TEST_VECTORS_H"
+    return f"""{code.banner("states, and what the solver gives there")}
+#ifndef {guard}
+#define {guard}
+
+#include "{code.name}.h"
+
+#define TEST_COUNT {count}
+#define TEST_TOLERANCE {tolerance!r} /* relative to the greatest expected entry */
+
+{(2 * chr(10)).join(arrays)}
+
+#endif
+"""
+
+
+def _main(code: Code) -> str:
+    name = code.name
+    prints = "\n".join(
+        f'    for (k = 0; k < {m.size}; ++k) {{\n        printf("{m.name}[%d] = %.17g\\n", k, out.{m.name}[k]);\n    }}'
+        for m in code.outputs
+    )
+    checks = "\n".join(
+        f'        failed += differs("{m.name}", k, out.{m.name}, test_outputs[k].{m.name}, {m.size});'
+        for m in code.outputs
+    )
+    spoiled = "".join(
+        f"""
+    in = test_inputs[0];
+    in.{m.name}[0] = NAN;
+    if (!({name}_run(&in, &out, &work) & {code.bit("BAD_INPUT")})) {{
+        printf("{m.name} that is not a number is not reported\\n");
+        ++failed;
+    }}
+"""
+        for m in code.inputs
+    )
+    return f"""{code.banner("an example of use, and the check of the test vectors")}
+#include <math.h>
+#include <stdio.h>
+
+#include "{name}.h"
+#include "test_vectors.h"
+
+/* Whether found[n] differs from expected[n] by more than the tolerance. */
+static int differs(const char *what, int state, const double *found, const double *expected, int n)
+{{
+    double size = 0.0, error = 0.0;
+    int k;
+    for (k = 0; k < n; ++k) {{
+        size = fmax(size, fabs(expected[k]));
+        error = fmax(error, fabs(found[k] - expected[k]));
+    }}
+    printf("state %d: %s differs by %.1e; its greatest entry is %.3g\\n", state, what, error, size);
+    return !(error <= TEST_TOLERANCE * size);
+}}
+
+int main(void)
+{{
+    static {name}_inputs in; /* static: they may be larger than the stack of a small machine */
+    static {name}_outputs out;
+    static {name}_work work;
+    int k, status, failed = 0;
+
+    in = test_inputs[0];
+    status = {name}_run(&in, &out, &work);
+    if (status != 0) {{
+        printf("status %d: see the enumeration in {name}.h\\n", status);
+    }}
+{prints}
+
+    for (k = 0; k < TEST_COUNT; ++k) {{
+        failed += {name}_run(&test_inputs[k], &out, &work) != 0;
+{checks}
+    }}
+{spoiled}
+    if (failed) {{
+        printf("%d checks failed\\n", failed);
+    }} else {{
+        printf("all checks passed\\n");
+    }}
+    return failed != 0;
+}}
+"""
+
+
+def _cmake(code: Code) -> str:
+    name = code.name
+    return f"""# {MARK}: {comment(code.description.title)}
+cmake_minimum_required(VERSION 3.10)
+project({name} C)
+
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library({name} {name}.c {name}.h)
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+if(UNIX)
+  target_link_libraries({name} PUBLIC m)
+endif()
+
+add_executable({name}_main main.c test_vectors.h)
+target_link_libraries({name}_main {name})
+
+enable_testing()
+add_test(NAME {name}_test_vectors COMMAND {name}_main)
+"""
+
+
+def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
+    """Write files into `folder`, which is made if it is not there; what fails leaves no half-written file.
+
+    Raises FileError where that cannot be done, or would replace a file that sysdyn did not write.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FileError(f"{folder} is a file, but a folder is needed: name another, or one that does not exist yet")
+    if not folder.absolute().parent.is_dir():
+        raise FileError(f"{folder} cannot be made: the folder {folder.parent} does not exist")
+    new = not folder.exists()
+    temporary = None
+    try:
+        for path in (folder / name for name in files):
+            if path.exists() and (not path.is_file() or MARK not in path.read_text(errors="replace")[:200]):
+                raise FileError(f"{path} was not written by sysdyn and would be replaced: name another folder")
+        temporary = Path(tempfile.mkdtemp(dir=folder.absolute().parent if new else folder, prefix=".sysdyn-"))
+        written = temporary / "files"
+        written.mkdir()
+        for name, text in files.items():
+            (written / name).write_text(text, encoding="ascii")
+        if new:
+            os.rename(written, folder)
+        else:
+            for name in files:
+                os.replace(written / name, folder / name)
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return folder

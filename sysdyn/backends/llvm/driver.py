@@ -1,0 +1,352 @@
+"""LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
+
+Rows of `width` states are transposed in registers. Values that are no numbers are found in passing: zero times
+infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysdyn.backends.llvm.types import Types
+
+ONE_BY_ONE = 64  # entries of one state up to which results are copied singly: a wide load has to wait for narrow stores
+SUMS = 4  # side by side, where entries are checked one by one
+
+
+class Run(NamedTuple):
+    """`size` entries of a row, from entry `first` on, and their place in the workspace."""
+
+    word: int  # where the arguments hold the row's pointer; its stride is the next
+    first: int
+    size: int
+    place: int
+
+
+class Driver(Types):
+    """The functions around the segments of a kernel of `width` states. chunk: doubles moved at a time where it is 1."""
+
+    def __init__(self, width: int, chunk: int, rounds: int, block: int, status_slot: int):
+        super().__init__(width)
+        self.row = Types(width if width > 1 else chunk)  # a register's worth of a row
+        self.rounds, self.block, self.status_slot = rounds, block, status_slot
+        self.movers: dict[str, str] = {}
+
+    def functions(
+        self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]
+    ) -> str:
+        """`run` and what it needs. bits: of the status for inputs and for outputs that are no numbers."""
+        run = self._run(inputs, outputs, calls, bits)
+        vec, suffix, masks = self.row.vec, self.row.suffix, self.row.bits
+        declared = [
+            f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {masks}, {vec})",
+            f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {masks})",
+            f"declare void @llvm.masked.store.{suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
+            f"declare double @llvm.vector.reduce.fadd.{suffix}(double, {vec})",
+        ]
+        return "\n".join([*declared, *self.movers.values(), run])
+
+    # ---- one run of entries --------------------------------------------------------------------------------------
+
+    def mover(self, gather: bool, size: int) -> str:
+        """Name of the function that moves `size` entries of each lane between its row and the workspace.
+
+        vec @name(ptr row, i64 stride, i64 last, ptr cell): row is that of the first lane, each next one is `stride`
+        doubles on, those after lane `last` are the same. The result is not-a-number in lanes where an entry is none.
+        """
+        name = f"{'gather' if gather else 'scatter'}_{size}"
+        if name in self.movers:
+            return name
+        n = self.row.width
+        lines = [
+            f"define internal {self.vec} @{name}(ptr %row0, i64 %stride, i64 %last, ptr %cell) noinline #0 {{",
+            "entry:",
+        ]
+        begin = "entry"
+        if self.width > 1:
+            lines += self._rows()
+            begin = "rows"
+        single = self.width == 1 and not gather and size <= ONE_BY_ONE
+        whole, rest = (0, size) if single else divmod(size, n)
+        total = "zeroinitializer"
+        if whole:
+            body, out = self._chunk("a", gather, n, "%j", "%sum")
+            lines += [
+                "  br label %loop",
+                "loop:",
+                f"  %j = phi i64 [ 0, %{begin} ], [ %next, %loop ]",
+                f"  %sum = phi {self.row.vec} [ zeroinitializer, %{begin} ], [ {out}, %loop ]",
+                *body,
+                f"  %next = add i64 %j, {n}",
+                f"  %more = icmp slt i64 %next, {whole * n}",
+                "  br i1 %more, label %loop, label %end",
+                "end:",
+            ]
+            total = out
+        if self.width == 1:
+            body, total = self._one_by_one(gather, rest, whole * n, total)
+            lines += body
+        elif rest:
+            body, total = self._chunk("b", gather, rest, str(whole * n), total)
+            lines += body
+        self.movers[name] = "\n".join([*lines, f"  ret {self.vec} {total}", "}"])
+        return name
+
+    def _rows(self) -> list[str]:
+        """%row1 …, in a block %rows; without comparisons where every lane has a state of its own."""
+        lanes = range(1, self.width)
+        return [
+            f"  %full = icmp sge i64 %last, {self.width - 1}",
+            "  br i1 %full, label %all, label %some",
+            "all:",
+            *(
+                f"  %all{k} = getelementptr double, ptr %{f'all{k - 1}' if k > 1 else 'row0'}, i64 %stride"
+                for k in lanes
+            ),
+            "  br label %rows",
+            "some:",
+            *(
+                line
+                for k in lanes
+                for line in (
+                    f"  %inside{k} = icmp sge i64 %last, {k}",
+                    f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
+                    f"  %some{k} = getelementptr double, ptr %{f'some{k - 1}' if k > 1 else 'row0'}, i64 %step{k}",
+                )
+            ),
+            "  br label %rows",
+            "rows:",
+            *(f"  %row{k} = phi ptr [ %all{k}, %all ], [ %some{k}, %some ]" for k in lanes),
+        ]
+
+    def _one_by_one(self, gather: bool, count: int, start: int, total: str) -> tuple[list[str], str]:
+        """Entries start … start + count − 1 of one lane; (lines, sum with that of the chunks)."""
+        row = self.row
+        lines = [f"  %whole = call double @llvm.vector.reduce.fadd.{row.suffix}(double 0.0, {row.vec} {total})"]
+        sums = ["%whole"] + ["0.0"] * (SUMS - 1)
+        here, there = ("%row0", "%cell") if gather else ("%cell", "%row0")
+        for k in range(count):
+            lines += [
+                f"  %s{k} = getelementptr double, ptr {here}, i64 {start + k}",
+                f"  %d{k} = getelementptr double, ptr {there}, i64 {start + k}",
+                f"  %v{k} = load double, ptr %s{k}",
+                f"  store double %v{k}, ptr %d{k}",
+                f"  %z{k} = fmul contract double %v{k}, 0.0",
+                f"  %t{k} = fadd contract double {sums[k % SUMS]}, %z{k}",
+            ]
+            sums[k % SUMS] = f"%t{k}"
+        lines += [f"  %u{k} = fadd double {sums[k]}, {f'%u{k + 1}' if k + 2 < SUMS else sums[k + 1]}"
+                  for k in reversed(range(SUMS - 1))]  # fmt: skip
+        return lines, "%u0"
+
+    def _chunk(self, tag: str, gather: bool, count: int, start: str, total: str) -> tuple[list[str], str]:
+        """Entries start … start + count − 1 of every lane, as many as a register holds; (lines, sum)."""
+        n, vec = self.row.width, self.row.vec
+        lines: list[str] = []
+        mask = "<" + ", ".join(f"i1 {int(k < count)}" for k in range(n)) + ">"
+        masked = f"i32 8, {self.row.bits} {mask}"
+
+        def load(name: str, pointer: str, align: int, part: bool) -> str:
+            if part and count < n:
+                kind = f"call {vec} @llvm.masked.load.{self.row.suffix}.p0"
+                lines.append(f"  {name} = {kind}(ptr {pointer}, {masked}, {vec} zeroinitializer)")
+            else:
+                lines.append(f"  {name} = load {vec}, ptr {pointer}, align {align}")
+            return name
+
+        def store(value: str, pointer: str, align: int, part: bool) -> None:
+            if part and count < n:
+                kind = f"call void @llvm.masked.store.{self.row.suffix}.p0"
+                lines.append(f"  {kind}({vec} {value}, ptr {pointer}, {masked})")
+            else:
+                lines.append(f"  store {vec} {value}, ptr {pointer}, align {align}")
+
+        def checked(value: str, k: int) -> None:
+            nonlocal total
+            lines.append(f"  %{tag}z{k} = fmul contract {vec} {value}, zeroinitializer")
+            lines.append(f"  %{tag}sum{k} = fadd contract {vec} {total}, %{tag}z{k}")
+            total = f"%{tag}sum{k}"
+
+        for k in range(self.width):
+            lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
+        lines.append(f"  %{tag}at = mul i64 {start}, {self.width}")
+        lines.append(f"  %{tag}cell = getelementptr double, ptr %cell, i64 %{tag}at")
+        if self.width == 1:
+            here, there = (f"%{tag}r0", f"%{tag}cell") if gather else (f"%{tag}cell", f"%{tag}r0")
+            value = load(f"%{tag}v", here, 8, True)
+            checked(value, 0)
+            store(value, there, 8, True)
+            return lines, total
+        for k in range(count):
+            lines.append(f"  %{tag}p{k} = getelementptr double, ptr %{tag}cell, i64 {k * n}")
+        if gather:
+            values = [load(f"%{tag}v{k}", f"%{tag}r{k}", 8, True) for k in range(n)]
+            columns = self._transposed(tag, values, lines)
+            for k in range(count):
+                checked(columns[k], k)
+                store(columns[k], f"%{tag}p{k}", 8 * n, False)
+        else:
+            values = [load(f"%{tag}v{k}", f"%{tag}p{k}", 8 * n, False) for k in range(count)]
+            for k, value in enumerate(values):
+                checked(value, k)
+            rows = self._transposed(tag, values + ["poison"] * (n - count), lines)
+            for k in range(n):
+                store(rows[k], f"%{tag}r{k}", 8, True)
+        return lines, total
+
+    def _transposed(self, tag: str, values: list[str], lines: list[str]) -> list[str]:
+        """n vectors of n lanes: exchange the off-diagonal halves of pairs, at distances 1, 2, 4, …"""
+        n, vec, step = len(values), self.row.vec, 1
+        while step < n:
+            values = list(values)
+            for k in range(n):
+                if k & step:
+                    continue
+                a, b = values[k], values[k + step]
+                low = [lane if not lane & step else n + lane - step for lane in range(n)]
+                high = [lane + step if not lane & step else n + lane for lane in range(n)]
+                for at, picked in ((k, low), (k + step, high)):
+                    name = f"%{tag}t{step}_{at}"
+                    order = ", ".join(f"i32 {x}" for x in picked)
+                    lines.append(f"  {name} = shufflevector {vec} {a}, {vec} {b}, <{n} x i32> <{order}>")
+                    values[at] = name
+            step *= 2
+        return values
+
+    # ---- all states ------------------------------------------------------------------------------------------------
+
+    def _run(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]) -> str:
+        """The loop over passes of `rounds` blocks of states; the lanes left over at the end repeat the last state."""
+        w, ints = self.width, self.ints
+        words = {}
+        lines = [
+            "define void @run(ptr %args, ptr %work) #0 {",
+            "entry:",
+            "  %n = load i64, ptr %args",
+            "  %atstatus = getelementptr i64, ptr %args, i64 1",
+            "  %status = load ptr, ptr %atstatus",
+        ]
+        for run in (*inputs, *outputs):
+            if run.word not in words:
+                words[run.word] = f"%pointer{run.word}", f"%stride{run.word}"
+                for name, kind, at in zip(words[run.word], ("ptr", "i64"), (run.word, run.word + 1), strict=True):
+                    lines.append(f"  %at{at} = getelementptr i64, ptr %args, i64 {at}")
+                    lines.append(f"  {name} = load {kind}, ptr %at{at}")
+
+        def block_of_states(tag: str, first: str) -> list[str]:
+            """%{tag}base, the first state of block `first`, %{tag}last, the last lane that has one, and its cells."""
+            made = [
+                f"  %{tag}lane = mul i64 {first}, {w}",
+                f"  %{tag}base = add i64 %base, %{tag}lane",
+                f"  %{tag}start = mul i64 {first}, {self.block}",
+                f"  %{tag}cells = getelementptr double, ptr %work, i64 %{tag}start",
+                f"  %{tag}flags = getelementptr double, ptr %{tag}cells, i64 {self.status_slot * w}",
+            ]
+            if w > 1:
+                made.append(f"  %{tag}last = sub i64 %nlast, %{tag}base")
+            return made
+
+        def move(tag: str, run: Run, gather: bool, bit: int) -> list[str]:
+            (pointer, stride), here = words[run.word], tag[0]
+            return [
+                f"  %{tag}m = mul i64 %{here}base, {stride}",
+                f"  %{tag}f = add i64 %{tag}m, {run.first}",
+                f"  %{tag}row = getelementptr double, ptr {pointer}, i64 %{tag}f",
+                f"  %{tag}cell = getelementptr double, ptr %{here}cells, i64 {run.place * w}",
+                f"  %{tag}sum = call {self.vec} @{self.mover(gather, run.size)}"
+                f"(ptr %{tag}row, i64 {stride}, i64 {f'%{here}last' if w > 1 else 0}, ptr %{tag}cell)",
+                f"  %{tag}bad = fcmp uno {self.vec} %{tag}sum, zeroinitializer",
+                f"  %{tag}flag = select {self.bits} %{tag}bad, {ints} {self.integer(bit)}, {ints} {self.integer(0)}",
+                f"  %{tag}old = load {ints}, ptr %{here}flags, align {self.align}",
+                f"  %{tag}new = or {ints} %{tag}old, %{tag}flag",
+                f"  store {ints} %{tag}new, ptr %{here}flags, align {self.align}",
+            ]
+
+        lines += [
+            "  %nlast = sub i64 %n, 1",
+            "  %some = icmp sgt i64 %n, 0",
+            "  br i1 %some, label %block, label %done",
+            "block:",
+            "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
+            "  %left = sub i64 %n, %base",
+            f"  %leftup = add i64 %left, {w - 1}",
+            f"  %wanted = udiv i64 %leftup, {w}",
+            f"  %few = icmp slt i64 %wanted, {self.rounds}",
+            f"  %rounds = select i1 %few, i64 %wanted, i64 {self.rounds}",
+            "  %later = icmp sgt i64 %base, 0",
+            "  br label %pack",
+            "pack:",
+            "  %r = phi i64 [ 0, %block ], [ %rnext, %packend ]",
+            *block_of_states("i", "%r"),
+            f"  store {ints} zeroinitializer, ptr %iflags, align {self.align}",
+            "  br label %in0",
+        ]
+        for g, run in enumerate(inputs):
+            lines += [
+                f"in{g}:",
+                # what all states share is in its place since the first pass
+                f"  %same{g} = icmp eq i64 {words[run.word][1]}, 0",
+                f"  %skip{g} = and i1 %same{g}, %later",
+                f"  br i1 %skip{g}, label %in{g + 1}, label %ingo{g}",
+                f"ingo{g}:",
+                *move(f"i{g}_", run, True, bits[0]),
+                f"  br label %in{g + 1}",
+            ]
+        lines += [
+            f"in{len(inputs)}:",
+            "  br label %packend",
+            "packend:",
+            "  %rnext = add i64 %r, 1",
+            "  %rmore = icmp slt i64 %rnext, %rounds",
+            "  br i1 %rmore, label %pack, label %compute",
+            "compute:",
+            *calls,
+            "  br label %unpack",
+            "unpack:",
+            "  %u = phi i64 [ 0, %compute ], [ %unext, %unpackend ]",
+            *block_of_states("o", "%u"),
+            "  br label %out0",
+        ]
+        for g, run in enumerate(outputs):
+            lines += [
+                f"out{g}:",
+                f"  %null{g} = icmp eq ptr {words[run.word][0]}, null",
+                f"  br i1 %null{g}, label %out{g + 1}, label %outgo{g}",
+                f"outgo{g}:",
+                *move(f"o{g}_", run, False, bits[1]),
+                f"  br label %out{g + 1}",
+            ]
+        lines += [
+            f"out{len(outputs)}:",
+            f"  %flags = load {ints}, ptr %oflags, align {self.align}",
+            "  %kept = getelementptr i64, ptr %status, i64 %obase",
+        ]
+        if w == 1:
+            lines.append("  store i64 %flags, ptr %kept")
+        else:
+            numbers = ", ".join(f"i64 {k}" for k in range(w))
+            suffix = self.suffix.replace("f", "i")
+            lines += [
+                "  %here = sub i64 %n, %obase",
+                f"  %here0 = insertelement {ints} poison, i64 %here, i32 0",
+                f"  %heres = shufflevector {ints} %here0, {ints} poison, <{w} x i32> zeroinitializer",
+                f"  %valid = icmp slt {ints} <{numbers}>, %heres",
+                f"  call void @llvm.masked.store.{suffix}.p0({ints} %flags, ptr %kept, i32 8, {self.bits} %valid)",
+            ]
+        lines += [
+            "  br label %unpackend",
+            "unpackend:",
+            "  %unext = add i64 %u, 1",
+            "  %umore = icmp slt i64 %unext, %rounds",
+            "  br i1 %umore, label %unpack, label %blockend",
+            "blockend:",
+            f"  %passed = mul i64 %rounds, {w}",
+            "  %nextbase = add i64 %base, %passed",
+            "  %more = icmp slt i64 %nextbase, %n",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""Machine code for programs: textual LLVM IR, compiled in this process by llvmlite.
+
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel is
+
+    run(args, work):  for a few blocks of `width` states at a time: gather inputs, call the segments, scatter outputs
+
+with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each
+output group] and `work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null
+output is skipped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import struct
+import threading
+from dataclasses import dataclass
+
+import llvmlite
+import llvmlite.binding as llvm
+import numpy as np
+
+from sysdyn.backends.llvm import entry
+from sysdyn.backends.llvm.emitter import Emitter
+from sysdyn.backends.llvm.registers import angles_first, arranged
+from sysdyn.backends.llvm.target import machine, registers
+from sysdyn.files import cache
+from sysdyn.files.sources import sources_digest
+from sysdyn.program.program import Program
+
+# Parts of the package whose code decides what machine code a program becomes.
+EMITTING = ("program", "backends/llvm", "backends/schedule.py")
+
+_ALIGN = 64
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
+
+    run: object
+    method: ctypes.Structure  # the same for `sysdyn.backends.llvm.entry`
+    width: int
+    rounds: int
+    n_slots: int
+    keep: object  # the engine that owns the code
+    cached: bool
+
+    @property
+    def work_doubles(self) -> int:
+        """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
+        return self.rounds * (self.n_slots + 1) * self.width + 2 * (_ALIGN // 8)
+
+
+def aligned(n: int) -> tuple[np.ndarray, int]:
+    """(array, address): n doubles of which `address` is the first 64-byte boundary."""
+    work = np.empty(n)
+    address = work.ctypes.data
+    return work, (address + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool = True) -> Kernel:
+    """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
+
+    zeros: write outputs that are the constant 0, too; where not, they are there already. Object code is cached on disk
+    by program, width, level, zeros, processor and versions.
+    """
+    with _lock:
+        target = machine(level)
+        processor = target.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        about = (
+            sources_digest(*EMITTING),
+            llvmlite.__version__,
+            llvm.llvm_version_info,
+            *processor,
+            entry.IR,
+            width,
+            level,
+            zeros,
+        )
+        key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
+        stored = cache.load(key)
+        if stored is None:
+            emitter = Emitter(arranged(program, registers()) if level else angles_first(program)[0], width, zeros)
+            text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
+            code = target.emit_object(llvm.parse_assembly(text))
+            cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
+        else:
+            (rounds, n_slots), code = struct.unpack("<qq", stored[:16]), stored[16:]
+        # code and constants within reach of each other, which the memory manager of MCJIT does not promise
+        empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
+        engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address, called = (engine.get_function_address(name) for name in ("run", "call"))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
+    return Kernel(run, entry.method(called), width, rounds, n_slots, engine, stored is not None)

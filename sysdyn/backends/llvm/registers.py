@@ -1,0 +1,194 @@
+"""Orders of the operations of a program: the same results with less to be kept in registers."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from sysdyn.backends.schedule import schedule
+from sysdyn.program.operations import COS, SIN
+from sysdyn.program.program import Program
+
+REGISTERS = 30  # of the 32 of AVX-512 and of ARM, those that hold no constants
+LARGEST = 20_000  # operations beyond which the given order stays, as trying others takes long
+
+
+def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
+    """The program that does operation order[k] as its k-th. cuts: those of the new program."""
+    first = program.first_op
+    number = np.arange(-1, first + len(program))  # new number of value v at v + 1, so that −1 stays
+    number[1 + first + order] = first + np.arange(len(program))
+
+    def renumbered(values: np.ndarray) -> np.ndarray:
+        return number[values + 1].astype(np.int32)
+
+    return replace(
+        program, kind=program.kind[order], lhs=renumbered(program.lhs[order]), rhs=renumbered(program.rhs[order]),
+        outputs=renumbered(program.outputs), cuts=np.asarray(cuts, dtype=np.int32),
+        guards=tuple(replace(g, value=int(number[g.value + 1])) for g in program.guards),
+    )  # fmt: skip
+
+
+def _operands(program: Program) -> list[list[int]]:
+    """Operation numbers of the distinct operands of each operation, without inputs and constants."""
+    first = program.first_op
+    pairs = zip((program.lhs - first).tolist(), (program.rhs - first).tolist(), strict=True)
+    return [[a] * (a >= 0) + [b] * (b >= 0 and b != a) for a, b in pairs]
+
+
+def angles_first(program: Program) -> tuple[Program, int]:
+    """(program, where the rest begins): what leads to sines and cosines, these, in a piece of their own, and the rest.
+
+    There a kernel of one state takes as many angles at a time as a register holds, and one of many states has its
+    registers to itself in between.
+    """
+    is_angle = np.isin(program.kind, (SIN, COS))
+    if not is_angle.any():
+        return program, 0
+    n, operands = len(program), _operands(program)
+    after = is_angle.tolist()  # is a sine or cosine, or needs one
+    angle, feeds = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    for k, xs in enumerate(operands):
+        needs = any(after[x] for x in xs)
+        angle[k] = after[k] and not needs
+        after[k] = after[k] or needs
+    for k in reversed(range(n)):
+        if angle[k] or feeds[k]:
+            feeds[operands[k]] = True
+    rest = ~(feeds | angle)
+    order = np.concatenate([np.flatnonzero(part) for part in (feeds, angle, rest)])
+    begin = int(feeds.sum())
+    end = begin + int(angle.sum())
+    before = np.concatenate([[0], np.cumsum(rest)])  # how much of the rest comes before an operation
+    cuts = np.unique([begin, end, *(end + before[program.cuts])])
+    return reordered(program, order, cuts[(cuts > 0) & (cuts < n)]), end
+
+
+@lru_cache(maxsize=2)
+def arranged(program: Program, registers: int = REGISTERS) -> Program:
+    """Angles first, and the rest in the one of a few orders that moves least between registers and memory.
+
+    A program with pieces that share their code keeps its order.
+    """
+    program, start = angles_first(program)
+    if not 0 < len(program) <= LARGEST or any(segment.shared for segment in schedule(program).segments):
+        return program
+    operands = _operands(program)
+    given = list(range(len(program)))
+    deep = _depth_first(program, operands)
+    orders = (given, deep, _bottom_up(operands, given, registers), _bottom_up(operands, deep, registers))
+    orders = [[*range(start), *(k for k in order if k >= start)] for order in orders]
+    best = min(orders, key=lambda order: traffic(program, order, registers))
+    return reordered(program, np.array(best), program.cuts[program.cuts <= start])
+
+
+def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
+    """Each output after what it needs, from the last one on; of two operands the one of greater need first.
+
+    The need is that of Sethi and Ullman (1970): registers that suffice if nothing is used twice.
+    """
+    need: list[int] = []
+    for xs in operands:
+        needs = sorted((need[x] for x in xs), reverse=True)
+        need.append(max([1, *(x + k for k, x in enumerate(needs))]))
+    done, order = [False] * len(operands), []
+    last_first = [v - program.first_op for v in reversed(program.outputs.tolist()) if v >= program.first_op]
+    for root in (*last_first, *range(len(operands))):
+        stack = [(root, False)]
+        while stack:
+            k, ready = stack.pop()
+            if done[k]:
+                continue
+            if ready:
+                done[k] = True
+                order.append(k)
+                continue
+            stack.append((k, True))
+            stack.extend((x, False) for x in sorted(operands[k], key=need.__getitem__) if not done[x])
+    return order
+
+
+def _bottom_up(operands: list[list[int]], base: list[int], registers: int) -> list[int]:
+    """From the last operation back: the one that makes the fewest values wait, else the one that is latest in `base`.
+
+    While fewer values wait than there are registers only the latter counts.
+    """
+    n = len(operands)
+    place = [0] * n
+    users: list[list[int]] = [[] for _ in range(n)]
+    for k, i in enumerate(base):
+        place[i] = k
+    for i, xs in enumerate(operands):
+        for x in xs:
+            users[x].append(i)
+    left = [len(u) for u in users]
+    waiting = [False] * n
+    wait = 0
+    # one heap by place for each number of values that would wait more; entries out of date are put right when met
+    more = [len(xs) - bool(users[i]) for i, xs in enumerate(operands)]
+    heaps: dict[int, list[tuple[int, int]]] = {k: [] for k in range(-1, 3)}
+
+    def offer(i: int) -> None:
+        heapq.heappush(heaps[more[i]], (-place[i], i))
+
+    done = [False] * n
+    for i in range(n):
+        if not left[i]:
+            offer(i)
+    order: list[int] = []
+    while len(order) < n:
+        found = None
+        for k in sorted(heaps):
+            heap = heaps[k]
+            while heap and (done[heap[0][1]] or more[heap[0][1]] != k):
+                heapq.heappop(heap)
+            if heap and (found is None or (wait < registers and heap[0] < found)):
+                found = heap[0]
+        i = found[1]
+        done[i] = True
+        order.append(i)
+        wait -= waiting[i]
+        for x in operands[i]:
+            if not waiting[x]:
+                waiting[x] = True
+                wait += 1
+                for user in users[x]:
+                    more[user] -= 1
+                    if not (left[user] or done[user]):
+                        offer(user)
+            left[x] -= 1
+            if not left[x]:
+                offer(x)
+    return order[::-1]
+
+
+def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
+    """Loads, and stores of what is no output, with these registers: the value needed latest gives way (Belady)."""
+    first, n_in, end = program.first_op, program.n_inputs, len(order)
+    pairs = list(zip(program.lhs.tolist(), program.rhs.tolist(), strict=True))
+    steps = [(first + k, [v for v in {*pairs[k]} if 0 <= v < n_in or v >= first]) for k in order]
+    upcoming: dict[int, int] = {}
+    uses = []  # of the result and of the operands of each step, the next ones
+    for t in reversed(range(end)):
+        result, values = steps[t]
+        uses.append((upcoming.get(result, end), [upcoming.get(v, end) for v in values]))
+        upcoming.update(dict.fromkeys(values, t))
+    moves = 0
+    stored = {*range(n_in), *program.outputs.tolist()}
+    held: dict[int, int] = {}  # values in registers, and their next uses
+    for (result, values), (next_use, next_uses) in zip(steps, reversed(uses), strict=True):
+        moves += sum(v not in held for v in values)
+        held.update(zip(values, next_uses, strict=True))
+        held[result] = next_use
+        for v in (*values, result):
+            if held[v] == end:
+                del held[v]
+        while len(held) > registers:
+            v = max(held, key=held.__getitem__)
+            moves += v not in stored
+            stored.add(v)
+            del held[v]
+    return moves

@@ -1,0 +1,1 @@
+"""States and sensor logs as files."""

@@ -1,0 +1,1 @@
+"""Whether a problem has one solution, in names, and what would help if not."""

@@ -1,0 +1,325 @@
+"""Well-posedness in names: which unknowns cannot be found, from which equations, and what would help.
+
+Structure first: the Dulmage-Mendelsohn blocks of the worst-case pattern. Then values: the null spaces of the system at
+sampled states, because equations can depend on each other by value, at every state or at some.
+
+A problem is well posed where all equations together have full column rank, and the exact ones full row rank: of exact
+equations alone there are then as many as unknowns, while noisy ones may be too many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sysdyn.diagnosis.directions import Direction, directions
+from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved, noisy_rows
+from sysdyn.diagnosis.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
+from sysdyn.diagnosis.structure import Structure, structure
+from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.noise import ModelNoise
+from sysdyn.measurements.raw import RAW, RawMeasurement
+from sysdyn.measurements.statement import Statement
+from sysdyn.model import Model
+from sysdyn.sparse.condition import condition
+from sysdyn.sparse.dulmage import dulmage_mendelsohn
+
+MOST_NAMED = 500  # directions or dependencies beyond which they are counted, not named
+
+
+# ---- by value --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class AtState:
+    """What is found at one sampled state.
+
+    kind: "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at; missing:
+    directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns;
+    directions: given where more are missing than at almost every state.
+    """
+
+    kind: str
+    q: np.ndarray
+    qd: np.ndarray
+    missing: int
+    excess: int
+    undetermined: tuple[str, ...]
+    directions: tuple[Direction, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Whether a problem has one solution at almost every state, and what stands in the way if not.
+
+    rank            at random states (None: not computed, the problem is too large)
+    undetermined    unknowns that cannot be found at almost every state: they are part of a direction no equation sees
+    sometimes       unknowns that cannot be found at some of the sampled states
+    determined      unknowns that are found at every sampled state, whatever else is missing; their values: `least_norm`
+    redundant       measurements that are combinations of other exact equations, or contradict them
+    missing, excess how many directions are not seen, and how many exact equations are too many, at almost every state
+    directions      the combinations of unknowns that no equation sees, at the first random state
+    states          what is found at each sampled state
+    suggestions     what to state or to leave out
+    additions       of the available measurements those that make the problem well posed, none of which can be left out;
+                    None where they do not do; () where nothing is missing or none were given
+    removals        equations to leave out until none is redundant, none of which can be kept
+    structural      the pattern alone is not sound
+    """
+
+    equations: int
+    unknowns: int
+    rank: int | None
+    undetermined: tuple[str, ...]
+    redundant: tuple[str, ...]
+    suggestions: tuple[str, ...]
+    structural: bool
+    missing: int = 0
+    excess: int = 0
+    sometimes: tuple[str, ...] = ()
+    determined: tuple[str, ...] = ()
+    directions: tuple[Direction, ...] = ()
+    states: tuple[AtState, ...] = field(default=(), compare=False)
+    additions: tuple[Measurement, ...] | None = ()
+    removals: tuple[str, ...] = ()
+    by_structure: tuple[int, int] = (0, 0)  # how much of `missing` and `excess` the pattern shows
+
+    @property
+    def well_posed(self) -> bool:
+        return self.missing == 0 and self.excess == 0
+
+    @property
+    def worse_states(self) -> tuple[int, ...]:
+        """Numbers of the sampled states at which more is missing, or too much, than at almost every state."""
+        worse = (k for k, s in enumerate(self.states) if s.missing > self.missing or s.excess > self.excess)
+        return tuple(worse)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'well posed' if self.well_posed else 'ill posed'}: {self.equations} equations, {self.unknowns} unknowns"
+        ]
+        if self.rank is not None:
+            lines[0] += f", rank {self.rank}"
+        if self.undetermined:
+            kind = kind_of_state(self.missing, self.by_structure[0])
+            lines.append(f"undetermined ({kind}): {few(joints_first(self.undetermined), 12)}")
+            lines += listed(f"{self.missing} direction(s) that no equation sees", self.directions)
+        if self.redundant:
+            kind = kind_of_state(self.excess, self.by_structure[1])
+            shown = stated(self.redundant) or self.redundant
+            lines.append(f"redundant or contradictory ({kind}): {few(shown, 12)}")
+        lines += self._at_some_states()
+        if self.determined and len(self.determined) < self.unknowns:
+            shown = tuple(x for x in self.determined if x.startswith(JOINT_AND_CONTACT))
+            lines.append(
+                f"determined at every sampled state: {len(self.determined)} of {self.unknowns} unknowns"
+                + (f", among them {few(shown, 8)}" if shown else "")
+            )
+        lines.extend(f"suggestion: {s}" for s in self.suggestions)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _at_some_states(self) -> list[str]:
+        if not self.worse_states:
+            return []
+        where = dict.fromkeys(f"{self.states[k].kind}" for k in self.worse_states)
+        shown = max(self.worse_states, key=lambda k: (self.states[k].kind == "neutral", self.states[k].missing))
+        worst = self.states[shown]
+        what = "singular" if self.well_posed else "worse"
+        lines = [f"{what} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(where)}"]
+        if worst.missing > self.missing:
+            lines[0] += f"; undetermined there: {few(joints_first(worst.undetermined), 8)}"
+            lines += listed(f"{worst.missing} direction(s) that no equation sees ({worst.kind})", worst.directions)
+        return lines
+
+
+def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagnosis:
+    """Structure of the problem's system, its null spaces at sampled states, and which of `available` would help."""
+    sensors = _checked(available)
+    system = BlockSystem(problem + sensors if sensors else problem)
+    there = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
+    counted = np.array([kind != "y" or number < there for kind, number in system.row_blocks], dtype=bool)
+    reduction = Reduction(system, noisy_rows(system), counted)
+    found = structure(BlockSystem(problem) if sensors else system)
+    kinds, q, qd = sampled_states(system.model, few=len(reduction.loose) > DENSE)
+    entries, _ = system.values({"q": q, "qd": qd})
+    reduced = [reduction.at(x) for x in np.broadcast_to(entries, (len(q), entries.shape[1]))]
+    told = [k for k, x in enumerate(reduced) if x.resolved] if max(found.free, found.excess) <= MOST_NAMED else []
+    if not any(kinds[k] == "random" for k in told):
+        return _by_blocks(found, reduced[0])
+    kinds, q, qd, reduced = [kinds[k] for k in told], q[told], qd[told], [reduced[k] for k in told]
+    missing = np.array([x.free.shape[1] for x in reduced])
+    excess = np.array([x.dependent.shape[1] for x in reduced])
+    random = [k for k, kind in enumerate(kinds) if kind == "random"]
+    usual = min(random, key=lambda k: (missing[k], excess[k]))
+    generic = [k for k in random if missing[k] == missing[usual]]
+
+    # Unknowns by whether they have a part in a null space; where rounding leaves that open, only at some states.
+    part = np.array([involved(x.free) for x in reduced])
+    always, never = part[generic].all(axis=0), ~part.any(axis=0)
+    unknowns, equations = np.array(system.col_names), np.array(system.row_names)
+    undetermined = tuple(unknowns[always].tolist())
+    redundant = tuple(equations[involved(reduced[usual].dependent)].tolist())
+    leave = removals(reduced[usual].dependent, _last_first(problem, system))
+
+    described = {}
+    for k in {usual, *np.flatnonzero(missing > missing[usual]).tolist()}:
+        described[k] = directions(system.layout, reduced[k].free, reduction.scaling[1], q[k])
+    states = tuple(
+        AtState(kind, q[k], qd[k], int(missing[k]), int(excess[k]), tuple(unknowns[part[k]].tolist()),
+                described.get(k, ()))
+        for k, kind in enumerate(kinds)
+    )  # fmt: skip
+    added, unseen = _additions(problem, available, reduction, reduced[usual])
+    diagnosis = Diagnosis(
+        found.equations, found.unknowns, found.unknowns - int(missing[usual]), undetermined, redundant, (),
+        not found.sound, int(missing[usual]), int(excess[usual]), tuple(unknowns[~always & ~never].tolist()),
+        tuple(unknowns[never].tolist()), described[usual], states, added, tuple(equations[leave].tolist()),
+        (found.free, found.excess),
+    )  # fmt: skip
+    return replace(diagnosis, suggestions=_suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen))
+
+
+def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """(kinds, q (N, nq), q̇ (N, nv)): random states, the neutral one at rest, joints at multiples of π/2."""
+    rng = np.random.default_rng(seed)
+    random, mixed, angles = (2, 1, ("π/2",)) if few else (4, 4, ("π/2", "π", "3π/2"))
+    kinds = ["random"] * random + ["neutral"] + [f"every joint at {x}" for x in angles]
+    kinds += ["joints at multiples of π/2"] * mixed
+    q, qd, _ = model.random_state(seed=seed, batch=len(kinds))
+    q[random], qd[random] = model.neutral(), 0.0
+    same = np.outer(np.arange(1, len(angles) + 1), np.ones(model.nv))
+    quarters = np.concatenate([same, rng.integers(0, 4, size=(mixed, model.nv))]) * (math.pi / 2)
+    q[random + 1 :] = model.integrate(model.neutral(), quarters)
+    return kinds, q, qd
+
+
+def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
+    """Of a system too large for null spaces: the irreducible blocks of its pattern that are singular by value.
+
+    Names are those of whole blocks and of the parts that the pattern shows to be ill posed.
+    """
+    reduction = reduced.reduction
+    system, matrix = reduction.system, reduced.matrix[reduction.counted]
+    blocks = dulmage_mendelsohn(system.pattern()[reduction.counted]).square
+    singular = [b for b in blocks if condition(matrix[list(b.rows)][:, list(b.columns)]) >= 1.0 / RELATIVE_RANK]
+    unknowns, equations = np.array(system.col_names), np.array(system.row_names)[reduction.counted]
+    undetermined = (*found.undetermined, *(x for b in singular for x in unknowns[list(b.columns)].tolist()))
+    redundant = (*found.redundant, *(x for b in singular for x in equations[list(b.rows)].tolist()))
+    note = f"{len(reduction.freedoms)} free q̈ and fx are too many to tell directions; what is named are whole blocks"
+    return Diagnosis(
+        found.equations, found.unknowns, None, undetermined, redundant, (note,), not found.sound,
+        found.free + len(singular), found.excess + len(singular), by_structure=(found.free, found.excess),
+    )  # fmt: skip
+
+
+# ---- remedies --------------------------------------------------------------------------------------------------------
+
+
+def _checked(available: Sequence[Measurement]) -> list[Measurement]:
+    """Those of the available measurements that have equations of their own. Raises InvalidInput."""
+    if isinstance(available, Measurement):
+        raise InvalidInput(f"available measurements are a list: [{type(available).__name__}(…), …]")
+    for m in available:
+        if not isinstance(m, Measurement) or isinstance(m, (ModelNoise, Constraint)):
+            raise InvalidInput(f"not a measurement that could be added: {m!r}; for example use JointTorque('all')")
+    return [m for m in available if not isinstance(m, RawMeasurement) or m.noise is not None]
+
+
+def _additions(
+    problem: Statement, available: Sequence[Measurement], reduction: Reduction, usual: Reduced
+) -> tuple[tuple[Measurement, ...] | None, tuple[str, ...]]:
+    """(measurements to add, None if they do not do; unknowns that stay undetermined with all of them)."""
+    system, model, missing = reduction.system, problem.model, usual.free.shape[1]
+    if not available or not missing:
+        return (), ()
+    numbered = (*system.problem.raw, *system.problem.custom)
+    rows: dict[str, list[int]] = {}  # of the candidates, by the name of the measurement
+    for r in np.flatnonzero(~reduction.counted).tolist():
+        rows.setdefault(numbered[system.row_blocks[r][1]].name, []).append(r)
+    candidates = []
+    stated = {(m.quantity, *pair) for m in problem.raw for pair in m.pairs(model)}
+    for m in available:
+        if m.name in rows:
+            seen = usual.matrix[rows[m.name]] @ usual.free
+        else:
+            pairs = m.pairs(model)
+            seen = usual.free[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
+            seen = seen * [[(m.quantity, *pair) not in stated] for pair in pairs]
+            stated |= {(m.quantity, *pair) for pair in pairs}
+        candidates.append(Candidate(m, seen, can_split(m)))
+    chosen = additions(candidates, missing)
+    if chosen is not None:
+        return tuple(x for c, components in chosen for x in restricted(c.measurement, components, model)), ()
+    left = np.linalg.svd(np.vstack([c.seen for c in candidates]))
+    rank = int(np.sum(left[1] > PART))
+    return None, tuple(np.array(system.col_names)[involved(usual.free @ left[2][rank:].T)].tolist())
+
+
+def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
+    """Rows of exact measurements, those stated last first: they are the likeliest to be one too many."""
+    numbered = (*problem.raw, *problem.custom)
+    place = {m.name: k for k, m in enumerate(problem.measurements)}
+    rows = [r for r, (kind, k) in enumerate(system.row_blocks) if kind == "y" and k < len(numbered)]
+    return sorted(rows, key=lambda r: (place[numbered[system.row_blocks[r][1]].name], r), reverse=True)
+
+
+def _suggestions(
+    found: Diagnosis, reduction: Reduction, usual: Reduced, asked: bool, unseen: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What to state and to leave out, in words; with examples that do."""
+    suggestions = []
+    if found.missing:
+        possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
+        names = joints_first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
+        if not names:
+            wrenches = few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
+            suggestions.append(f"leave out constraints that hold the same motion twice, with {wrenches}")
+        elif found.missing == found.by_structure[0]:
+            suggestions.append(f"state {found.missing} of: {few(names, 8)}")
+        else:
+            suggestions.append(f"state one of {few(names, 8)} for each direction that is missing ({found.missing})")
+        if example := _example(found, reduction, usual):
+            suggestions[0] += f"; for example {example}"
+    if found.excess:
+        text = f"leave out {found.excess} of: {few(stated(found.redundant), 8)}"
+        if len(found.redundant) > found.excess:
+            text += f"; for example {few(found.removals)}"
+        if found.missing and not found.structural:
+            suggestions[0] += f"; then {text}"
+        else:
+            suggestions.append(text)
+    if found.additions is None:
+        suggestions.append(f"the available measurements do not do: with all of them {few(joints_first(unseen), 8)} "
+                           f"{'stays' if len(unseen) == 1 else 'stay'} undetermined")  # fmt: skip
+    elif found.additions:
+        suggestions.append(f"add {'; '.join(written(m, reduction.system.model) for m in found.additions)}")
+    elif asked and not found.missing:
+        suggestions.append("none of the available measurements is needed")
+    return tuple(suggestions)
+
+
+def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
+    """Scalars that see all missing directions, as measurements: those that describe the directions first."""
+    layout, model = reduction.system.layout, reduction.system.model
+    leading = {term.name for direction in found.directions for term in direction.terms}
+    stated = [c for x in RAW for c in layout.quantity_columns(x)]
+    order = sorted(
+        stated, key=lambda c: (layout.names[c] not in leading, not layout.names[c].startswith(JOINT_AND_CONTACT))
+    )
+    chosen = set(independent_rows(usual.free, order))
+    if len(chosen) < found.missing:
+        return ""
+    examples = []
+    for quantity, kind in RAW.items():
+        places = [k for k, c in enumerate(layout.quantity_columns(quantity)) if c in chosen]
+        if places:
+            examples += restricted(kind("all"), places, model)
+    return few(tuple(written(m, model) for m in examples))

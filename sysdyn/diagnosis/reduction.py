@@ -1,0 +1,267 @@
+"""The equations of motion eliminated: what measurements say about the freedoms z = (q̈, fx, w).
+
+The Newton-Euler equations give a, f and τ for any q̈, fx and wrenches w of constraints, by pivots that are ±1, so that
+they never lack rank:
+
+    d = N z + d0          and of the measurements remains          S z + s0 = 0,          S = Y N
+
+The null spaces of the small matrix S are those of the whole system: unknowns that are not determined are the nonzero
+rows of N ker S, and redundant measurements those of ker Sᵀ. Rows and columns are scaled first, so that units and the
+taper of a robot do not decide what is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.program.expr import constant_value, is_constant
+from sysdyn.sparse.condition import condition, equilibration
+from sysdyn.sparse.dulmage import maximum_matching
+from sysdyn.sparse.nullspace import structural_null_spaces
+
+RELATIVE_RANK = 1e-10  # singular values of S below this times the greatest are zero
+PART = 1e-10  # an unknown is part of a null space where its share of a unit vector of it is greater
+SCALE_STATES = 4
+DENSE = 300  # freedoms beyond which S is not formed: in long chains its singular values spread with their number
+
+
+def noisy_rows(system: BlockSystem) -> np.ndarray:
+    """(equations,) bool: the equation holds but for noise; without it, it is exact."""
+    return np.isin(np.arange(system.shape[0]), list(system.noisy))
+
+
+class Reduction:
+    """The elimination of the equations of motion from a BlockSystem of layout "paper" with known quantities as rows.
+
+    noisy (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for what is
+    redundant; an equation of motion among them has a residual that is one more freedom.
+    counted (equations,) bool: measurements that are there; others are candidates and do not count. None: all.
+    """
+
+    def __init__(self, system: BlockSystem, noisy: np.ndarray, counted: np.ndarray | None = None):
+        self.system, self.noisy = system, noisy
+        self.counted = np.ones(len(noisy), dtype=bool) if counted is None else counted
+        layout, blocks = system.layout, system.row_blocks
+        bodies = range(system.model.nb)
+        order = [("a", i) for i in bodies] + [("f", i) for i in reversed(bodies)] + [("tau", i) for i in bodies]
+        rows: dict[tuple[str, int], list[int]] = {}
+        for r, block in enumerate(blocks):
+            rows.setdefault(block, []).append(r)
+        self.motion = np.array([r for block in order for r in rows.get(block, ())], dtype=int)
+        self.inner = np.array([c for block in order for c in layout.columns(*block)], dtype=int)
+        self.inexact = np.flatnonzero(noisy[self.motion])  # places in `motion`
+        measured = [r for r, block in enumerate(blocks) if block[0] == "y" and self.counted[r]]
+        free = set(range(layout.n)) - set(self.inner.tolist())
+
+        # A measurement of one freedom and nothing else takes it out of z.
+        self.stating: dict[int, int] = {}  # freedom: exact row
+        stated, alone = set(), set()
+        for r in measured:
+            column = self._one_freedom(r, free)
+            if column is not None and (noisy[r] or column not in self.stating):
+                stated.add(column)
+                alone.add(r)
+                if not noisy[r]:
+                    self.stating[column] = r
+        self.freedoms = np.array(sorted(free - stated), dtype=int)
+        self.loose = np.array(sorted(free - set(self.stating)), dtype=int)  # of exact measurements alone
+        self.known = np.array(sorted(self.stating), dtype=int)
+        self.measured = np.array([r for r in measured if r not in alone], dtype=int)
+        self.exact = np.array([r for r in measured if not noisy[r] and r not in alone], dtype=int)
+
+    def _one_freedom(self, row: int, free: set[int]) -> int | None:
+        """The freedom that the row is a constant multiple of."""
+        entries = self.system.assembly.rows[row]
+        if len(entries) != 1:
+            return None
+        ((column, x),) = entries.items()
+        return column if column in free and is_constant(x) and constant_value(x) != 0.0 else None
+
+    @cached_property
+    def square(self) -> bool:
+        """As many equations as unknowns, all exact, that can be matched; SuperLU is not safe with others."""
+        pattern = self.system.pattern()[self.counted]
+        square = pattern.shape[0] == pattern.shape[1] and not self.noisy[self.counted].any()
+        return square and bool((maximum_matching(pattern) >= 0).all())
+
+    @cached_property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Factors of rows and columns that bring entries near 1, from their sizes at a few random states."""
+        q, qd, _ = self.system.model.random_state(seed=7, batch=SCALE_STATES)
+        sizes = np.abs(self.system.values({"q": q, "qd": qd})[0]).max(axis=0)
+        return equilibration(*self.system.coordinates, sizes, self.system.shape)
+
+    def at(self, entries: np.ndarray) -> Reduced:
+        """The elimination at one state; entries (nnz): a row of `system.values`."""
+        rows, columns = self.scaling
+        r, c = self.system.coordinates
+        return Reduced(self, self.system.matrix(entries * rows[r] * columns[c]))
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The elimination at one state, in scaled rows and columns; matrix (equations, unknowns)."""
+
+    reduction: Reduction
+    matrix: scipy.sparse.csr_matrix
+
+    @cached_property
+    def regular(self) -> bool:
+        """Of a square system of exact equations: its condition number says that it has one solution."""
+        places = self.reduction
+        return places.square and condition(self.matrix[places.counted]) < 1.0 / RELATIVE_RANK
+
+    @cached_property
+    def resolved(self) -> bool:
+        """The null spaces can be told; of many freedoms, they can where the rank is the structural one."""
+        return self.regular or len(self.reduction.loose) <= DENSE or self._structural is not None
+
+    @cached_property
+    def free(self) -> np.ndarray:
+        """Basis (unknowns, k) of the null space: the k directions that no equation sees; orthonormal."""
+        n, places = self.matrix.shape[1], self.reduction
+        if self.regular:
+            return np.zeros((n, 0))
+        if len(places.loose) > DENSE:
+            return np.linalg.qr(self._structural[0])[0]
+        response, _ = self._right
+        V = self._decomposed.right
+        basis = np.zeros((n, V.shape[1]))
+        basis[places.freedoms] = V
+        basis[places.inner] = response @ V
+        return np.linalg.qr(basis)[0]
+
+    @cached_property
+    def dependent(self) -> np.ndarray:
+        """Basis (equations, k) of the combinations of exact equations that vanish: k are too many; orthonormal.
+
+        Only the parts of measurements are given: the equations of motion do not depend on each other.
+        """
+        m, places = self.matrix.shape[0], self.reduction
+        if self.regular:
+            return np.zeros((m, 0))
+        if len(places.loose) > DENSE:
+            return np.linalg.qr(self._structural[1])[0]
+        decomposed = None
+        if places.noisy.any():
+            residuals = np.zeros((len(places.motion), len(places.inexact)))
+            residuals[places.inexact, np.arange(len(places.inexact))] = 1.0
+            S = self._reduced(places.exact, places.loose, self._response(places.loose))
+            S = np.hstack([S, self.matrix[places.exact][:, places.inner] @ self._solved(residuals)])
+            decomposed = _Decomposition(S)
+        w = (decomposed or self._decomposed).left
+        basis = np.zeros((m, w.shape[1]))
+        basis[places.exact] = w
+        if len(places.known):
+            Y = self.matrix[places.exact]
+            y = self._solved(Y[:, places.inner].T @ w, "T")
+            through = Y[:, places.known].T @ w - self._motion[:, places.known].T @ y
+            rows = np.array([places.stating[c] for c in places.known.tolist()])
+            basis[rows] = -through / self._stated(rows)[:, None]
+        return np.linalg.qr(basis)[0]
+
+    def solve(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(x, misfit): the shortest z and its unknowns (n,) with `matrix` x + b = 0 in the sense of least squares.
+
+        b (equations,) in scaled rows. misfit (equations,): what is left of each row, relative to the sizes of its terms
+        or, where all of them are small, to a thousandth of what they could be.
+        """
+        x = np.zeros(self.matrix.shape[1])
+        for _ in range(2):  # the second is a step of iterative refinement
+            x = x + self._solve_once(self.matrix @ x + b)
+        size = np.abs(x) + 1e-3 * np.abs(x).max(initial=0.0)
+        terms = abs(self.matrix) @ size + np.abs(b)
+        return x, np.abs(self.matrix @ x + b) / np.where(terms > 0.0, terms, 1.0)
+
+    def _solve_once(self, b: np.ndarray) -> np.ndarray:
+        places, x = self.reduction, np.zeros(self.matrix.shape[1])
+        if self.regular:
+            return scipy.sparse.linalg.splu(self.matrix.tocsc()).solve(-b)
+        rows = np.array([places.stating[c] for c in places.known.tolist()], dtype=int)
+        x[places.known] = -b[rows] / self._stated(rows)
+        x[places.inner] = -self._solved((self._motion @ x + b[places.motion])[:, None])[:, 0]
+        response, _ = self._right
+        z = -self._decomposed.pseudo_inverse @ (self.matrix[places.measured] @ x + b[places.measured])
+        x[places.freedoms] = z
+        x[places.inner] += response @ z
+        return x
+
+    @cached_property
+    def _structural(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(free, dependent) where the rank is the structural one, not orthogonal; else None."""
+        places = self.reduction
+        counted, exact = np.flatnonzero(places.counted), np.flatnonzero(places.counted & ~places.noisy)
+        of_all = structural_null_spaces(self.matrix[counted], 1.0 / RELATIVE_RANK)
+        of_exact = of_all
+        if len(exact) < len(counted):
+            of_exact = structural_null_spaces(self.matrix[exact], 1.0 / RELATIVE_RANK)
+        if of_all is None or of_exact is None:
+            return None
+        dependent = np.zeros((self.matrix.shape[0], of_exact[1].shape[1]))
+        dependent[exact] = of_exact[1]
+        dependent[places.motion] = 0.0
+        return of_all[0], dependent
+
+    # ---- parts of the matrix -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _motion(self) -> scipy.sparse.csr_matrix:
+        return self.matrix[self.reduction.motion]
+
+    @cached_property
+    def _lu(self) -> scipy.sparse.linalg.SuperLU:
+        """D1 d_inner + D2 z = 0: D1 is lower triangular in the order of the recursions. Nori, Property 1."""
+        inner = self._motion[:, self.reduction.inner].tocsc()
+        return scipy.sparse.linalg.splu(inner, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+
+    def _solved(self, rhs: np.ndarray, trans: str = "N") -> np.ndarray:
+        return self._lu.solve(np.ascontiguousarray(rhs), trans) if rhs.size else rhs
+
+    def _response(self, columns: np.ndarray) -> np.ndarray:
+        """−D1⁻¹ D2 (inner, columns): a, f and τ for a unit of each freedom."""
+        return -self._solved(self._motion[:, columns].toarray())
+
+    def _reduced(self, rows: np.ndarray, columns: np.ndarray, response: np.ndarray) -> np.ndarray:
+        """S (rows, columns)."""
+        Y = self.matrix[rows]
+        return Y[:, columns].toarray() + Y[:, self.reduction.inner] @ response
+
+    @cached_property
+    def _right(self) -> tuple[np.ndarray, np.ndarray]:
+        """(response of the freedoms that no measurement states, S of all measurements)."""
+        columns = self.reduction.freedoms
+        response = self._response(columns)
+        return response, self._reduced(self.reduction.measured, columns, response)
+
+    @cached_property
+    def _decomposed(self) -> _Decomposition:
+        return _Decomposition(self._right[1])
+
+    def _stated(self, rows: np.ndarray) -> np.ndarray:
+        """The coefficients with which `rows` state the known freedoms."""
+        return np.asarray(self.matrix[rows, self.reduction.known]).reshape(-1)
+
+
+class _Decomposition:
+    """Orthonormal bases of the left and right null spaces of a matrix S (m, n), numerically, and its pseudo-inverse."""
+
+    def __init__(self, S: np.ndarray):
+        m, n = S.shape
+        if S.size == 0:
+            self.left, self.right, self.pseudo_inverse = np.eye(m), np.eye(n), np.zeros((n, m))
+            return
+        U, s, Vt = np.linalg.svd(S)
+        r = int(np.sum(s > RELATIVE_RANK * max(s[0], 1.0)))
+        self.left, self.right = U[:, r:], Vt[r:].T
+        self.pseudo_inverse = (Vt[:r].T / s[:r]) @ U[:, :r].T
+
+
+def involved(basis: np.ndarray) -> np.ndarray:
+    """(rows,) bool: the row has a part in the space that the orthonormal columns of `basis` span."""
+    return np.linalg.norm(basis, axis=1) > PART

@@ -1,0 +1,159 @@
+"""What to add to a problem, and what to leave out, until it has one solution.
+
+Independent rows form a matroid, so that rows taken one by one, each seeing something that those before do not, are as
+few as can be: without any one of them the rest does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice
+
+import numpy as np
+
+from sysdyn.diagnosis.reduction import PART
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import RAW, RawMeasurement
+from sysdyn.measurements.registry import SENSORS, from_description
+from sysdyn.measurements.variables import COMPONENTS, Layout
+from sysdyn.model import Model
+
+NEW = (1e-3, 1e-7)  # a row is taken where more than this share of it is new; less only where no other is left
+ATTEMPTS = 2000  # sets of measurements that cannot be split which are tried
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A measurement that could be added: what its components see of the directions that no equation sees.
+
+    seen (components, directions); split: some of the components can be had without the others.
+    """
+
+    measurement: Measurement
+    seen: np.ndarray
+    split: bool
+
+    @property
+    def exact(self) -> bool:
+        return self.measurement.noise is None
+
+
+def independent_rows(rows: np.ndarray, order: Sequence[int], held: np.ndarray | None = None) -> list[int]:
+    """Numbers of rows that are independent of each other and of the rows `held`; earlier in `order` first.
+
+    Rows that are nearly dependent are taken where others do not do.
+    """
+    basis = np.zeros((0, rows.shape[1])) if held is None else np.linalg.qr(held.T)[0].T
+    chosen: list[int] = []
+    for least in NEW:
+        for r in order:
+            if len(basis) == rows.shape[1]:
+                return chosen
+            if r in chosen:
+                continue
+            rest = rows[r] - basis.T @ (basis @ rows[r])
+            rest -= basis.T @ (basis @ rest)
+            size = np.linalg.norm(rest)
+            if size > max(least * np.linalg.norm(rows[r]), PART):
+                basis = np.vstack([basis, rest / size])
+                chosen.append(r)
+    return chosen
+
+
+def rank(rows: np.ndarray) -> int:
+    """Rank of rows that see directions, by the same measure."""
+    return len(independent_rows(rows, range(len(rows))))
+
+
+def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
+    """(candidate, components) that together see all `missing` directions, and none of which can be left out.
+
+    Exact rows are independent of each other. Measurements that can be used whole come first. None where the candidates
+    do not see all.
+    """
+    if rank(np.vstack([c.seen for c in candidates] or [np.zeros((0, missing))])) < missing:
+        return None
+    whole = [c for c in candidates if c.exact and not c.split and 0 < rank(c.seen) == len(c.seen)]
+    rest = [c for c in candidates if not c.exact or c.split]
+    for forced in islice(chain.from_iterable(combinations(whole, k) for k in range(len(whole) + 1)), ATTEMPTS):
+        held = np.vstack([c.seen for c in forced] or [np.zeros((0, missing))])
+        if rank(held) < len(held):
+            continue
+        chosen = _extended(rest, held)
+        if rank(np.vstack([held, *(c.seen[k] for c, k in chosen)])) == missing:
+            return _pruned([(c, list(range(len(c.seen)))) for c in forced] + chosen, missing)
+    return None
+
+
+def _extended(candidates: Sequence[Candidate], held: np.ndarray) -> list[tuple[Candidate, list[int]]]:
+    """Candidates that see what `held` does not: those that are new in all components first, the largest first."""
+    chosen: list[tuple[Candidate, list[int]]] = []
+    left = list(candidates)
+    while left:
+        new = [independent_rows(c.seen, range(len(c.seen)), held) for c in left]
+        best = max(range(len(left)), key=lambda k: (len(new[k]) == len(left[k].seen), len(new[k])))
+        if not new[best]:
+            return chosen
+        candidate = left.pop(best)
+        components = sorted(new[best]) if candidate.exact else list(range(len(candidate.seen)))
+        chosen.append((candidate, components))
+        held = np.vstack([held, candidate.seen[new[best]]])
+    return chosen
+
+
+def _pruned(chosen: list[tuple[Candidate, list[int]]], missing: int) -> list[tuple[Candidate, list[int]]]:
+    """Without those that the others make superfluous, later ones first; exact ones never are."""
+    for one in reversed(chosen):
+        others = [x for x in chosen if x is not one]
+        if others and rank(np.vstack([c.seen[k] for c, k in others])) == missing:
+            chosen = others
+    return chosen
+
+
+def removals(dependent: np.ndarray, order: Sequence[int]) -> list[int]:
+    """Rows without which the others are independent; as few as there are dependencies, earlier in `order` first.
+
+    dependent (equations, k): basis of the combinations that vanish.
+    """
+    return independent_rows(dependent, order)
+
+
+# ---- parts of measurements -------------------------------------------------------------------------------------------
+
+
+def can_split(m: Measurement) -> bool:
+    """Whether some components of the measurement can be had without the others."""
+    if m.noise is not None:
+        return False
+    return isinstance(m, RawMeasurement) or (type(m).__name__ in SENSORS and hasattr(type(m), "scalars"))
+
+
+def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[Measurement]:
+    """The measurement with some of its components; a raw one may take several."""
+    if len(components) == len(m.components(model)):
+        return [m]
+    if not isinstance(m, RawMeasurement):
+        names = m.components(model)
+        return [from_description({**m.describe(), "components": [names[k] for k in components]})]
+    layout, pairs = Layout(model), m.pairs(model)
+    by_body: dict[int, list[int]] = {}
+    for k in components:
+        by_body.setdefault(pairs[k][0], []).append(pairs[k][1])
+    groups: dict[tuple, list[str]] = {}  # bodies of which the same components are wanted
+    for i, numbers in by_body.items():
+        full = len(numbers) == layout.size(m.quantity, i)
+        names = COMPONENTS.get(m.quantity, range(6))
+        key = "all" if full else tuple(names[n] for n in sorted(numbers))
+        groups.setdefault(key, []).append(layout.owner(m.quantity, i))
+    return [RAW[m.quantity](tuple(owners), key) for key, owners in groups.items()]
+
+
+def written(m: Measurement, model: Model) -> str:
+    """How the measurement is written down, shortly."""
+    if isinstance(m, RawMeasurement):
+        of = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
+        chosen = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
+        return f"{type(m).__name__}({of!r}{chosen})"
+    names = m.components(model)
+    return m.name if len(names) == 1 and names[0] in m.name else f"{m.name}: {', '.join(names)}"

@@ -1,0 +1,80 @@
+"""Structural well-posedness in names: blocks of Dulmage and Mendelsohn of the worst-case pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.diagnosis.reduction import noisy_rows
+from sysdyn.diagnosis.words import few, joints_first, stated
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.sparse.dulmage import dulmage_mendelsohn
+
+# ---- by structure ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the pattern alone says: names of the unknowns and equations of the under- and over-determined parts."""
+
+    equations: int
+    unknowns: int
+    undetermined: tuple[str, ...]  # unknowns of the under-determined part
+    from_equations: tuple[str, ...]  # and the equations they occur in
+    free: int  # how many equations are missing there
+    redundant: tuple[str, ...]  # exact equations of the over-determined part
+    over_unknowns: tuple[str, ...]
+    excess: int
+
+    @property
+    def sound(self) -> bool:
+        return self.free == 0 and self.excess == 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.equations} equations for {self.unknowns} unknowns"]
+        if self.free:
+            parts.append(
+                f"{few(joints_first(self.undetermined))} cannot be found: {self.free} equation(s) missing"
+                + (f"; only {few(self.from_equations)} speak of them" if self.from_equations else "")
+                + ". State some of them, for example as JointTorque, JointAcceleration or ExternalWrench"
+            )
+        if self.excess:
+            parts.append(
+                f"{few(stated(self.redundant) or self.redundant)} are {self.excess} equation(s) too many for "
+                f"{few(joints_first(self.over_unknowns))}. Remove measurements (problem − …)"
+            )
+        return "; ".join(parts) + "."
+
+    def require_solvable(self) -> None:
+        """Raise where no state makes the system solvable."""
+        if self.sound:
+            return
+        if self.equations < self.unknowns:
+            raise StructurallySingular(f"too few equations: {self}", self.undetermined, self.from_equations)
+        if not self.free:
+            raise ProblemError(f"too many equations: {self}")
+        raise StructurallySingular(f"structurally singular: {self}", self.undetermined, self.from_equations)
+
+
+def structure(system: BlockSystem) -> Structure:
+    """Coarse Dulmage-Mendelsohn blocks of the worst-case pattern of a problem's equations.
+
+    What is under-determined is so by all equations, what is over-determined by the exact ones.
+    """
+    if isinstance(system, AugmentedSystem):
+        system = system.plain
+    pattern, exact = system.pattern(), np.flatnonzero(~noisy_rows(system))
+    found = dulmage_mendelsohn(pattern)
+    strict = found if len(exact) == pattern.shape[0] else dulmage_mendelsohn(pattern[exact])
+    return Structure(
+        *pattern.shape,
+        tuple(system.col_names[c] for c in found.under.columns),
+        tuple(system.row_names[r] for r in found.under.rows),
+        found.missing,
+        tuple(system.row_names[exact[r]] for r in strict.over.rows),
+        tuple(system.col_names[c] for c in strict.over.columns),
+        strict.excess,
+    )

@@ -1,0 +1,180 @@
+"""Elimination orders that are the classical algorithms: RNEA, CRBA + LTDL and ABA as permutations of D.
+
+Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where
+it is unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every
+state. The rows of constraints give their wrenches, last: A H⁻¹ A^T is left for these, positive definite where the
+constraints are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import ProblemError
+
+Permutations = tuple[list[int], list[int]]
+
+
+class Pairs:
+    """Rows and columns by block, and the pivots chosen so far."""
+
+    def __init__(self, system: BlockSystem, name: str):
+        self.system = system
+        self.rows: dict[tuple[str, int], list[int]] = {}
+        self.columns: dict[tuple[str, int], list[int]] = {}
+        self.row_perm: list[int] = []
+        self.col_perm: list[int] = []
+        for r, block in enumerate(system.row_blocks):
+            self.rows.setdefault(block, []).append(r)
+        for c, block in enumerate(system.col_blocks):
+            self.columns.setdefault(block, []).append(c)
+        if system.problem.noisy:
+            raise ProblemError(f"ordering {name!r} is for exact problems: use 'auto' or 'symmetric' for estimation")
+        if len(system.problem.custom) > len(system.problem.constraints):
+            raise ProblemError(
+                f"ordering {name!r} is defined for raw measurements and constraints only; use 'auto' or 'markowitz'"
+            )
+        if system.layout.turned:
+            raise ProblemError(f"ordering {name!r} is not for systems with turned joints; use 'auto' or 'markowitz'")
+        nb = system.model.nb
+        self.nb = nb
+        self.known = {x: system.problem.knows(x) for x in ("tau", "qdd", "fx", "a", "f")}
+        exact = all((i, k) in self.known["fx"] for i in range(nb) for k in range(6))
+        each = all(
+            ((i, k) in self.known["tau"]) != ((i, k) in self.known["qdd"])
+            for i in range(nb)
+            for k in range(system.model.joints[i].nv)
+        )
+        if not (exact and each) or self.known["a"] or self.known["f"]:
+            raise ProblemError(
+                f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
+                "use 'auto', 'umfpack' or 'markowitz' for this problem"
+            )
+        # each stated scalar: its measurement row, where known quantities are rows
+        self.measured: dict[int, int] = {}
+        for r, (kind, number) in enumerate(system.row_blocks):
+            if kind == "y" and number < len(system.problem.raw):
+                if len(system.assembly.rows[r]) > 1:
+                    raise ProblemError(
+                        f"ordering {name!r} needs wrenches stated whole in canonical frames: "
+                        "use formulation='paper', or 'auto' for the order"
+                    )
+                (column,) = system.assembly.rows[r]
+                self.measured[column] = r
+
+    def known_pivots(self) -> None:
+        for i in range(self.nb):
+            for quantity in ("fx", "tau", "qdd"):
+                for c in self.columns.get((quantity, i), ()):
+                    if c in self.measured:
+                        self.pair(self.measured[c], c)
+
+    def pair(self, row: int, column: int) -> None:
+        self.row_perm.append(row)
+        self.col_perm.append(column)
+
+    def block(self, quantity: str, i: int) -> None:
+        """Row block c(quantity_i) gives column block quantity_i."""
+        for r, c in zip(self.rows.get((quantity, i), ()), self.columns.get((quantity, i), ()), strict=True):
+            self.pair(r, c)
+
+    def torque_rows(self, i: int, unknown: str) -> None:
+        """Rows c(τ_i) whose unknown is τ_i or q̈_i."""
+        columns = dict(zip(self._scalars(unknown, i), self.columns.get((unknown, i), ()), strict=True))
+        for k, r in enumerate(self.rows.get(("tau", i), ())):
+            if (i, k) not in self.known[unknown]:
+                self.pair(r, columns[k])
+
+    def _scalars(self, quantity: str, i: int) -> list[int]:
+        n = self.system.model.joints[i].nv
+        if self.system.known == "rows":
+            return list(range(n))
+        return [k for k in range(n) if (i, k) not in self.known[quantity]]
+
+    def net(self, i: int) -> None:
+        if self.system.layout.name == "net_force":
+            self.block("fB", i)
+
+    def done(self) -> Permutations:
+        for k in range(len(self.system.problem.constraints)):
+            number = len(self.system.problem.raw) + k
+            for r, c in zip(self.rows["y", number], self.columns["w", k], strict=True):
+                self.pair(r, c)
+        return self.row_perm, self.col_perm
+
+
+def rnea(system: BlockSystem) -> Permutations:
+    """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
+    p = Pairs(system, "rnea")
+    if p.known["tau"] or system.problem.constraints:
+        raise ProblemError(
+            "ordering 'rnea' is for inverse dynamics (all joint accelerations known): use 'aba' or 'auto'"
+        )
+    p.known_pivots()
+    for i in range(p.nb):
+        p.block("a", i)
+        p.net(i)
+    for i in reversed(range(p.nb)):
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+    return p.done()
+
+
+def aba(system: BlockSystem) -> Permutations:
+    """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
+
+    Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
+    itself they are these pivots, each body's taken together, so that what is left for the parent is I^A and p^A (eq.
+    13).
+    """
+    p = Pairs(system, "aba")
+    p.known_pivots()
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
+def crba(system: BlockSystem) -> Permutations:
+    """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
+    p = Pairs(system, "crba")
+    p.known_pivots()
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+    for i in reversed(range(p.nb)):
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
+def mixed(system: BlockSystem, waits: Sequence[bool]) -> Permutations:
+    """Between `aba` and `crba`, subtree by subtree: q̈_i right after its body, or, where it waits, with its parent's.
+
+    waits (nb): True for each body whose q̈ is carried to the parent as a column of composite inertias. None waits in the
+    ABA, all wait in the CRBA.
+    """
+    p = Pairs(system, "mixed")
+    parent = system.model.parent
+    p.known_pivots()
+    carried: dict[int, list[int]] = {}
+    for i in reversed(range(p.nb)):
+        p.net(i)
+        p.block("f", i)
+        p.torque_rows(i, "tau")
+        p.block("a", i)
+        here = sorted([*carried.pop(i, []), i], reverse=True)
+        if waits[i] and parent[i] >= 0:
+            carried.setdefault(parent[i], []).extend(here)
+            continue
+        for j in here:
+            p.torque_rows(j, "qdd")
+    return p.done()
+
+
+RECURSIVE: dict[str, Callable[[BlockSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

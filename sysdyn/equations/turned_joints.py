@@ -1,0 +1,120 @@
+"""Joints across which accelerations or wrenches are to be found the other way: from measured to unknown ones.
+
+As it stands, c(a_i) gives a_i from the acceleration of the parent, and c(f_i) gives f_i from the wrenches of the
+children, both by pivots −1. The other way they have X_i a_λ(i) or X_j^T f_j, in which no entry keeps away from zero at
+every q. There the product becomes an unknown h of its own, and what it is made of follows without a division:
+
+    h = X_i a_λ(i)    −a_λ(i) + X_i⁻¹ h = 0      from a body whose a is measured to a free root whose q̈ is unknown
+    h = X_j^T f_j     −f_j + X_j^{−T} h = 0      from a body whose f is measured, or is the known τ of a free joint, to
+                                                 one whose fx is unknown
+
+With an accelerometer on a hand, or a force sensor at the hip for the wrench on the foot, the system is then triangular.
+So it is in inverse dynamics on one foot, whose contact measures its acceleration and has the unknown wrench; other
+constraints are left to the recursive orders.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sysdyn.measurements.measurement import Constraint, Context
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import Layout
+from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms, path, velocities
+
+Block = tuple[str, int]
+
+
+def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
+    """Names and places of the unknowns; turn: with those of turned joints."""
+    constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
+    return Layout(problem.model, name, constraints, turned(problem) if turn else ())
+
+
+def turned(problem: Statement) -> tuple[Block, ...]:
+    """("Xa", i) and ("Xf", j): joints whose X_i a_λ(i) or X_j^T f_j is to be an unknown."""
+    known = _Known(problem)
+    return (*(("Xa", i) for i in known.inward()), *(("Xf", j) for j in known.outward()))
+
+
+class _Known:
+    """What is known of each block of six by raw measurements, and by others of that block alone."""
+
+    def __init__(self, problem: Statement):
+        self.model, self.problem = problem.model, problem
+        self.stated = {x: problem.knows(x) for x in ("a", "f", "fx", "tau", "qdd")}
+        contexts = [_context(self.model, seed) for seed in (0, 1)]
+        support = self._support()
+        first, second = (_rows(problem, support, context) for context in contexts)
+        self.involved = set(first)  # blocks with some measured component
+        self.parts = {block: np.array(rows) for block, rows in first.items() if rows == second[block]}
+        loads = {} if support is None else support.loads(contexts[0])
+        self.loaded = [i for i in map(self.model.body_index, loads) if self._whole("a", i)]  # by six unknowns
+
+    def _count(self, quantity: str, i: int) -> int:
+        """How many components are stated."""
+        return sum(body == i for body, _ in self.stated[quantity])
+
+    def _whole(self, quantity: str, i: int) -> bool:
+        """All six components follow, with constant coefficients."""
+        parts = self.parts.get((quantity, i), np.zeros((0, 6)))
+        units = [np.eye(6)[k] for body, k in self.stated[quantity] if body == i]
+        return np.linalg.matrix_rank(np.array([*parts, *units, np.zeros(6)])) == 6
+
+    def _free(self, i: int) -> bool:
+        joint = self.model.joints[i]
+        return joint.nv == 6 and np.array_equal(joint.S, np.eye(6))
+
+    def _support(self) -> Constraint | None:
+        """The only constraint, of a robot of which all q̈ are known but that of its free root, where τ is."""
+        moves = all(
+            (self._count("qdd", i), self._count("tau", i)) == ((0, 6) if self._free(i) else (joint.nv, 0))
+            for i, joint in enumerate(self.model.joints)
+        )
+        return self.problem.constraints[0] if moves and len(self.problem.constraints) == 1 else None
+
+    def inward(self) -> list[int]:
+        """Bodies whose acceleration gives that of the parent."""
+        measured = [path(self.model, i) for i in range(self.model.nb) if self._whole("a", i)]
+        result: list[int] = []
+        for root in (i for i, p in enumerate(self.model.parent) if p < 0):
+            if self._free(root) and not self._count("qdd", root) and ("qdd", root) not in self.involved:
+                result += min((way for way in measured if way[-1] == root), key=len, default=[])[:-1]
+        return result
+
+    def outward(self) -> list[int]:
+        """Bodies whose wrench is found from that of the parent."""
+        bodies = range(self.model.nb)
+        sources = {i for i in bodies if self._whole("f", i) or (self._free(i) and self._count("tau", i) == 6)}
+        result: list[int] = []
+        for k in bodies:
+            if k not in self.loaded and (self._count("fx", k) or ("fx", k) in self.involved):
+                continue
+            way = path(self.model, k)
+            source = next((n for n, i in enumerate(way) if i in sources), 0)
+            result += way[:source]
+            sources.discard(way[source])
+        return result
+
+
+def _context(model: Model, seed: int) -> Context:
+    """At a random state."""
+    q, qd, _ = model.random_state(seed=seed)
+    X = joint_transforms(model, q)
+    return Context(model, X, velocities(model, X, qd)[0], q, qd)
+
+
+def _rows(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
+    """Rows of custom measurements by the block they are of; none for blocks that occur together with others."""
+    model, layout = problem.model, Layout(problem.model)
+    found: dict[Block, list[list[float]]] = {}
+    for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):
+        blocks = {layout.block(*key): np.asarray(x, dtype=float) for key, x in m.solved_form(context)[0].items()}
+        for k in range(len(m.components(model))):
+            row = {block: x[k].tolist() for block, x in blocks.items() if x[k].any()}
+            for block, values in row.items():
+                rows = found.setdefault(block, [])
+                if len(row) == 1:
+                    rows.append(values)
+    return found

@@ -1,0 +1,1 @@
+"""Files written whole, the cache, tables, and TOML with line numbers."""

@@ -1,0 +1,212 @@
+"""Measurements that are linear combinations of the unknowns, given as matrices or as functions of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.model import Model
+
+Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]  # (q, q̇) → array; entries float or Expr
+
+
+class _Combination(Measurement):
+    """Σ C x + bias with blocks (quantity, name): C that subclasses give for a model."""
+
+    def __init__(self, name: str, noise, bias, components: Sequence[str], units: Sequence[str] | str):
+        self.name, self.noise = name, noise
+        self.chosen = (components,) if isinstance(components, str) else tuple(components)
+        m = len(self.chosen)
+        for k, component in enumerate(self.chosen):
+            if component in self.chosen[:k]:
+                raise InvalidInput(f"two equations of {name!r} are called {component!r}")
+        self.units = (units,) * m if isinstance(units, str) else tuple(units)
+        if len(self.units) != m:
+            raise InvalidInput(f"{name!r} has {m} equations, but {len(self.units)} units")
+        self.offset = bias if bias is None or callable(bias) else numbers(f"bias of {name!r}", bias, (None,))
+        if isinstance(self.offset, np.ndarray):
+            self._check_bias(self.offset)
+
+    def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
+        raise NotImplementedError
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        for key, C in self.blocks_of(model).items():
+            _index(key, model)
+            if isinstance(C, np.ndarray):
+                self._check_block(key, C, model)
+        return self.chosen
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        rows: dict[tuple[str, str], np.ndarray] = {}
+        for key, C in self.blocks_of(ctx.model).items():
+            block = _called(C, ctx)
+            self._check_block(key, block, ctx.model)
+            place = key[0], Layout(ctx.model).owner(key[0], _index(key, ctx.model))
+            rows[place] = rows[place] + block if place in rows else block  # f by its joint's name and by its body's
+        return rows
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        bias = zeros(len(self.chosen)) if self.offset is None else _called(self.offset, ctx)
+        self._check_bias(bias)
+        return bias
+
+    def _check_bias(self, bias: np.ndarray) -> None:
+        if bias.shape != (len(self.chosen),):
+            raise InvalidInput(
+                f"the bias of {self.name!r} has shape {bias.shape}, but ({len(self.chosen)},) is needed: "
+                "one number for each equation"
+            )
+
+    def _check_block(self, key: tuple[str, str], C: np.ndarray, model: Model) -> None:
+        needed = len(self.chosen), Layout(model).size(key[0], _index(key, model))
+        if C.shape != needed:
+            raise InvalidInput(
+                f"block {key} of {self.name!r} has shape {C.shape}, but {needed} is needed: "
+                "its equations × the size of the quantity"
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {', '.join(self.chosen)}>"
+
+
+class Linear(_Combination):
+    """Any linear combination Σ C x + bias of a, f, τ, fx, q̈.
+
+    blocks      {(quantity, name): C (m, size)} with the joint's name for tau and qdd, the body's for a, fx and f (or
+                the joint's for f). C and bias (m,) are numbers, or functions of (q (nq,), q̇ (nv,)) made of + − · / and
+                numpy's sin, cos, sqrt, without branching on values: they receive expressions once, when the problem is
+                compiled. Functions have no stored form, so that solvers with one are neither cached nor saved.
+    components  name of each equation; default their numbers, needed where all of blocks and bias are functions
+    units       unit of each equation
+
+    Raises InvalidInput for shapes that do not fit, UnknownName.
+    """
+
+    def __init__(
+        self, blocks: Mapping[tuple[str, str], Any], bias=None, components: Sequence[str] | None = None,
+        name: str = "Linear", units: Sequence[str] | str = "", noise=None,
+    ):  # fmt: skip
+        if not isinstance(blocks, Mapping) or not blocks:
+            raise InvalidInput(f"{name!r} needs blocks by (quantity, name), such as {{('tau', 'l_knee'): [[1.0]]}}")
+        self.blocks: dict[tuple[str, str], Coefficients] = {}
+        for key, C in blocks.items():
+            if not (isinstance(key, tuple) and len(key) == 2):
+                raise InvalidInput(f"{name!r}: a block is of (quantity, name), such as ('f', 'l_foot'), not {key!r}")
+            if key[0] not in QUANTITIES:
+                raise UnknownName(f"quantity in {name!r}:", key[0], QUANTITIES)
+            self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
+        if components is None:
+            sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]
+            if not sizes and bias is not None and not callable(bias):
+                sizes = [np.size(bias)]
+            if not sizes:
+                raise InvalidInput(f"{name!r} has functions only: name its equations with components=[…]")
+            components = [str(k) for k in range(sizes[0])]
+        super().__init__(name, noise, bias, components, units)
+
+    def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
+        return self.blocks
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        constant = {key: C for key, C in self.blocks.items() if isinstance(C, np.ndarray)}
+        if callable(self.offset) or len(constant) < len(self.blocks):
+            return None
+        return {
+            "type": "Linear", "name": self.name, "components": list(self.chosen), "units": list(self.units),
+            "blocks": [[*key, C.tolist()] for key, C in constant.items()], "bias": stored(self.offset),
+        }  # fmt: skip
+
+
+class MotorTorque(_Combination):
+    """Torques of motors [N m or N] that drive joints through a linear transmission: y = matrix τ + bias.
+
+    joints  names, whose freedoms follow each other in τ; matrix (m, freedoms of the joints), default the identity
+    bias    (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
+    components  name of each motor, default those of the joints where there are as many, else their numbers
+
+    With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
+    Raises InvalidInput for shapes that do not fit, UnknownName.
+    """
+
+    def __init__(
+        self, joints: str | Sequence[str], matrix=None, bias=None, components: Sequence[str] | None = None,
+        name: str | None = None, noise=None,
+    ):  # fmt: skip
+        self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
+        name = name or f"MotorTorque({','.join(self.joints)})"
+        if not self.joints or len(set(self.joints)) < len(self.joints):
+            raise InvalidInput(f"{name!r} must name joints, each once, not {self.joints!r}")
+        n = len(self.joints)
+        self.matrix = np.eye(n) if matrix is None else numbers(f"matrix of {name!r}", matrix, (None, None))
+        if components is None:
+            m = len(self.matrix)
+            components = self.joints if m == n else [str(k) for k in range(m)]
+        super().__init__(name, noise, bias, components, "N m or N")
+
+    def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
+        ends = np.cumsum([0, *(model.joints[model.joint_index(joint)].nv for joint in self.joints)])
+        needed = len(self.chosen), int(ends[-1])
+        if self.matrix.shape != needed:
+            raise InvalidInput(
+                f"the matrix of {self.name!r} has shape {self.matrix.shape}, but {needed} is needed: "
+                "motors × freedoms of the joints"
+            )
+        return {("tau", j): self.matrix[:, ends[k] : ends[k + 1]] for k, j in enumerate(self.joints)}
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        if callable(self.offset):
+            return None
+        return {
+            "type": "MotorTorque", "name": self.name, "components": list(self.chosen), "joints": list(self.joints),
+            "matrix": self.matrix.tolist(), "bias": stored(self.offset),
+        }  # fmt: skip
+
+
+def _index(key: tuple[str, str], model: Model) -> int:
+    """Body of the unknowns (quantity, name)."""
+    quantity, owner = key
+    if quantity in ("tau", "qdd") or (quantity == "f" and owner in model.joint_names and owner not in model.body_names):
+        return model.joint_index(owner)
+    return model.body_index(owner)
+
+
+def _called(C: Coefficients, ctx: Context) -> np.ndarray:
+    """C, or what it gives at the state, with entries float or Expr."""
+    values = np.asarray(C(ctx.q, ctx.qd) if callable(C) else C, dtype=object)
+    result = np.empty(values.shape, dtype=object)
+    for place, x in np.ndenumerate(values):
+        result[place] = float(x) if isinstance(x, (int, float, np.number)) else x
+    return result
+
+
+def zeros(n: int) -> np.ndarray:
+    """(n,) zeros that Expr can be added to."""
+    return np.zeros(n).astype(object)
+
+
+def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
+    """x as a read-only float array of the shape; None: any length but 0. Raises InvalidInput."""
+    shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+    try:
+        x = np.array(x, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{what} must be an array of numbers of shape {shown}") from None
+    if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
+        raise InvalidInput(f"{what} has shape {x.shape}, but {shown} is needed")
+    if not np.isfinite(x).all():
+        raise InvalidInput(f"{what} has an entry that is not finite")
+    x.flags.writeable = False
+    return x
+
+
+def stored(x):
+    """x as JSON holds it."""
+    if isinstance(x, np.ndarray):
+        return x.tolist()
+    return [stored(part) for part in x] if isinstance(x, (tuple, list)) else x

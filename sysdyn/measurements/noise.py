@@ -1,0 +1,231 @@
+"""Gaussian noise of measurements and of the model, and priors: what makes an equation inexact, and by how much.
+
+An equation with noise is Y d + b_Y = y + ε, ε ~ N(0, Σ). Σ is declared with the measurement, block by block, as a
+standard deviation for all its components, one for each, or a covariance matrix; it can be replaced with every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.variables import Layout
+from sysdyn.model import Model
+
+SYMMETRIC = 1e-12  # relative difference of opposite entries of a covariance that counts as rounding
+EQUATIONS = {"a": "a", "f": "f", "tau": "tau"}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Covariance of one measurement of m components: variances (m,) or, where it is full, m (m + 1) / 2 numbers.
+
+    The numbers of a full one are its lower triangle, row by row. declared: those of the measurement.
+    """
+
+    name: str
+    size: int
+    full: bool
+    declared: np.ndarray
+
+    @property
+    def group(self) -> str:
+        """Name of the group of program inputs that holds the numbers."""
+        return f"noise:{self.name}"
+
+    @property
+    def scalars(self) -> int:
+        return self.size * (self.size + 1) // 2 if self.full else self.size
+
+    def entry(self, numbers: np.ndarray, i: int, j: int):
+        """Σ_ij (…) of its numbers (…, scalars) of any scalar type; 0 where it is none of them."""
+        if self.full:
+            return numbers[..., max(i, j) * (max(i, j) + 1) // 2 + min(i, j)]
+        return numbers[..., i] if i == j else 0.0
+
+    def matrix(self, numbers: np.ndarray) -> np.ndarray:
+        """Σ (…, m, m) of its numbers (…, scalars)."""
+        result = np.zeros((*numbers.shape[:-1], self.size, self.size))
+        rows, columns = np.tril_indices(self.size) if self.full else (np.arange(self.size),) * 2
+        result[..., rows, columns] = result[..., columns, rows] = numbers
+        return result
+
+    def numbers(self, value) -> np.ndarray:
+        """(…, scalars) of a standard deviation, one for each component (…, m), or covariances (…, m, m).
+
+        Raises InvalidInput naming what is not positive, not symmetric or not finite.
+        """
+        x = _real(self.name, value)
+        m = self.size
+        if not self.full:
+            if x.ndim and x.shape[-1] != m:
+                raise InvalidInput(
+                    f"the noise of {self.name!r} has shape {x.shape}: a standard deviation, or one for each of its "
+                    f"{m} components, is needed (it was declared without correlations)"
+                )
+            x = np.broadcast_to(x, (*x.shape[:-1], m))
+            if not (x > 0.0).all():
+                k = np.argwhere(~(x > 0.0))[0]
+                raise InvalidInput(
+                    f"the standard deviation of component {k[-1]} of {self.name!r} is {x[tuple(k)]}: it must be "
+                    "positive; for an exact equation leave out noise="
+                )
+            return x * x
+        if x.shape[-2:] != (m, m):
+            raise InvalidInput(f"the covariance of {self.name!r} has shape {x.shape}, but (…, {m}, {m}) is needed")
+        return _checked_covariance(self.name, x)[..., *np.tril_indices(m)]
+
+
+def _real(name: str, value) -> np.ndarray:
+    try:
+        x = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"the noise of {name!r} is {value!r}: a standard deviation or covariance is needed"
+        ) from None
+    if not np.isfinite(x).all():
+        raise InvalidInput(f"the noise of {name!r} has an entry that is {x[~np.isfinite(x)][0]}: it must be finite")
+    return x
+
+
+def _checked_covariance(name: str, x: np.ndarray) -> np.ndarray:
+    size = np.sqrt(np.abs(np.einsum("...ii->...i", x)))
+    difference = np.abs(x - np.swapaxes(x, -1, -2))
+    wrong = np.argwhere(difference > SYMMETRIC * size[..., :, None] * size[..., None, :])
+    if len(wrong):
+        i, j = (int(k) for k in wrong[0][-2:])
+        at = tuple(wrong[0][:-2])
+        raise InvalidInput(
+            f"the covariance of {name!r} is not symmetric: entry ({i}, {j}) is {x[*at, i, j]:g}, "
+            f"entry ({j}, {i}) is {x[*at, j, i]:g}"
+        )
+    eigenvalues = np.linalg.eigvalsh(x)
+    if not (eigenvalues > 0.0).all():
+        raise InvalidInput(
+            f"the covariance of {name!r} is not positive definite: its least eigenvalue is {eigenvalues.min():.3g}"
+        )
+    return x
+
+
+def noise_of(m: Measurement, model: Model) -> Noise:
+    """The declared noise of a measurement. Raises InvalidInput where it is no covariance."""
+    size = len(m.components(model))
+    x = _real(m.name, m.noise)
+    if x.ndim > 2:
+        raise InvalidInput(f"the noise of {m.name!r} has shape {x.shape}: declare that of one state")
+    noise = Noise(m.name, size, x.ndim == 2, np.empty(0))
+    return Noise(m.name, size, noise.full, noise.numbers(x))
+
+
+def noise_part(noise, kept: list[int]):
+    """What a noise declared for several components says of some of them, in their order."""
+    x = np.asarray(noise)
+    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[kept] * x.ndim)]
+
+
+class _Wrapped(Measurement):
+    """A noisy measurement that is treated in a special way."""
+
+    def __init__(self, of: Measurement, name: str | None):
+        kind = type(self).__name__
+        if not isinstance(of, Measurement) or isinstance(of, ModelNoise):
+            raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
+        if of.noise is None:
+            raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
+        self.of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        return self.of.components(model)
+
+    def rows(self, ctx: Context) -> Mapping[tuple[str, str], np.ndarray]:
+        return self.of.rows(ctx)
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        return self.of.bias(ctx)
+
+    @property
+    def units(self):
+        return self.of.units
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class Prior(_Wrapped):
+    """What is expected of quantities before anything is measured: a noisy measurement whose value is the mean.
+
+    of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero where none is handed in as
+    y={name: …}. Raises InvalidInput, ProblemError.
+    """
+
+    optional = True
+
+    def __init__(self, of: Measurement, name: str | None = None):
+        super().__init__(of, name)
+
+
+class Switchable(_Wrapped):
+    """A noisy measurement that can be switched off, state by state and component by component, when solving.
+
+    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. Its value is zero where none is
+    handed in and what is off may be anything finite. Nothing is compiled again. With one of an acceleration and one of
+    an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    """
+
+    optional = True
+
+    def __init__(self, of: Measurement, name: str | None = None):
+        super().__init__(of, name or getattr(of, "name", None))
+
+    @property
+    def group(self) -> str:
+        """Name of the group of program inputs that holds the switches."""
+        return f"active:{self.name}"
+
+
+WRAPPERS: dict[str, type[_Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
+
+
+class ModelNoise(Measurement):
+    """Equations of motion that hold but for Gaussian noise: errors of the model, such as of its masses.
+
+    equations  "all", or some of "a" (propagation of accelerations [rad/s², m/s²]), "f" (Newton-Euler [N m, N]) and
+               "tau" (projection on the joint axis [N m or N])
+    bodies     "all", one name, or several
+    noise      standard deviation or covariance of the equations, body by body
+    """
+
+    optional = True
+
+    def __init__(self, equations="all", bodies="all", noise=None, name: str | None = None):
+        chosen = (equations,) if isinstance(equations, str) else tuple(equations)
+        self.equations = tuple(EQUATIONS) if chosen == ("all",) else chosen
+        for x in self.equations:
+            if x not in EQUATIONS:
+                raise UnknownName("equation of a ModelNoise:", x, ("all", *EQUATIONS))
+        self.bodies = (bodies,) if isinstance(bodies, str) else tuple(bodies)
+        self.name = name or f"ModelNoise({','.join(chosen)}{'' if self.bodies == ('all',) else f': {self.bodies}'})"
+        if noise is None:
+            raise ProblemError(f"{self.name!r} has no noise: give it a standard deviation, noise=…")
+        self.noise = noise
+
+    def blocks(self, model: Model) -> tuple[tuple[str, int], ...]:
+        """(equation, body) of each block of rows that is inexact, in the order of the noise."""
+        everywhere = self.bodies == ("all",)
+        chosen = range(model.nb) if everywhere else [model.body_index(name) for name in self.bodies]
+        return tuple((x, i) for i in chosen for x in self.equations)
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        layout = Layout(model)
+        return tuple(f"c:{name}" for block in self.blocks(model) for name in layout.scalar_names(*block))
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        return {"type": "ModelNoise", "name": self.name, "equations": list(self.equations),
+                "bodies": list(self.bodies)}  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"

@@ -1,0 +1,85 @@
+"""Gravity, inertias and armatures as inputs of a problem's programs, instead of constants of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.model import Model
+from sysdyn.model.inertia import PARAMETERS, inertial_parameters, with_parameters
+from sysdyn.program.expr import Expr
+
+KINDS = ("gravity", "inertia:BODY", "armature:JOINT")
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """One group of inputs: its name, what the model has for it (size,), and the names of its components."""
+
+    name: str
+    declared: np.ndarray
+    components: tuple[str, ...]
+
+
+def parameter(model: Model, name: str) -> Parameter:
+    """The parameter called "gravity" [m/s²], "inertia:BODY" (as of `inertial_parameters`) or "armature:JOINT" [kg m²].
+
+    Raises UnknownName, and InvalidInput for what is no name.
+    """
+    if not isinstance(name, str):
+        raise InvalidInput(f"parameters are named, as in 'gravity' or 'inertia:{model.body_names[0]}'; got {name!r}")
+    kind, _, owner = name.partition(":")
+    if kind == "gravity" and not owner:
+        return Parameter(name, model.gravity, ("x", "y", "z"))
+    if kind == "inertia" and owner:
+        i = model.body_index(owner)
+        return Parameter(name, inertial_parameters(model)[10 * i : 10 * i + 10], PARAMETERS)
+    if kind == "armature" and owner:
+        part = model.v_slice(model.joint_index(owner))
+        return Parameter(name, model.armature[part], tuple(model.dof_names[part]))
+    raise UnknownName("parameter", name, KINDS)
+
+
+class VariedModel:
+    """A model some of whose parameters are expressions; everything else is the model's.
+
+    gravity (3,), a0 (6,), inertias (nb, 6, 6), armature (nv,): arrays of floats and expressions.
+    """
+
+    def __init__(self, model: Model, given: Mapping[str, np.ndarray]):
+        self._model = model
+        self.gravity = given["gravity"] if "gravity" in given else model.gravity.astype(object)
+        self.a0 = np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in self.gravity)], object)
+        self.inertias, self.armature = model.inertias.astype(object), model.armature.astype(object)
+        for name, values in given.items():
+            kind, _, owner = name.partition(":")
+            if kind == "inertia":
+                self.inertias[model.body_index(owner)] = with_parameters(values)
+            elif kind == "armature":
+                self.armature[model.v_slice(model.joint_index(owner))] = values
+
+    def __getattr__(self, name: str):
+        return getattr(self._model, name)
+
+
+def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    """(n, size) values that are physically possible: what the model has, changed.
+
+    Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
+    """
+    found = parameter(model, name)
+    if name == "gravity":
+        return np.linalg.norm(found.declared) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
+    x = found.declared * 10.0 ** rng.uniform(-0.5, 0.5, n)[:, None]
+    if name.startswith("armature:"):
+        return x
+    mass = found.declared[0]
+    radius = np.sqrt(max(found.declared[[4, 6, 9]].max(), 0.0) / mass) if mass > 0.0 else 0.1
+    m, c = mass * rng.uniform(0.0, 1.0, n)[:, None], radius * rng.standard_normal((n, 3))
+    (cx, cy, cz), zero = c.T, np.zeros(n)
+    cross = np.moveaxis(np.array([[zero, -cz, cy], [cz, zero, -cx], [-cy, cx, zero]]), -1, 0)
+    I = m[..., None] * cross @ cross.transpose(0, 2, 1)
+    return x + np.hstack([m, m * c, I[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])

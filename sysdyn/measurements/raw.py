@@ -1,0 +1,139 @@
+"""Known components of the quantities q̈, τ, fx, a and f."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.variables import COMPONENTS, UNITS, Layout
+from sysdyn.model import Model
+
+
+@dataclass(frozen=True, init=False)
+class RawMeasurement(Measurement):
+    """Known components of one quantity.
+
+    targets     "all", one name, or several: joints for τ and q̈, bodies for a, f, fx; for f the joint's name does as
+                well
+    components  "all", or for a, f, fx names out of nx ny nz fx fy fz (alpha_x … a_z for a), for τ and q̈ numbers
+                of a joint with several freedoms
+    name        how values are handed in as y={name: …}; default the class and its targets
+    noise       None: exact (standard deviations are accepted by estimation problems)
+    """
+
+    quantity: ClassVar[str] = ""
+    targets: str | tuple[str, ...]
+    chosen: str | tuple
+    name: str
+    noise: object
+
+    def __init__(self, targets="all", components="all", name: str | None = None, noise=None):
+        if not isinstance(targets, (str, Sequence)) or not all(isinstance(x, str) for x in targets):
+            raise InvalidInput(f"{type(self).__name__}: targets are 'all', a name or several names, not {targets!r}")
+        as_given = targets if isinstance(targets, str) else tuple(targets)
+        chosen = components if isinstance(components, str) and components == "all" else as_tuple(components)
+        label = as_given if isinstance(as_given, str) else ",".join(as_given)
+        if chosen != "all":
+            label += "." + ",".join(str(c) for c in chosen)
+        default = type(self).__name__ if label == "all" else f"{type(self).__name__}({label})"
+        for field, value in (("targets", as_given), ("chosen", chosen), ("name", name or default), ("noise", noise)):
+            object.__setattr__(self, field, value)
+
+    def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
+        """(body, component number) of each scalar, in the order of the value."""
+        names = model.joint_names if self.quantity in ("tau", "qdd") else model.body_names
+        if self.targets == "all":
+            bodies = range(model.nb)
+        else:
+            bodies = []
+            for target in as_tuple(self.targets):
+                if target in names:
+                    bodies.append(names.index(target))
+                elif self.quantity == "f" and target in model.joint_names:
+                    bodies.append(model.joint_names.index(target))
+                else:
+                    kind = "joint" if self.quantity in ("tau", "qdd") else "body"
+                    raise UnknownName(f"{kind} in {self.name!r}:", target, names)
+        layout = Layout(model)
+        result = []
+        for i in bodies:
+            size = layout.size(self.quantity, i)
+            valid = COMPONENTS.get(self.quantity, tuple(range(size)))
+            for component in valid[:size] if self.chosen == "all" else self.chosen:
+                if component not in valid:
+                    raise UnknownName(f"component in {self.name!r}:", component, [str(x) for x in valid])
+                result.append((i, valid.index(component)))
+        return tuple(result)
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        layout = Layout(model)
+        return tuple(layout.scalar_names(self.quantity, i)[k] for i, k in self.pairs(model))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return UNITS[self.quantity]
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        layout, pairs = Layout(ctx.model), self.pairs(ctx.model)
+        result: dict[tuple[str, str], np.ndarray] = {}
+        for row, (i, k) in enumerate(pairs):
+            key = (self.quantity, layout.owner(self.quantity, i))
+            block = result.setdefault(key, np.zeros((len(pairs), layout.size(self.quantity, i))))
+            block[row, k] = 1.0
+        return result
+
+
+class JointAcceleration(RawMeasurement):
+    """q̈ of joints is known [rad/s² or m/s²]."""
+
+    quantity = "qdd"
+
+
+class JointTorque(RawMeasurement):
+    """τ of joints is known [N m or N]."""
+
+    quantity = "tau"
+
+
+class ExternalWrench(RawMeasurement):
+    """fx of bodies is known [N m, N], at the body's origin, in its coordinates; zero where no value is handed in."""
+
+    quantity = "fx"
+
+
+class BodyAcceleration(RawMeasurement):
+    """Proper spatial acceleration a of bodies is known [rad/s², m/s²], in body coordinates."""
+
+    quantity = "a"
+
+
+class JointWrench(RawMeasurement):
+    """Wrench f transmitted through joints to their bodies is known [N m, N], in body coordinates."""
+
+    quantity = "f"
+
+
+class Subset(RawMeasurement):
+    """A raw measurement of which some scalars were removed."""
+
+    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None):
+        super().__init__(name=base.name, noise=noise)
+        object.__setattr__(self, "quantity", base.quantity)
+        object.__setattr__(self, "_pairs", pairs)
+
+    def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
+        return self._pairs
+
+
+RAW: dict[str, type[RawMeasurement]] = {
+    c.quantity: c for c in (JointTorque, JointAcceleration, ExternalWrench, BodyAcceleration, JointWrench)
+}
+
+
+def as_tuple(x) -> tuple:
+    return (x,) if isinstance(x, (str, int)) else tuple(x)

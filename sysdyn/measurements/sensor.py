@@ -1,0 +1,179 @@
+"""Sensors and contacts as measurements, in any frame of the model or at a pose given relative to a body.
+
+Every one is exact, linear in a, f, τ, fx, q̈ with coefficients of q, q̇, and says what its value is in which axes:
+
+    reference "local"   axes of the frame, at its origin
+              "world"   axes of the world, at the origin of the frame
+              "space"   axes and origin of the world (wrenches and spatial accelerations)
+
+With gravity=True an acceleration is proper (what an accelerometer feels, upwards at rest), else relative to the world.
+A gyroscope is not here: kinematics are inputs, so that ω is known before the problem is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.linear import stored, zeros
+from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame, moving_frame
+from sysdyn.measurements.variables import ACCELERATION, WRENCH
+from sysdyn.model import Model
+from sysdyn.model.poses import checked_pose
+from sysdyn.model.spatial import X_inverse, cross_force
+from sysdyn.program.expr import is_zero
+
+REFERENCES = ("local", "world", "space")
+_UNIT = {**dict.fromkeys(WRENCH[:3], "N m"), **dict.fromkeys(WRENCH[3:], "N"),
+         **dict.fromkeys(ACCELERATION[:3], "rad/s²"), **dict.fromkeys(ACCELERATION[3:], "m/s²")}  # fmt: skip
+
+Blocks = Mapping[tuple[str, str], np.ndarray]
+
+
+class Sensor(Measurement):
+    """A measurement that can be stored, with components chosen out of `scalars`.
+
+    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates where they are simplest,
+    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. components: "all", one name, or several, in the
+    order of the value. name: default the class and what it is on. noise: None for an exact equation.
+    """
+
+    scalars: ClassVar[tuple[str, ...]] = ()
+    references: ClassVar[tuple[str, ...]] = REFERENCES
+
+    def __init__(self, on: str, components, name: str | None, noise, **arguments):
+        kind = type(self).__name__
+        chosen = (components,) if isinstance(components, str) else tuple(components)
+        self.chosen = self.scalars if chosen == ("all",) else chosen
+        self.name = name or f"{kind}({on}{'' if self.chosen == self.scalars else '.' + ','.join(map(str, chosen))})"
+        self.noise = noise
+        self.arguments = arguments
+        for k, component in enumerate(self.chosen):
+            if component not in self.scalars:
+                raise UnknownName(f"component of {self.name!r}:", component, self.scalars)
+            if component in self.chosen[:k]:
+                raise ProblemError(f"{self.name!r} states {component} twice: remove one of them")
+        if not self.chosen:
+            raise InvalidInput(f"{self.name!r} has no components: choose some of {', '.join(self.scalars)}")
+        reference = arguments.get("reference", "local")
+        if reference not in self.references:
+            raise UnknownName(f"reference of {self.name!r}:", reference, self.references)
+        self.reference: str = reference
+
+    def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
+        raise NotImplementedError
+
+    def check(self, model: Model) -> None:
+        """Raise where it speaks of what the model does not have."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Unit of each component."""
+        return tuple(_UNIT[c] for c in self.chosen)
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        self.check(model)
+        return self.chosen
+
+    def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        n = len(self.scalars)
+        return identity(n), identity(n)
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        A = self.axes(ctx)[0][self._places]
+        return {key: A @ block for key, block in self.equations(ctx)[0].items()}
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        return self.axes(ctx)[0][self._places] @ self.equations(ctx)[1]
+
+    def solved_form(self, ctx: Context):
+        """The equations as they are, where their chosen components follow from the chosen components of the value."""
+        chosen = self._places
+        others = [k for k in range(len(self.scalars)) if k not in chosen]
+        inverse = self.axes(ctx)[1][chosen]
+        if not all(is_zero(x) for x in inverse[:, others].flat):
+            return super().solved_form(ctx)
+        blocks, bias = self.equations(ctx)
+        return {key: block[chosen] for key, block in blocks.items()}, bias[chosen], inverse[:, chosen]
+
+    @property
+    def _places(self) -> list[int]:
+        return [self.scalars.index(c) for c in self.chosen]
+
+    def describe(self, model: Model | None = None) -> dict | None:
+        arguments = {key: stored(x) for key, x in self.arguments.items()}
+        described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
+        if model is not None and self.arguments.get("frame") is not None:
+            frame = find_frame(model, self.arguments["frame"])
+            described["placed"] = [frame.body, frame.X.tolist()]
+        return described
+
+    def __repr__(self) -> str:
+        arguments = "".join(f", {key}={x!r}" for key, x in self.arguments.items() if not isinstance(x, np.ndarray))
+        return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
+
+
+class FrameSensor(Sensor):
+    """A sensor in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) fixed in the body."""
+
+    def __init__(self, frame: Place, components, name, noise, **arguments):
+        self.frame, label = placed(frame, type(self).__name__)
+        super().__init__(label, components, name, noise, frame=self.frame, **arguments)
+
+    def check(self, model: Model) -> None:
+        moving_frame(model, self.frame)
+
+
+def turned_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """(R, R^T) from the axes of a frame to those asked for."""
+    R = ctx.R(frame) if reference == "world" else identity(3)
+    return R, R.T
+
+
+def wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """(A, A⁻¹) from wrenches in coordinates of the body of a frame to the frame, or to the axes asked for."""
+    X = ctx.X(frame)
+    A, inverse = X_inverse(X).T, X.T
+    if reference == "world":
+        R = ctx.R(frame)
+        return diagonal(R) @ A, inverse @ diagonal(R.T)
+    if reference == "space":
+        X0 = ctx.X0(frame)
+        return X0.T @ A, inverse @ X_inverse(X0).T
+    return A, inverse
+
+
+def linear(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([zeros(3), x])
+
+
+def diagonal(R: np.ndarray) -> np.ndarray:
+    """[R 0; 0 R]."""
+    A = np.full((6, 6), 0.0, dtype=object)
+    A[:3, :3] = A[3:, 3:] = R
+    return A
+
+
+def identity(n: int) -> np.ndarray:
+    return np.eye(n).astype(object)
+
+
+def placed(frame: Place, kind: str) -> tuple[Place, str]:
+    """(the frame, checked; how it is called)."""
+    if isinstance(frame, str):
+        return frame, frame
+    if not (isinstance(frame, (tuple, list)) and len(frame) == 2 and isinstance(frame[0], str)):
+        raise InvalidInput(f"{kind}: a frame is a name, or (body, T) with the pose T (4, 4), not {frame!r}")
+    body, T = frame
+    T = checked_pose(f"pose of the {kind} on {body!r}", T)
+    T.flags.writeable = False
+    return (body, T), f"{body}+pose"
+
+
+def net_force(ctx: Context, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """(I, ν) of body i."""
+    I, v = ctx.model.inertias[i].astype(object), ctx.velocities[i]
+    return I, cross_force(v, I @ v)

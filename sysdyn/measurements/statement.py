@@ -1,0 +1,287 @@
+"""What is known about a robot: the measurements of a problem, before any equation is written."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
+from sysdyn.measurements.parameters import parameter
+from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.measurements.registry import description, restored
+from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.model import Model
+
+
+class Statement:
+    """What is known about a robot: its model, measurements, and parameters that are inputs. See `sysdyn.Problem`."""
+
+    def __init__(self, model: Model, measurements: Sequence[Measurement], parameters: Sequence[str] = ()):
+        if not isinstance(model, Model):
+            raise InvalidInput(f"a Problem needs a Model first, got {type(model).__name__}; see sysdyn.load")
+        self.model = model
+        if isinstance(measurements, Measurement):
+            raise InvalidInput(f"the measurements of a Problem are a list: [{type(measurements).__name__}(…), …]")
+        self.measurements = tuple(measurements)
+        self.parameters = tuple(parameter(model, name) for name in dict.fromkeys(parameters))
+        for m in self.measurements:
+            if not isinstance(m, Measurement):
+                raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
+        names = [m.name for m in self.measurements]
+        for name in names:
+            if names.count(name) > 1:
+                raise ProblemError(f"two measurements are called {name!r}: give one of them another name=")
+        owner: dict[tuple[str, int, int], str] = {}
+        for m in self.raw:
+            for pair in m.pairs(model):
+                key = (m.quantity, *pair)
+                if key in owner:
+                    scalar = Layout(model).scalar_names(m.quantity, pair[0])[pair[1]]
+                    first = owner[key]
+                    which = f"twice by {m.name!r}" if first == m.name else f"by {first!r} and again by {m.name!r}"
+                    raise ProblemError(f"{scalar} is stated {which}: remove one of them")
+                owner[key] = m.name
+        self._owner = owner
+        for m in self.custom:
+            m.components(model)  # names that the model does not have are found here
+        softened: dict[str, str] = {}
+        for m in self.noisy:
+            noise_of(m, model)
+            for component in m.components(model) if isinstance(m, ModelNoise) else ():
+                if component in softened:
+                    raise ProblemError(
+                        f"equation {component} is made inexact twice, by {softened[component]!r} and {m.name!r}: "
+                        "remove it from one of them"
+                    )
+                softened[component] = m.name
+
+    # ---- changing it -------------------------------------------------------------------------------------------
+
+    def __add__(self, measurement: Measurement | Iterable[Measurement]) -> Self:
+        new = [measurement] if isinstance(measurement, Measurement) else list(measurement)
+        return self._with(*self.measurements, *new)
+
+    def __sub__(self, measurement: Measurement) -> Self:
+        """Remove the scalar components that `measurement` names.
+
+        Of a raw one, those that other raw ones state. Of a sensor, those of the sensor of the same type with the same
+        arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
+        """
+        if isinstance(measurement, RawMeasurement):
+            kept = self._without_scalars(measurement)
+        else:
+            kept = [m for m in self.measurements if m.name != measurement.name]
+            if (place := self._same_sensor(measurement)) is not None:
+                rest = without_components(self.measurements[place], measurement)
+                kept = [*self.measurements[:place], *([rest] if rest else []), *self.measurements[place + 1 :]]
+            elif len(kept) == len(self.measurements):
+                raise UnknownName("measurement", measurement.name, [m.name for m in self.measurements])
+        return self._with(*kept)
+
+    def _with(self, *measurements: Measurement) -> Self:
+        return type(self)(self.model, measurements, [p.name for p in self.parameters])
+
+    def varying(self, *parameters: str) -> Self:
+        """The problem with parameters of the model as inputs of its programs: see `sysdyn.compile`."""
+        return type(self)(self.model, self.measurements, parameters)
+
+    def _without_scalars(self, measurement: RawMeasurement) -> list[Measurement]:
+        """The measurements but for scalars of a quantity: exact ones where they are stated exactly, else noisy ones."""
+        gone = set(measurement.pairs(self.model))
+        stated = [m for m in self.measurements if isinstance(m, RawMeasurement) and m.quantity == measurement.quantity]
+        exact = self.knows(measurement.quantity)
+        noisy = {pair for m in stated if m.noise is not None for pair in m.pairs(self.model)}
+        if missing := gone - exact - noisy:
+            body, k = min(missing)
+            scalar = Layout(self.model).scalar_names(measurement.quantity, body)[k]
+            raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
+        kept: list[Measurement] = []
+        for m in self.measurements:
+            pairs = m.pairs(self.model) if m in stated else ()
+            cut = gone if m.noise is None else gone - exact
+            rest = [k for k, pair in enumerate(pairs) if pair not in cut]
+            if len(rest) == len(pairs):
+                kept.append(m)
+            elif rest:
+                kept.append(Subset(m, tuple(pairs[k] for k in rest), noise_part(m.noise, rest)))
+        return kept
+
+    def _same_sensor(self, sensor: Measurement) -> int | None:
+        """Number of the measurement that is this sensor, whatever its name, components and noise; None: there is none.
+
+        Where several are, the one of its name, else the first that has its components.
+        """
+        about = identity_of(sensor)
+        same = [k for k, m in enumerate(self.measurements) if about is not None and identity_of(m) == about]
+        has = [
+            k for k in same if set(sensor.components(self.model)) <= set(self.measurements[k].components(self.model))
+        ]
+        named = [k for k in same if self.measurements[k].name == sensor.name]
+        return next(iter([*named, *has, *same]), None)
+
+    # ---- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def raw(self) -> tuple[RawMeasurement, ...]:
+        """Exact components of quantities."""
+        return tuple(m for m in self.measurements if isinstance(m, RawMeasurement) and m.noise is None)
+
+    @property
+    def custom(self) -> tuple[Measurement, ...]:
+        """Measurements with a value of their own: sensors, and all that is noisy."""
+        return tuple(m for m in self.valued if not isinstance(m, RawMeasurement) or m.noise is not None)
+
+    @property
+    def valued(self) -> tuple[Measurement, ...]:
+        """Measurements that have a value, in order; not the noise of the model."""
+        return tuple(m for m in self.measurements if not isinstance(m, ModelNoise))
+
+    @property
+    def noisy(self) -> tuple[Measurement, ...]:
+        """Measurements, priors and equations that hold but for noise; where there are any, solving is estimation."""
+        return tuple(m for m in self.measurements if m.noise is not None)
+
+    @property
+    def switchable(self) -> tuple[Switchable, ...]:
+        """Measurements that can be switched off."""
+        return tuple(m for m in self.measurements if isinstance(m, Switchable))
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return tuple(m for m in self.measurements if isinstance(m, Constraint))
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """Those of which the unknowns consist: tau, qdd, fx, a, f, and w where there are constraints."""
+        return (*QUANTITIES, "w") if self.constraints else QUANTITIES
+
+    def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
+        """(body, component) pairs of `quantity` that are stated."""
+        return frozenset((i, k) for x, i, k in self._owner if x == quantity)
+
+    @property
+    def known_quantities(self) -> tuple[str, ...]:
+        """Those of tau, qdd, fx, a, f that are stated at least in part."""
+        return tuple(x for x in QUANTITIES if self.knows(x))
+
+    @property
+    def input_sizes(self) -> tuple[tuple[str, int], ...]:
+        """(name, scalars) of each group of inputs of the problem's programs.
+
+        q, qd, exact quantities at full size, values of other measurements, numbers of each covariance, switches,
+        and parameters.
+        """
+        model, layout = self.model, Layout(self.model)
+        known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
+        custom = tuple((f"y:{m.name}", len(m.components(model))) for m in self.custom)
+        noise = tuple((x.group, x.scalars) for x in (noise_of(m, model) for m in self.noisy))
+        active = tuple((m.group, len(m.components(model))) for m in self.switchable)
+        varied = tuple((p.name, len(p.declared)) for p in self.parameters)
+        return (("q", model.nq), ("qd", model.nv), *known, *custom, *noise, *active, *varied)
+
+    @cached_property
+    def y_names(self) -> tuple[str, ...]:
+        """Name of each entry of the packed value y."""
+        return tuple(f"{m.name}: {c}" for m in self.valued for c in m.components(self.model))
+
+    @property
+    def ny(self) -> int:
+        return len(self.y_names)
+
+    def pack(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """y (…, ny) in the order of `y_names` of {measurement: (…, m)}; zero where an optional one is left out.
+
+        Raises UnknownName, InvalidInput for shapes that do not fit and values that are missing.
+        """
+        sizes = {m.name: len(m.components(self.model)) for m in self.valued}
+        for name in values:
+            if name not in sizes:
+                raise UnknownName("measurement", name, sizes)
+        parts = []
+        for m in self.valued:
+            if m.name not in values and not (m.optional or getattr(m, "quantity", "") == "fx"):
+                raise InvalidInput(f"no value for measurement {m.name!r}: pack needs {', '.join(map(repr, sizes))}")
+            x = np.asarray(values.get(m.name, np.zeros(sizes[m.name])), dtype=float)
+            if x.shape[-1:] != (sizes[m.name],):
+                raise InvalidInput(
+                    f"the value of {m.name!r} has shape {x.shape}, but its last axis must be {sizes[m.name]}"
+                )
+            parts.append(x)
+        try:
+            lead = np.broadcast_shapes(*(x.shape[:-1] for x in parts))
+        except ValueError:
+            raise InvalidInput("the leading (batch) axes of the values do not fit together") from None
+        return np.concatenate([np.zeros((*lead, 0)), *(np.broadcast_to(x, (*lead, x.shape[-1])) for x in parts)], -1)
+
+    def unpack(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """{measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
+        y = np.asarray(y)
+        if y.shape[-1:] != (self.ny,):
+            raise InvalidInput(f"y has shape {y.shape}, but its last axis must be ny = {self.ny} (problem.y_names)")
+        ends = np.cumsum([0, *(len(m.components(self.model)) for m in self.valued)])
+        return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
+
+    def to_dict(self) -> dict:
+        """Plain description (JSON). Raises ProblemError where a measurement has none."""
+        described = [description(m, self.model) for m in self.measurements]
+        if None in described:
+            name = self.measurements[described.index(None)].name
+            raise ProblemError(f"measurement {name!r} is custom and cannot be stored in a file")
+        names = [p.name for p in self.parameters]
+        return {"model": self.model.to_dict(), "measurements": described, "parameters": names}
+
+    @classmethod
+    def from_dict(cls, data: dict) -> Self:
+        """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
+        try:
+            measurements = [restored(m) for m in data["measurements"]]
+            problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
+            _ = problem.y_names  # looks each pair up
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, SysdynError):
+                raise
+            raise ProblemError(f"this does not describe a problem: {type(error).__name__} {error}") from error
+        return problem
+
+    @cached_property
+    def digest(self) -> str | None:
+        """sha256 of model and measurements; None where a measurement without description makes it unknown."""
+        about = [description(m, self.model, placed=True) for m in self.measurements]
+        if None in about:
+            return None
+        names = [self.model.body_names, self.model.joint_names]
+        described = [self.model.digest, names, about, *(p.name for p in self.parameters)]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms)"]
+        for m in self.measurements:
+            lines.append(f"  {m.name}: {len(m.components(self.model))} equations")
+        return "\n".join(lines)
+
+
+def identity_of(m: Measurement) -> str | None:
+    """What a sensor is but for its name, components and noise; None where it has no components to choose."""
+    if not hasattr(m, "arguments") or isinstance(m, Constraint):
+        return None
+    described = m.describe()
+    return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
+
+
+def without_components(m: Measurement, other: Measurement) -> Measurement | None:
+    """The sensor m without the components of `other`; None where nothing is left. Raises ProblemError."""
+    for component in other.chosen:
+        if component not in m.chosen:
+            raise ProblemError(f"{component} cannot be removed from {m.name!r}, which has only {', '.join(m.chosen)}")
+    kept = [k for k, component in enumerate(m.chosen) if component not in other.chosen]
+    rest = copy.copy(m)
+    rest.chosen, rest.noise = tuple(m.chosen[k] for k in kept), noise_part(m.noise, kept)
+    return rest if kept else None

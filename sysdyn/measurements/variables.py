@@ -1,0 +1,117 @@
+"""Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body.
+
+Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint
+i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
+paper's published code has the net force fB_i = I_i a_i + ν_i (6) as one more. A constraint (`Constraint`) has a block
+of its own, w: the components of its wrench. X_i a_λ(i) and X_i^T f_i are unknowns, too, where
+`sysdyn.equations.turned_joints` asks for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sysdyn.errors import UnknownName
+from sysdyn.model import Model
+
+WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
+ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
+COMPONENTS = {"a": ACCELERATION, "fB": WRENCH, "f": WRENCH, "fx": WRENCH, "Xa": ACCELERATION, "Xf": WRENCH}
+UNITS = {
+    "a": ("rad/s²", "m/s²"),
+    "f": ("N m", "N"),
+    "fx": ("N m", "N"),
+    "tau": ("N m or N",),
+    "qdd": ("rad/s² or m/s²",),
+}
+QUANTITIES = ("tau", "qdd", "fx", "a", "f")  # those a user can know or ask for
+LAYOUTS = ("paper", "net_force")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of D.
+
+    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then w
+    constraint by constraint, then what is turned.
+
+    constraints: (name, components of its wrench) of each. Its block is ("w", its number).
+    turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
+    """
+
+    model: Model
+    name: str = "paper"
+    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    turned: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self):
+        if self.name not in LAYOUTS:
+            raise UnknownName("layout", self.name, LAYOUTS)
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, int], ...]:
+        """(quantity, body) of each block column, in order; ("w", number of the constraint)."""
+        inner = ("a", "fB", "f", "tau") if self.name == "net_force" else ("a", "f", "tau")
+        bodies = range(self.model.nb)
+        outer = tuple((x, i) for i in bodies for x in ("fx", "qdd"))
+        return tuple((x, i) for i in bodies for x in inner) + outer + self._blocks_of("w") + self.turned
+
+    def _blocks_of(self, quantity: str) -> tuple[tuple[str, int], ...]:
+        n = len(self.constraints) if quantity == "w" else self.model.nb
+        return tuple((quantity, i) for i in range(n))
+
+    @cached_property
+    def _start(self) -> dict[tuple[str, int], int]:
+        start, at = {}, 0
+        for block in self.blocks:
+            start[block] = at
+            at += self.size(*block)
+        return start
+
+    def size(self, quantity: str, body: int) -> int:
+        if quantity == "w":
+            return len(self.constraints[body][1])
+        return self.model.joints[body].nv if quantity in ("tau", "qdd") else 6
+
+    def columns(self, quantity: str, body: int) -> range:
+        """Column numbers of a block."""
+        start = self._start[quantity, body]
+        return range(start, start + self.size(quantity, body))
+
+    def quantity_columns(self, quantity: str) -> list[int]:
+        """Columns of a quantity over all bodies, in the order of its full-size array."""
+        return [c for block in self._blocks_of(quantity) for c in self.columns(*block)]
+
+    @property
+    def n(self) -> int:
+        return sum(self.size(*block) for block in self.blocks)
+
+    def block(self, quantity: str, owner: str) -> tuple[str, int]:
+        """(quantity, body) of the block known under that name. Raises UnknownName."""
+        if quantity == "w":
+            names = [name for name, _ in self.constraints]
+            if owner not in names:
+                raise UnknownName("constraint", owner, names)
+            return quantity, names.index(owner)
+        find = self.model.joint_index if quantity in ("tau", "qdd") else self.model.body_index
+        return quantity, find(owner)
+
+    def owner(self, quantity: str, body: int) -> str:
+        """Name under which the block is known: the joint's for τ and q̈, the constraint's for w, else the body's."""
+        if quantity == "w":
+            return self.constraints[body][0]
+        return (self.model.joint_names if quantity in ("tau", "qdd") else self.model.body_names)[body]
+
+    def scalar_names(self, quantity: str, body: int) -> list[str]:
+        owner, size = self.owner(quantity, body), self.size(quantity, body)
+        if quantity == "w":
+            return [f"w({owner}).{c}" for c in self.constraints[body][1]]
+        if quantity in COMPONENTS:
+            return [f"{quantity}({owner}).{c}" for c in COMPONENTS[quantity]]
+        return [f"{quantity}({owner})"] if size == 1 else [f"{quantity}({owner})[{k}]" for k in range(size)]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Name of each scalar unknown, such as `f(l_foot).nz` or `tau(l_knee)`."""
+        return tuple(name for block in self.blocks for name in self.scalar_names(*block))

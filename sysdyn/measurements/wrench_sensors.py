@@ -1,0 +1,174 @@
+"""Sensors of forces and moments: F/T sensors, load cells, contacts of a point, net wrenches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.linear import numbers, zeros
+from sysdyn.measurements.measurement import Place, find_frame
+from sysdyn.measurements.sensor import (
+    FrameSensor,
+    Sensor,
+    identity,
+    linear,
+    net_force,
+    placed,
+    turned_axes,
+    wrench_axes,
+)
+from sysdyn.measurements.variables import WRENCH
+from sysdyn.model import Model
+from sysdyn.model.spatial import X_inverse
+
+SIDES = ("child", "parent")
+
+
+# ---- wrenches ------------------------------------------------------------------------------------------------------
+
+
+class ForceTorqueSensor(Sensor):
+    """Six-axis sensor at a joint: the wrench [N m, N] transmitted across it, y = X_F^{−T} f.
+
+    joint   the joint across which the wrench passes; its name, or that of its child body
+    frame   where and in which axes it is measured: a frame of the child or of the parent of the joint, whichever the
+            sensor is fixed to; default the body frame of the child
+    side    "child": the wrench that the parent exerts on the child (f itself); "parent": the opposite
+    """
+
+    scalars = WRENCH
+
+    def __init__(
+        self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local", components="all",
+        name: str | None = None, noise=None,
+    ):  # fmt: skip
+        if side not in SIDES:
+            raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
+        self.joint, self.side = joint, side
+        self.frame = None if frame is None else placed(frame, "ForceTorqueSensor")[0]
+        super().__init__(joint, components, name, noise, joint=joint, frame=self.frame, side=side, reference=reference)
+
+    def _child(self, model: Model) -> int:
+        return model.body_index(self.joint) if self.joint in model.body_names else model.joint_index(self.joint)
+
+    def check(self, model: Model) -> None:
+        child = self._child(model)
+        frame = None if self.frame is None else find_frame(model, self.frame)
+        if frame is not None and frame.body not in (child, model.parent[child]):
+            raise InvalidInput(
+                f"{self.name!r}: frame {frame.name!r} must be fixed to the child or the parent of joint "
+                f"{model.joint_names[child]!r}"
+            )
+
+    def equations(self, ctx):
+        body = ctx.model.body_names[self._child(ctx.model)]
+        return {("f", body): identity(6) if self.side == "child" else -identity(6)}, zeros(6)
+
+    def axes(self, ctx):
+        child = self._child(ctx.model)
+        frame = (ctx.model.body_names[child], np.eye(4)) if self.frame is None else self.frame
+        A, inverse = wrench_axes(ctx, frame, self.reference)
+        if find_frame(ctx.model, frame).body != child:
+            X = ctx.transforms[child]
+            return A @ X.T, X_inverse(X).T @ inverse
+        return A, inverse
+
+
+class LoadCells(FrameSensor):
+    """Components of the external wrench [N m, N] on the body of a frame, at the origin of the frame in its axes.
+
+    A foot on four vertical cells measures components=["nx", "ny", "fz"]; Nori eq. (18).
+    """
+
+    scalars = WRENCH
+
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+        super().__init__(frame, components, name, noise, reference=reference)
+
+    def equations(self, ctx):
+        return {("fx", ctx.body(self.frame)): identity(6)}, zeros(6)
+
+    def axes(self, ctx):
+        return wrench_axes(ctx, self.frame, self.reference)
+
+
+class PointContact(FrameSensor):
+    """The external wrench on a body is a pure force at the origin of a frame: no moment there [N m].
+
+    A patch of tactile sensors that finds one contact gives its centroid as the frame. With components ["nx", "ny"] the
+    origin is the centre of pressure of a sole whose normal is z. The value is zero where none is handed in.
+    """
+
+    scalars = WRENCH[:3]
+    references = ("local", "world")
+    optional = True
+
+    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+        super().__init__(frame, components, name, noise, reference=reference)
+
+    def equations(self, ctx):
+        return {("fx", ctx.body(self.frame)): X_inverse(ctx.X(self.frame)).T[:3]}, zeros(3)
+
+    def axes(self, ctx):
+        return turned_axes(ctx, self.frame, self.reference)
+
+
+class ForceDirection(FrameSensor):
+    """The external force on a body is along a known direction: two perpendicular components [N] are zero.
+
+    direction (3,): in the axes of the frame, or of the world with reference="world"; of any length and sign.
+    The value is zero where none is handed in.
+    """
+
+    scalars = ("across_1", "across_2")
+    references = ("local", "world")
+    optional = True
+
+    def __init__(
+        self, frame: Place, direction, reference: str = "local", components="all", name: str | None = None, noise=None
+    ):  # fmt: skip
+        d = numbers("direction of a ForceDirection", direction, (3,))
+        if not np.any(d):
+            raise InvalidInput("the direction of a ForceDirection is zero: give for example (0, 0, 1)")
+        self.direction = d
+        super().__init__(frame, components, name, noise, direction=d, reference=reference)
+
+    @property
+    def units(self):
+        return ("N",) * len(self.chosen)
+
+    def equations(self, ctx):
+        d = self.direction / np.linalg.norm(self.direction)
+        first = np.cross(d, np.eye(3)[np.argmin(np.abs(d))])
+        first /= np.linalg.norm(first)
+        across = np.array([first, np.cross(d, first)]).astype(object)
+        transform = wrench_axes(ctx, self.frame, self.reference)[0]
+        return {("fx", ctx.body(self.frame)): across @ transform[3:]}, zeros(2)
+
+
+class NetWrench(FrameSensor):
+    """Net wrench [N m, N] on the body of a frame, at the origin of the frame: I a + ν.
+
+    gravity=True: the sum of all wrenches but the weight (`a` is proper; the paper's fB); False: with the weight.
+    """
+
+    scalars = WRENCH
+
+    def __init__(
+        self, frame: Place, components="all", gravity: bool = True, reference: str = "local", name: str | None = None,
+        noise=None,
+    ):  # fmt: skip
+        self.gravity = gravity
+        super().__init__(frame, components, name, noise, gravity=gravity, reference=reference)
+
+    def equations(self, ctx):
+        body = ctx.body(self.frame)
+        i = ctx.model.body_index(body)
+        I, nu = net_force(ctx, i)
+        if not self.gravity:
+            E = ctx.R((body, np.eye(4))).T
+            nu = nu + I @ linear(E @ ctx.model.gravity.astype(object))
+        return {("a", body): I}, nu
+
+    def axes(self, ctx):
+        return wrench_axes(ctx, self.frame, self.reference)

@@ -1,0 +1,136 @@
+"""Base inertial parameters: what cannot be told from the motion of a robot is moved to where it costs nothing.
+
+A joint leaves some distributions of mass where they are: turning about z does not move a rod on the z axis, and sliding
+does not turn anything. Such a part of body i may as well be counted to its parent: τ and q̈ are the same for every
+motion, f_i is not. Gautier & Khalil (1990), by numbers instead of rules, in terms of the pseudo-inertia
+
+    P = ∫ (ρ, 1) (ρ, 1)^T dm = [Σ h; h^T m],    Σ = ½ tr(J) 1 − J
+
+for which the move is T P T^T, T (4, 4) the pose of the body in its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from sysdyn.model.canonical import to_z
+from sysdyn.model.frames import Frame
+from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
+from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical
+from sysdyn.model.poses import pose
+from sysdyn.model.spatial import X_motion, rotation, translation
+from sysdyn.model.tree import Model
+
+ROUNDING = 1e-14  # of the greatest of its kind, below which a parameter is none
+
+
+def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collection[int] = ()) -> Model:
+    """The model with as many inertial parameters as possible moved to the base; τ and q̈ are the same, f is not.
+
+    Revolute, with z along the axis: m, h_z and Σ_zz; prismatic: Σ; spherical: m; fixed: all. What reaches the base is
+    left out. Other joints keep their parameters, and so do the bodies in `kept`, whose f stays. Armature stays.
+
+    left: what of Σ_zz a revolute body keeps, for which the other parameters may be simpler: 0 nothing, 1 … 4 so much
+        that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
+    """
+    P = [pseudo_inertia(I) for I in model.inertias]
+    for i in reversed(range(model.nb)):
+        part = None if i in kept else _unseen(model, i, P[i], (left or {}).get(i, 0))
+        if part is None:
+            continue
+        P[i] = P[i] - part
+        if model.parent[i] >= 0:
+            E, r = rotation(model.X_tree[i]), translation(model.X_tree[i])
+            T = pose(E, r)
+            P[model.parent[i]] = P[model.parent[i]] + T @ part @ T.T
+    return model.replace(inertias=np.array([spatial_inertia(_clean(p)) for p in P]).reshape(-1, 6, 6), strict=None)
+
+
+LEFT = 5  # forms of what a revolute body keeps
+
+
+def in_units(model: Model, length: float) -> Model:
+    """The model with `length` [m] as the unit of length and of mass such that moments have the same numbers.
+
+    Of use where all freedoms are turns, for then τ, q̈ and the armature have the same numbers too, and so has Σ:
+    a product with a length that is the unit needs no multiplication. h becomes h L, m becomes m L².
+    """
+    X_tree = np.array([X_motion(rotation(X), translation(X) / length) for X in model.X_tree]).reshape(-1, 6, 6)
+    scale = np.diag([1.0, 1.0, 1.0, length])
+    P = [scale @ pseudo_inertia(I) @ scale for I in model.inertias]
+    frames = {f.name: Frame(f.name, f.body, X_motion(rotation(f.X), translation(f.X) / length))
+              for f in model.frames.values()}  # fmt: skip
+    return model.replace(
+        X_tree=X_tree, inertias=np.array([spatial_inertia(p) for p in P]).reshape(-1, 6, 6), frames=frames,
+        gravity=model.gravity / length, strict=None,
+    )  # fmt: skip
+
+
+def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None:
+    """The part (4, 4) of body i that joint i leaves where it is; None where there is none."""
+    joint = model.joints[i]
+    part = np.zeros((4, 4))
+    if isinstance(joint, Revolute):
+        T = np.eye(4)
+        T[:3, :3] = to_z(np.array(joint.axis))
+        P = T @ P @ T.T
+        part[2:, 2:] = P[2:, 2:]
+        part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[left]
+        part = T.T @ part @ T
+    elif isinstance(joint, Prismatic):
+        part[:3, :3] = P[:3, :3]
+    elif isinstance(joint, Spherical):
+        part[3, 3] = P[3, 3]
+    elif isinstance(joint, Fixed):
+        part = P.copy()
+    else:
+        return None
+    return part
+
+
+def without_fixed(model: Model) -> Model:
+    """The model without its fixed joints: bodies welded to their parents, or left out where those are the base."""
+    if not any(isinstance(joint, Fixed) for joint in model.joints):
+        return model
+    number: dict[int, int] = {-1: -1}  # new number of a body, or of what it is welded to
+    X: dict[int, np.ndarray] = {-1: np.eye(6)}  # from the frame of that to its own
+    kept: list[int] = []
+    inertias: list[np.ndarray] = []
+    X_tree: list[np.ndarray] = []
+    for i, joint in enumerate(model.joints):
+        parent = model.parent[i]
+        X_i = model.X_tree[i] @ X[parent]
+        if not isinstance(joint, Fixed):
+            number[i], X[i] = len(kept), np.eye(6)
+            kept.append(i)
+            inertias.append(model.inertias[i].copy())
+            X_tree.append(X_i)
+            continue
+        number[i], X[i] = number[parent], X_i
+        if number[i] >= 0:
+            inertias[number[i]] += X_i.T @ model.inertias[i] @ X_i
+    frames = {
+        f.name: Frame(f.name, number[f.body], f.X @ X[f.body])
+        for f in model.frames.values()
+        if f.body < 0 or f.name not in model.body_names or f.body in kept
+    }
+    return model.replace(
+        body_names=[model.body_names[i] for i in kept],
+        joint_names=[model.joint_names[i] for i in kept],
+        joints=[model.joints[i] for i in kept],
+        parent=[number[model.parent[i]] for i in kept],
+        X_tree=np.array(X_tree).reshape(-1, 6, 6),
+        inertias=np.array([(I + I.T) / 2 for I in inertias]).reshape(-1, 6, 6),
+        frames=frames,
+        strict=None,
+    )
+
+
+def _clean(P: np.ndarray) -> np.ndarray:
+    P = (P + P.T) / 2
+    for part in (np.s_[:3, :3], np.s_[:3, 3], np.s_[3, :3]):
+        block = P[part]
+        block[np.abs(block) <= ROUNDING * max(np.abs(P).max(), 1e-300)] = 0.0
+    return P

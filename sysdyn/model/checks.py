@@ -1,0 +1,96 @@
+"""Checks of what a model is made of, each with an error that names the part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import ModelError
+from sysdyn.model.joints import snap
+from sysdyn.model.spatial import X_motion, translation
+
+
+def implausible(I: np.ndarray) -> str | None:
+    """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
+    m = float(I[5, 5])
+    h = np.array([I[2, 4], I[0, 5], I[1, 3]])  # m c, from the block m c×
+    if m == 0.0 and np.any(h != 0.0):
+        return "its mass is 0, yet m·com is not"
+    c = h / m if m > 0.0 else np.zeros(3)
+    about_com = I[:3, :3] - m * (float(c @ c) * np.eye(3) - np.outer(c, c))
+    e = np.linalg.eigvalsh(about_com)
+    tolerance = 1e-9 * float(np.trace(I[:3, :3]))
+    if e[0] < -abs(tolerance):
+        return f"a principal moment of inertia about the com is {e[0]:.3g} < 0"
+    if e[0] + e[1] < e[2] - tolerance:
+        return f"the principal moments {e[0]:.3g}, {e[1]:.3g}, {e[2]:.3g} violate the triangle inequality"
+    return None
+
+
+def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
+    found = []
+    for i, p in enumerate(parent):
+        if not isinstance(p, (int, np.integer)) or isinstance(p, bool):
+            raise ModelError(f"parent[{i}] = {p!r}: a body number, or −1 for the base, is needed")
+        found.append(int(p))
+    return tuple(found)
+
+
+def checked_array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
+    try:
+        A = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} must be an array of numbers of shape {shape}") from None
+    if A.size == 0 and math.prod(shape) == 0:
+        A = A.reshape(shape)
+    if A.shape != shape:
+        raise ModelError(f"{name} has shape {A.shape}, but shape {shape} is needed")
+    if np.any(np.isnan(A)) or not (infinite or np.all(np.isfinite(A))):
+        raise ModelError(f"{name} has an entry that is not a finite number")
+    return A
+
+
+def frozen(A: Any) -> np.ndarray:
+    A = np.array(A, dtype=float)
+    A.setflags(write=False)
+    return A
+
+
+def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
+    """X (6, 6), checked to be [E 0; −E r× E], with E and r snapped.
+
+    X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
+    """
+    E, r = X[:3, :3], translation(X)
+    error = max(
+        float(np.max(np.abs(E @ E.T - np.eye(3)))),
+        abs(float(np.linalg.det(E)) - 1.0),
+        float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
+    )
+    if not error < 1e-8:
+        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
+    snapped = X_motion(snap(E), snap(r)) + 0.0
+    return snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
+
+
+def _exact_entries(X: np.ndarray) -> int:
+    return int(np.count_nonzero((X == 0.0) | (np.abs(X) == 1.0)))
+
+
+def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The inertias, exactly symmetric. Raises ModelError naming the body whose inertia is not of RBDA's form (2.63)."""
+    result = inertias.copy()
+    for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
+        size = float(np.max(np.abs(I))) if I.size else 0.0
+        if np.max(np.abs(I - I.T)) > 1e-9 * size:
+            raise ModelError(f"the inertia of body {name!r} is not symmetric")
+        m, H = I[5, 5], I[:3, 3:]
+        if m < 0.0:
+            raise ModelError(f"body {name!r} has mass {m:g} kg; masses are ≥ 0")
+        if np.max(np.abs(I[3:, 3:] - m * np.eye(3))) > 1e-9 * size or np.max(np.abs(H + H.T)) > 1e-9 * size:
+            raise ModelError(f"the inertia of body {name!r} has not the form [J, m c×; −m c×, m 1]")
+        result[i] = (I + I.T) / 2
+    return result

@@ -1,0 +1,46 @@
+"""Named frames and sensors of a robot description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sysdyn.model.checks import checked_array, frozen
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame."""
+
+    name: str
+    body: int
+    X: np.ndarray = field(default_factory=lambda: np.eye(6))
+
+    def __post_init__(self):
+        object.__setattr__(self, "X", frozen(checked_array(f"X of frame {self.name!r}", self.X, (6, 6))))
+
+
+@dataclass(frozen=True, eq=False)
+class Sensor:
+    """A sensor named by the robot description, kept as it was declared.
+
+    parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
+    from the frame of that link or, for a joint, of the joint's child link. links: of a joint, its parent and child
+    link. `xml` is the element, `line` its line.
+    """
+
+    name: str
+    type: str
+    parent_kind: str
+    parent: str
+    X: np.ndarray = field(default_factory=lambda: np.eye(6))
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    line: int | None = None
+    xml: str = ""
+    links: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "X", frozen(checked_array(f"X of sensor {self.name!r}", self.X, (6, 6))))
+        object.__setattr__(self, "links", tuple(self.links))

@@ -1,0 +1,73 @@
+"""Quaternions: products, steps, logarithms, rates and random ones, for one or many.
+
+Quaternions are [x, y, z, w] of unit norm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def sinc(x: np.ndarray) -> np.ndarray:
+    """sin x / x."""
+    return np.sinc(x / math.pi)
+
+
+def cubic(angle: np.ndarray) -> np.ndarray:
+    """(θ − sin θ)/θ³, by its series below 0.3 rad."""
+    t = angle * angle
+    series = 1 / 6 - t / 120 * (1 - t / 42 * (1 - t / 72 * (1 - t / 110)))
+    safe = np.where(angle < 0.3, 1.0, angle)
+    return np.where(angle < 0.3, series, (safe - np.sin(safe)) / safe**3)
+
+
+def inverse_cubic(angle: np.ndarray) -> np.ndarray:
+    """(1 − sin θ · θ/(2 − 2 cos θ))/θ², by its series below 0.3 rad."""
+    t = angle * angle
+    series = 1 / 12 + t / 720 * (1 + t / 42 * (1 + t / 40 * (1 + 5 * t / 198)))
+    safe = np.where(angle < 0.3, 1.0, angle)
+    return np.where(angle < 0.3, series, (1 - sinc(safe) / sinc(safe / 2) ** 2) / safe**2)
+
+
+def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
+    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.sum(u * v, axis=-1, keepdims=True)], axis=-1)
+
+
+def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """R x = E^T x: body coordinates to parent coordinates by the unit quaternion p."""
+    u = p[..., :3]
+    t = 2 * np.cross(u, x)
+    return x + p[..., 3:] * t + np.cross(u, t)
+
+
+def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """p ⊗ exp(ω/2), renormalised."""
+    half = np.linalg.norm(w, axis=-1, keepdims=True) / 2
+    stepped = quaternion_product(p, np.concatenate([0.5 * sinc(half) * w, np.cos(half)], axis=-1))
+    return stepped / np.linalg.norm(stepped, axis=-1, keepdims=True)
+
+
+def quaternion_rates(p: np.ndarray) -> np.ndarray:
+    """(4, 3): the rate of the quaternion p = (u, w) for a unit angular velocity in the body, ½ p ⊗ (ω, 0)."""
+    x, y, z, w = 0.5 * p
+    N = np.empty((4, 3), dtype=p.dtype)
+    for k, row in enumerate(((w, -z, y), (z, w, -x), (-y, x, w), (-x, -y, -z))):
+        for j, value in enumerate(row):
+            N[k, j] = value
+    return N
+
+
+def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
+    """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1."""
+    d = quaternion_product(p0 * (-1.0, -1.0, -1.0, 1.0), p1)
+    d = np.where(d[..., 3:] < 0.0, -d, d)
+    n = np.linalg.norm(d[..., :3], axis=-1, keepdims=True)
+    small = n < 1e-9
+    return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
+
+
+def random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
+    p = rng.standard_normal((*batch, 4))
+    return p / np.linalg.norm(p, axis=-1, keepdims=True)

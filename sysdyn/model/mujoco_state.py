@@ -1,0 +1,151 @@
+"""States of a model as MuJoCo has them, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.model.joints import Free, Spherical
+from sysdyn.model.manifolds import rotate
+from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, check_type, joints_of
+
+
+class MujocoState:
+    """States, accelerations and forces of a `mujoco.MjModel` ↔ those of the `Model` that `from_mujoco` makes of it.
+
+        state = MujocoState(mj_model)
+        q, qd = state.to_sysdyn(data.qpos, data.qvel)
+        tau = state.force_to_sysdyn(data.qpos, data.qfrc_applied)
+        qacc = state.acceleration_to_mujoco(q, qd, aba(model, q, qd, tau))
+
+    T (nv, nv) is 1 but for the six rows and columns of each free joint, with R the attitude of its body:
+
+        q̇_mj = T q̇,    τ_mj = T τ,    M = T H T^T,    T = [0 R; 1 0],    q̈_mj = T q̈ + [R (ω × v); 0]
+
+                      sysdyn                          MuJoCo
+        hinge, slide  q                               qpos = q + qpos0
+        ball          quaternion xyzw; ω in body      quaternion wxyz; ω in body
+        free          p, quaternion xyzw              p, quaternion wxyz
+                      q̇ = [ω; v], τ = [n; f] in body  [R v; ω], [R f; n]: v and f in the world
+
+    Positions are (…, nq), vectors (…, nv), with leading batch axes that broadcast. Quaternions are normalised, as
+    MuJoCo does. All methods raise InvalidInput for a wrong shape, a number that is not finite and a zero quaternion.
+    """
+
+    def __init__(self, mj_model: Any):
+        check_type(mj_model)
+        self.nq, self.nv = int(mj_model.nq), int(mj_model.nv)
+        self._q0 = np.zeros(self.nq)
+        self._quaternions: list[int] = []
+        self._free: list[tuple[int, int]] = []  # where the quaternion and the velocity of each Free joint begin
+        for j, parts in enumerate(joints_of(mj_model, armature_of(mj_model))):
+            at = int(mj_model.jnt_qposadr[j])
+            if isinstance(parts[0], Free):
+                self._free.append((at + 3, int(mj_model.jnt_dofadr[j])))
+            if isinstance(parts[-1], (Free, Spherical)):
+                self._quaternions.append(at + sum(part.nq for part in parts) - 4)
+            else:
+                self._q0[at] = mj_model.qpos0[at]
+
+    def to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(q, q̇) of MuJoCo's (qpos, qvel)."""
+        q = self._position(qpos)
+        return q, self._from_world(q, self._vector("qvel", qvel))
+
+    def to_mujoco(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(qpos, qvel) of (q, q̇)."""
+        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        qpos = q + self._q0
+        for s in self._quaternions:
+            qpos[..., s : s + 4] = q[..., s : s + 4][..., TO_WXYZ]
+        return qpos, self._to_world(q, qd)
+
+    def acceleration_to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray, qacc: np.ndarray) -> np.ndarray:
+        """q̈ of MuJoCo's qacc at (qpos, qvel)."""
+        q, qd = self.to_sysdyn(qpos, qvel)
+        qdd = self._from_world(q, self._vector("qacc", qacc))
+        return qdd - self._turning(qd)
+
+    def acceleration_to_mujoco(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+        """MuJoCo's qacc of q̈ at (q, q̇)."""
+        q, qd = self._normalised("q", q), self._vector("qd", qd)
+        return self._to_world(q, self._vector("qdd", qdd) + self._turning(qd))
+
+    def force_to_sysdyn(self, qpos: np.ndarray, qfrc: np.ndarray) -> np.ndarray:
+        """τ of MuJoCo's generalised force qfrc at qpos."""
+        return self._from_world(self._position(qpos), self._vector("qfrc", qfrc))
+
+    def force_to_mujoco(self, q: np.ndarray, tau: np.ndarray) -> np.ndarray:
+        """MuJoCo's generalised force of τ at q."""
+        return self._to_world(self._normalised("q", q), self._vector("tau", tau))
+
+    def inertia_to_sysdyn(self, qpos: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """H (…, nv, nv) = T^T M T of MuJoCo's joint-space inertia M at qpos."""
+        q, M = self._position(qpos)[..., None, :], self._vector("M", M, rows=self.nv)
+        half = np.swapaxes(self._from_world(q, M), -1, -2)
+        return np.swapaxes(self._from_world(q, half), -1, -2)
+
+    def inertia_to_mujoco(self, q: np.ndarray, H: np.ndarray) -> np.ndarray:
+        """MuJoCo's joint-space inertia M (…, nv, nv) = T H T^T of H at q."""
+        q, H = self._normalised("q", q)[..., None, :], self._vector("H", H, rows=self.nv)
+        half = np.swapaxes(self._to_world(q, H), -1, -2)
+        return np.swapaxes(self._to_world(q, half), -1, -2)
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    def _position(self, qpos: np.ndarray) -> np.ndarray:
+        q = _numbers("qpos", qpos, (self.nq,)) - self._q0
+        for s in self._quaternions:
+            q[..., s : s + 4] = q[..., s : s + 4][..., TO_XYZW]
+        return self._normalised("qpos", q)
+
+    def _normalised(self, name: str, q: np.ndarray) -> np.ndarray:
+        q = np.array(_numbers(name, q, (self.nq,)))
+        for s in self._quaternions:
+            norm = np.linalg.norm(q[..., s : s + 4], axis=-1, keepdims=True)
+            if np.any(norm == 0.0):
+                raise InvalidInput(f"the quaternion {name}[{s}:{s + 4}] is zero and gives no attitude")
+            q[..., s : s + 4] /= norm
+        return q
+
+    def _vector(self, name: str, x: np.ndarray, rows: int | None = None) -> np.ndarray:
+        return _numbers(name, x, (self.nv,) if rows is None else (rows, self.nv))
+
+    def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """T x."""
+        y = np.array(np.broadcast_to(x, (*np.broadcast_shapes(q.shape[:-1], x.shape[:-1]), self.nv)))
+        for s, k in self._free:
+            y[..., k : k + 3] = rotate(q[..., s : s + 4], x[..., k + 3 : k + 6])
+            y[..., k + 3 : k + 6] = x[..., k : k + 3]
+        return y
+
+    def _from_world(self, q: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """T^T y."""
+        x = np.array(np.broadcast_to(y, (*np.broadcast_shapes(q.shape[:-1], y.shape[:-1]), self.nv)))
+        for s, k in self._free:
+            back = q[..., s : s + 4] * (-1.0, -1.0, -1.0, 1.0)
+            x[..., k : k + 3] = y[..., k + 3 : k + 6]
+            x[..., k + 3 : k + 6] = rotate(back, y[..., k : k + 3])
+        return x
+
+    def _turning(self, qd: np.ndarray) -> np.ndarray:
+        """ω × v at the linear part of each free joint, by which R^T d/dt (R v) differs from v̇."""
+        extra = np.zeros_like(qd)
+        for _, k in self._free:
+            extra[..., k + 3 : k + 6] = np.cross(qd[..., k : k + 3], qd[..., k + 3 : k + 6])
+        return extra
+
+
+def _numbers(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        x = np.asarray(x, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be an array of numbers") from None
+    wanted = ", ".join(str(n) for n in shape)
+    if x.shape[max(0, x.ndim - len(shape)) :] != shape:
+        raise InvalidInput(f"{name} has shape {x.shape}, but the mjModel needs (…, {wanted})")
+    if not np.all(np.isfinite(x)):
+        raise InvalidInput(f"{name} has an entry that is not a finite number")
+    return x

@@ -1,0 +1,1 @@
+"""The offline phase: from a problem to a program with a safe, cheap elimination order."""

@@ -1,0 +1,30 @@
+"""Under which key the cache holds what was compiled."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+
+from sysdyn.files.sources import sources_digest
+from sysdyn.offline.options import Options
+from sysdyn.problem import Problem
+
+# Parts of the package whose code decides what program a problem becomes: a change of one makes every key another one.
+DECIDING = (
+    "passes.py", "problem.py", "program", "model", "sparse", "backends/interpreter.py", "reference", "recursions",
+    "measurements", "equations", "diagnosis", "offline", "online/posterior.py",
+)  # fmt: skip
+
+
+def cache_key(problem: Problem, options: Options) -> str | None:
+    """What the compiled problem depends on; None where a custom measurement makes that unknown."""
+    if problem.digest is None:
+        return None
+    # "auto" finds other orders where UMFPACK is installed
+    umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
+    chosen = {name: x for name, x in asdict(options).items() if options.seconds or name not in ("seconds", "seed")}
+    about = [sources_digest(*DECIDING), version("numpy"), version("scipy"), problem.digest, chosen, umfpack]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"

@@ -1,0 +1,145 @@
+"""States at which elimination orders are searched and judged, and what a pivoted solve says there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.parameters import sampled
+from sysdyn.problem import Problem
+from sysdyn.program.expr import is_zero
+from sysdyn.reference import newton_euler
+from sysdyn.sparse.condition import condition
+from sysdyn.sparse.sampled import Sampled, Tree
+
+NOISE_DECADES = 2.0  # by how much variances are multiplied or divided at half of the sampled states
+SINGULAR = 1e12  # condition number of the equilibrated matrix beyond which a sampled state is not held against an order
+
+
+def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
+
+    Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
+    inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
+    multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
+    differ from the model's there. What can be switched off is off at a quarter of the states.
+    """
+    model, rng = problem.model, np.random.default_rng(seed)
+    q, qd, qdd = model.random_state(seed=seed, batch=n)
+    right = np.arange(n) % 2 == 1
+    quarters = rng.integers(0, 4, size=(n, model.nv)) * (math.pi / 2)
+    same = np.arange(n) % 16 == 1  # among them every joint at the same multiple
+    quarters[same] = (np.arange(n)[same] // 16 % 4 * (math.pi / 2))[:, None]
+    snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
+    q = np.where(right[:, None], snapped, q)
+    pushed = np.arange(n) % 3 == 0
+    fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
+    motion = newton_euler(model, q, qd, qdd, fx)
+    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    loose = np.arange(n) % 4 >= 2
+    inputs = {"q": q, "qd": qd}
+    declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
+    varied = {p.name: p.declared for p in problem.parameters}
+    for name, size in problem.input_sizes[2:]:
+        if name.startswith("active:"):  # all of a measurement on or off
+            inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
+            continue
+        if name in declared:  # as declared, or all of a measurement multiplied by one factor
+            factor = 10.0 ** rng.uniform(-NOISE_DECADES, NOISE_DECADES, n)
+            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
+            continue
+        if name in varied:
+            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), varied[name])
+            continue
+        factor = rng.standard_normal((n, size))
+        moving = values[name].reshape(n, size) if name in values else np.ones((n, size))
+        inputs[name] = np.where(loose[:, None], 3.0 * factor, 1.0) * moving
+    return inputs
+
+
+def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled:
+    """The worst-case pattern with its values at the states (inputs by group)."""
+    entries, _ = system.values(states)
+    row, col = system.coordinates
+    rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
+    entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
+
+
+def _tree(system: BlockSystem) -> Tree | None:
+    """The structure that a symmetric order makes use of."""
+    if not isinstance(system, AugmentedSystem):
+        return None
+    positive = (k < system.n_unknowns for k in range(len(system.columns)))
+    return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive))
+
+
+def order_samples(system: BlockSystem, n: int) -> Sampled:
+    """The matrix at the states that orders are searched at; for general problems those at which it is regular.
+
+    Raises StructurallySingular where there are none.
+    """
+    states = sample_states(system.problem, n)
+    if not _always_regular(system):
+        regular = ~is_singular(system, states)
+        if not regular.any():
+            diagnosis = system.problem.diagnose()
+            message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
+            raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
+        states = {name: x[regular] for name, x in states.items()}
+    return sample_matrix(system, states)
+
+
+def _always_regular(system: BlockSystem) -> bool:
+    """Its solution is that of one or more positive definite systems: hybrid dynamics of an unconstrained robot."""
+    if system.problem.constraints:
+        return False
+    try:
+        RECURSIVE["aba"](system)
+    except ProblemError:
+        return False
+    return True
+
+
+def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
+    """(N,) bool: the matrix has a condition number (estimated, 1-norm) above 1e12 at the state, equilibrated or not.
+
+    Rounding errors in the entries of a model, 1e-18 where it means 0, can mislead the equilibration.
+    """
+    values = sample_matrix(system, states).values
+    return np.array([all(condition(A(x)) > SINGULAR for A in (system.scaled, system.matrix)) for x in values], bool)
+
+
+def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
+    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular.
+
+    refine: steps of iterative refinement.
+    """
+    entries, b = system.values(inputs)
+    n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
+    entries, b = np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
+    d = np.zeros((n, system.layout.n))
+    for k in range(n):
+        try:
+            matrix = system.matrix(entries[k]).tocsc()
+            lu = scipy.sparse.linalg.splu(matrix)
+            x = lu.solve(-b[k])
+            for _ in range(refine):
+                x -= lu.solve(matrix @ x + b[k])
+            d[k, system.columns] = x
+        except RuntimeError:  # exactly singular
+            d[k] = math.nan
+    return d

@@ -1,0 +1,175 @@
+"""The search for a cheaper elimination order that goes on for as long as it may, beyond the usual one.
+
+Candidates come from several streams in turn: the searched orders with rows and columns renumbered at random, mixed
+orders with some bodies changed, and the best order so far with a few pivots chosen anew. A seed fixes all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import mixed
+from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
+from sysdyn.offline.allowance import Allowance
+from sysdyn.offline.elimination import Choice, Elimination
+from sysdyn.offline.safety import Safety
+from sysdyn.offline.sampling import sample_matrix
+from sysdyn.sparse.orderings import reordered, restarts
+from sysdyn.sparse.sampled import Order, Permutations, Sampled
+
+NEAR = 1.1  # times the operations of the best order: a stream that stays above is asked less often,
+MOST_PASSED = 8  # down to once in so many rounds and one
+MOST_SAMPLES = 256  # states that guide the search
+FLIPPED = 3  # bodies at most that are changed in a mixed order
+WINDOWS = (4, 8, 16, 32)  # pivots chosen anew
+REORDERED = ", reordered"  # after the name of the order that it was
+
+Stream = Iterator[float]  # operations of one order after the other, inf where one is no good
+
+
+@dataclass
+class Search:
+    """For cheaper orders of one system.
+
+    sampled: the matrix at the states that guide it. starts: by name, what each searched order starts from; beside
+    these the names "mixed" and "reordered" are of streams of their own. allowance, seed: how long, and what is drawn.
+    """
+
+    system: BlockSystem
+    sampled: Sampled
+    outputs: Sequence[str]
+    starts: Mapping[str, Sequence[Order]]
+    allowance: Allowance
+    seed: int
+
+    def __post_init__(self):
+        self.elimination: Elimination | None = None
+        self.considered: list[tuple[str, str]] = []
+        self._singular: dict[int, bool] = {}
+
+    def improve(self, choice: Choice) -> Choice:
+        """The cheapest safe order that is found, `choice` where nothing better is.
+
+        `elimination` is that of the order, None where it is still `choice`; `considered` the orders that were cheaper
+        than any before.
+        """
+        self.best = choice
+        streams = self._streams()
+        passed = dict.fromkeys(streams, 0)
+        tried = turn = 0
+        while streams and self.allowance.left():
+            for name, stream in list(streams.items()):
+                if turn % (1 + passed[name]) or not self.allowance.left():
+                    continue
+                self.allowance.say(f"{self.least} operations, searching {name}")
+                try:
+                    total = next(stream)
+                except (StopIteration, BackendUnavailable):
+                    del streams[name]
+                    continue
+                tried += 1
+                passed[name] = 0 if total <= NEAR * self.least else min(MOST_PASSED, passed[name] + 1)
+            turn += 1
+        self.considered.append(("search", f"{tried} more orders in {self.allowance.seconds:g} s, seed {self.seed}"))
+        return self.best
+
+    @property
+    def least(self) -> int:
+        """Operations of the best order so far."""
+        return self.best.end_to_end.total
+
+    def _try(self, name: str, order: Permutations) -> float:
+        """Operations of the order, which becomes the best one if it is; infinite where it is too dear or not safe."""
+        try:
+            trial = Elimination(self.system, *order, cap=NEAR * self.least)
+        except (NoSafeOrdering, SingularState):
+            return math.inf
+        choice = trial.choice(name, self.outputs)
+        total = choice.end_to_end.total
+        if total >= self.least:
+            return total
+        safety, worst = trial.assess(self.sampled.scaling, singular=self._singular, strict=True)
+        if not self._safe(safety) and safety.improvable:
+            trial = Elimination(self.system, *order, refined=True)
+            choice = trial.choice(name, self.outputs)
+            if choice.end_to_end.total >= self.least:
+                return math.inf
+            safety, worst = trial.assess(self.sampled.scaling, singular=self._singular, strict=True)
+        if self._safe(safety):
+            self.best, self.elimination = replace(choice, safety=safety), trial
+            self.considered.append((name, f"{self.least} operations"))
+            return self.least
+        if len(self.sampled.values) < MOST_SAMPLES:
+            self.sampled = self.sampled.with_values(sample_matrix(self.system, worst).values)
+        self.considered.append((name, f"{total} operations, not safe: {safety}"))
+        return math.inf
+
+    def _safe(self, safety: Safety) -> bool:
+        """As safe as the best so far; any definite pivot of an estimate is, whatever its size."""
+        before = self.best.safety
+        assert before is not None
+        large = self.sampled.tree is not None or safety.least_pivot >= before.least_pivot
+        return safety.firm or (safety.ok and safety.exact and not safety.crossing and large)
+
+    # ---- streams ---------------------------------------------------------------------------------------------------
+
+    def _streams(self) -> dict[str, Stream]:
+        own = {"mixed": self._mixed, "reordered": self._reordered}
+        return {
+            name: own[name]() if name in own else self._restarted(name, starts) for name, starts in self.starts.items()
+        }
+
+    def _restarted(self, name: str, starts: Sequence[Order]) -> Stream:
+        """A searched order with rows and columns renumbered, one start after the other."""
+        for order in restarts(starts, self.seed):
+            limited = replace(self.sampled, budget=NEAR * self.least, going=self.allowance.left)
+            try:
+                permutations = order(limited)
+            except NoSafeOrdering:
+                yield math.inf
+            else:
+                yield self._try(f"{name} (restart)", permutations)
+
+    def _mixed(self) -> Stream:
+        """Mixed orders, from the ABA on: a few bodies changed each time, and kept where that costs no more."""
+        rng = np.random.default_rng(self.seed)
+        nb = self.system.model.nb
+        waits = trial = np.zeros(nb, dtype=bool)
+        least = math.inf
+        while True:
+            try:
+                order = mixed(self.system, trial.tolist())
+            except ProblemError:
+                return  # there are none of this problem
+            total = self._try("mixed", order)
+            if total <= least:
+                waits, least = trial, total
+            yield total
+            flipped = rng.choice(nb, size=min(nb, 1 + rng.integers(FLIPPED)), replace=False)
+            trial = waits.copy()
+            trial[flipped] ^= True
+
+    def _reordered(self) -> Stream:
+        """The best order so far with a window of pivots chosen anew, from there on where that costs no more."""
+        rng = np.random.default_rng(self.seed)
+        best = None
+        while True:
+            if best is not self.best:
+                best, least = self.best, self.least
+                order = list(best.row_perm), list(best.col_perm)
+            size = int(rng.choice(WINDOWS))
+            first = int(rng.integers(max(1, self.sampled.n - size + 1)))
+            trial, total = order, least
+            with contextlib.suppress(NoSafeOrdering):
+                trial = reordered(self.sampled, order, slice(first, first + size), rng)
+            if trial != order:
+                total = self._try(f"{best.ordering.removesuffix(REORDERED)}{REORDERED}", trial)
+            if total <= least:
+                order, least = trial, total
+            yield total

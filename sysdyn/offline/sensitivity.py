@@ -1,0 +1,31 @@
+"""Derivatives of solved quantities as expressions.
+
+{(quantity, input): entries}, a row for each scalar of the quantity and a column for each scalar of the input; positions
+are differentiated in the tangent space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.program.expr import Graph
+
+Blocks = dict[tuple[str, str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Derivatives in a graph: how they were found, the input groups, the blocks, and guards as of a Program."""
+
+    method: str
+    graph: Graph
+    inputs: tuple[tuple[str, np.ndarray], ...]
+    blocks: Blocks
+    guards: tuple = ()
+
+    @property
+    def operations(self) -> int:
+        """Exact count of a program that computes all blocks."""
+        return self.graph.count(x for block in self.blocks.values() for x in block.flat).total

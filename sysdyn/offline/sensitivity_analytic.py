@@ -1,0 +1,251 @@
+"""Derivatives of τ and q̈ in rigid-body dynamics, analytic; positions are differentiated in the tangent space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sysdyn.model.base_parameters import regrouped
+from sysdyn.model.canonical import LENGTH, canonical
+from sysdyn.model.spatial import cross, rotation, translation
+from sysdyn.offline.elimination import SHARING
+from sysdyn.offline.sensitivity import Expressions
+from sysdyn.problem import Problem
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.reference import expanded_parent
+from sysdyn.reference.generic import piece
+from sysdyn.reference.rnea_derivatives import Bodies
+
+SIMPLER = 10  # how many times fewer operations a column has to need to be written apart from the others
+LARGEST = 64  # freedoms up to which derivatives are written in equal pieces, too
+DEARER = 1.05  # operations that equal pieces may need more, for they are computed side by side
+
+# ---- rigid-body dynamics -------------------------------------------------------------------------------------------
+
+
+def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
+    """τ and q̈ where one of both is known of each freedom, beside every external wrench, and nothing else is."""
+    known = {(i, k) for i, joint in enumerate(problem.model.joints) for k in range(joint.nv)}
+    tau, qdd = problem.knows("tau"), problem.knows("qdd")
+    wrenches = problem.knows("fx") == {(i, k) for i in range(problem.model.nb) for k in range(6)}
+    constant = not (problem.custom or problem.noisy or problem.parameters)
+    only = constant and set(problem.known_quantities) <= {"tau", "qdd", "fx"}
+    return only and wrenches and set(of) <= {"tau", "qdd"} and tau | qdd == known and not tau & qdd
+
+
+def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], wrenches: bool = True) -> Expressions:
+    """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics.
+
+    With freedoms U of which τ is known and K of which q̈ is, and the derivatives of ID at (q, q̇, q̈), for any
+    parameter x of ID
+
+        ∂q̈_U/∂x = −H_UU⁻¹ ∂ID_U/∂x,   ∂τ_K/∂x = ∂ID_K/∂x + H_KU ∂q̈_U/∂x
+
+    and the same with −1 for ∂ID_U/∂τ_U. None of them depends on where the frames of the bodies are, or on parameters
+    that cannot be told from τ and q̈. wrenches: whether external wrenches are inputs, else they are zero.
+    J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
+    """
+    graph = Graph(SHARING)
+    groups = {name: graph.inputs(name, size) for name, size in problem.input_sizes}
+    model, fx = problem.model, None
+    if wrenches:
+        fx = groups["fx"].reshape(model.nb, 6)
+    if "fx" not in wrt:  # those by fx are in the given frames
+        model, X = canonical(model)
+        model = regrouped(model)
+        if fx is not None:
+            fx = np.array([_wrench_to(x, w) for x, w in zip(X, fx, strict=True)])
+    U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
+    K = [k for k in range(model.nv) if k not in set(U)]
+    exact = _Dynamics(model, groups, fx, U, K)
+    inputs = tuple(groups.items())
+    whole = Expressions("analytic", graph, inputs, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
+    if model.nv > LARGEST:
+        return whole
+    pieces = _Dynamics(model, groups, fx, U, K, zeros=exact)
+    blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}
+    in_pieces = Expressions("analytic", graph, inputs, blocks)
+    return in_pieces if in_pieces.operations <= DEARER * whole.operations else whole
+
+
+def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """The block with the zeros that an exact one has, and with its columns where they are far simpler."""
+    result = block.copy()
+    for column, (x, y) in enumerate(zip(block.T, exact.T, strict=True)):
+        zero = [is_zero(b) and not is_zero(a) for a, b in zip(x, y, strict=True)]
+        if any(zero):
+            simpler = SIMPLER * graph.count(y).total < graph.count(x).total
+            result[:, column] = y if simpler else np.where(zero, 0.0, x)
+    return result
+
+
+class _Dynamics:
+    """ID at a state, its derivatives and the factors of H_UU.
+
+    zeros: the same, written as a whole, of which zeros are known: this one is written in equal pieces of work.
+    """
+
+    def __init__(self, model, groups: dict, fx, U: list[int], K: list[int], zeros: _Dynamics | None = None):
+        self.U, self.K, self.nv = U, K, model.nv
+        bodies = Bodies(model, groups["q"], groups["qd"], pieces=zeros is not None)
+        self.H = bodies.H if zeros is None else masked(bodies.H, zeros.H)
+        self.factors = _Factors(self.H, expanded_parent(model), U, pieces=zeros is not None)
+        qdd = np.full(model.nv, 0.0, dtype=object)
+        if K:
+            qdd[K] = groups["qdd"][K]
+        if U:
+            qdd[U] = self.factors.solve(groups["tau"][U] - bodies.inverse_dynamics(qdd, fx).tau[U])
+        motion = bodies.inverse_dynamics(qdd, fx)
+        flat = motion.dtau_dfx.reshape(model.nv, -1)
+        self.rates = {"q": motion.dtau_dq, "qd": motion.dtau_dqd, "fx": flat}
+
+    def by(self, name: str, of: Sequence[str]) -> list[tuple[str, np.ndarray]]:
+        """(quantity, its derivative by an input)."""
+        U, K = self.U, self.K
+        zero = np.full((self.nv, self.nv), 0.0, dtype=object)
+        own_qdd, own_tau = zero.copy(), zero.copy()  # ∂q̈/∂q̈_K and ∂τ/∂τ_U are the identity
+        if name == "tau":
+            change = zero.copy()
+            own_tau[U, U] = 1.0
+        elif name == "qdd":
+            change = zero.copy()
+            change[:, K] = self.H[:, K]
+            own_qdd[K, K] = 1.0
+        else:
+            change = self.rates[name]
+        dqdd, dtau = (np.full(change.shape, 0.0, dtype=object) for _ in range(2))
+        if name == "tau":
+            dqdd[np.ix_(U, U)] = self.factors.inverse()
+        for column in range(change.shape[1]):
+            if U and name != "tau":
+                dqdd[U, column] = -self.factors.solve(change[U, column])
+            if K:
+                dtau[K, column] = change[K, column]
+                if U:
+                    dtau[K, column] = dtau[K, column] + self.H[np.ix_(K, U)] @ dqdd[U, column]
+        if name == "qdd":
+            dqdd = dqdd + own_qdd
+        if name == "tau":
+            dtau = dtau + own_tau
+        return [(x, block) for x, block in (("tau", dtau), ("qdd", dqdd)) if x in of]
+
+
+def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    """The values, 0.0 where `zeros` has one."""
+    result = values.copy()
+    result.flat = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
+    return result
+
+
+def _wrench_to(X: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """X⁻ᵀ w."""
+    E, r = rotation(X), translation(X)
+    r = np.where(np.abs(r) < LENGTH, 0.0, r)
+    return np.concatenate([E @ (w[:3] - cross(r, w[3:])), E @ w[3:]])
+
+
+class _Factors:
+    """H_UU = L^T D L of the freedoms U, from the tips, and W = L⁻¹, which has the zeros of L.
+
+    pieces: as for Bodies. Limbs are freedoms of which each carries all the next ones: the freedoms that a limb hangs
+    on are alike for it, one column each.
+    """
+
+    def __init__(self, H: np.ndarray, parent: Sequence[int], U: Sequence[int], pieces: bool):
+        self._piece: Callable = piece if pieces else lambda *arrays: arrays
+        number = {k: n for n, k in enumerate(U)}
+        self.paths: list[list[int]] = []  # of each freedom towards the base
+        for k in U:
+            path, j = [], parent[k]
+            while j >= 0:
+                if j in number:
+                    path.append(number[j])
+                j = parent[j]
+            self.paths.append(path)
+        self.limbs: list[list[int]] = []
+        for i, path in enumerate(self.paths):
+            if path and path[0] == i - 1 and sum(other[:1] == path[:1] for other in self.paths) == 1:
+                self.limbs[-1].append(i)
+            else:
+                self.limbs.append([i])
+        self.L = H[np.ix_(U, U)]
+        self.reciprocals: list = [0.0] * len(U)
+        self.W = np.full(self.L.shape, 0.0, dtype=object)
+        for limb in reversed(self.limbs):
+            self._factor(limb)
+        for limb in self.limbs:
+            self._invert(limb)
+
+    def _factor(self, limb: list[int]) -> None:
+        L, reciprocals, carriers = self.L, self.reciprocals, self.paths[limb[0]]
+        for k in reversed(limb):
+            reciprocals[k] = 1.0 / L[k, k]
+            own = [i for i in limb if i < k]
+            scaled = {i: L[k, i] * reciprocals[k] for i in own}
+            for i in own:
+                for j in own[: own.index(i) + 1]:
+                    L[i, j] = L[i, j] - scaled[i] * L[k, j]
+            for i in own:
+                L[k, i] = scaled[i]
+        unscaled = {}
+        for a in carriers:
+            (b,) = self._piece(L[limb, a])
+            for n in reversed(range(len(limb))):
+                for i in range(n):
+                    b[i] = b[i] - L[limb[n], limb[i]] * b[n]
+            unscaled[a] = b
+            for n, k in enumerate(limb):
+                L[k, a] = b[n] * reciprocals[k]
+        for m, a in enumerate(carriers):
+            for j in carriers[m:]:
+                (b,) = self._piece(unscaled[j])
+                L[a, j] = L[a, j] - sum((L[k, a] * b[n] for n, k in enumerate(limb)), 0.0)
+
+    def _invert(self, limb: list[int]) -> None:
+        L, W, carriers = self.L, self.W, self.paths[limb[0]]
+        for k in limb:
+            W[k, k] = 1.0
+            for j in reversed([j for j in limb if j < k]):
+                W[k, j] = -(L[k, j] + sum((L[k, i] * W[i, j] for i in limb if j < i < k), 0.0))
+        for n, a in enumerate(carriers):
+            for k in limb:
+                (b,) = self._piece(L[k, carriers[: n + 1]])
+                W[k, a] = b[n] + sum((x * W[i, a] for x, i in zip(b[:n], carriers, strict=False)), 0.0)
+        for a in carriers:
+            (b,) = self._piece(W[limb, a])
+            for n, k in enumerate(limb):
+                b[n] = -(b[n] + sum((L[k, i] * b[m] for m, i in enumerate(limb[:n])), 0.0))
+            W[limb, a] = b
+
+    def solve(self, b: np.ndarray) -> np.ndarray:
+        """H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: of a freedom away from those of b, only the part of its path in common matters."""
+        (z,) = self._piece(b.copy())
+        for i in reversed(range(len(z))):
+            for j in self.paths[i]:
+                z[j] = z[j] - self.L[i, j] * z[i]
+            z[i] = z[i] * self.reciprocals[i]
+        x = z.copy()
+        for i, path in enumerate(self.paths):
+            x[i] = z[i] + sum((self.W[i, j] * z[j] for j in path), 0.0)
+        return x
+
+    def inverse(self) -> np.ndarray:
+        """H_UU⁻¹ = W D⁻¹ W^T, both triangles."""
+        n = len(self.paths)
+        result = np.full((n, n), 0.0, dtype=object)
+        ways = [[k, *path] for k, path in enumerate(self.paths)]
+        # alike are the freedoms of one limb with all that come before it, and with one of their own
+        parts = [(i, range(limb[0])) for limb in self.limbs for i in limb]
+        parts += [(i, [k]) for limb in self.limbs for k in limb for i in limb if i >= k]
+        scaled = [np.array([self.W[i, j] * self.reciprocals[j] for j in way]) for i, way in enumerate(ways)]
+        for i, others in parts:
+            (row,) = self._piece(scaled[i])
+            own = dict(zip(ways[i], row, strict=True))
+            for k in others:
+                total = sum((own[j] * self.W[k, j] for j in ways[k] if j in own), 0.0)
+                result[i, k] = result[k, i] = total
+        return result
+
+
+# ---- every problem -------------------------------------------------------------------------------------------------

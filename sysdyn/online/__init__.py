@@ -1,0 +1,1 @@
+"""Compiled solvers: calls, solutions, estimates, derivatives, storage, exports."""

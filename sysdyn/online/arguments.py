@@ -1,0 +1,269 @@
+"""Values handed to a solver: collected by group, checked, and laid out for a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.raw import RAW
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.problem import Problem
+
+WRENCHES = ("fx", "a", "f")  # quantities of shape (nb, 6)
+
+
+class Inputs:
+    """The input groups of a problem: q, q̇, each known quantity at full size, each custom measurement.
+
+    wrenches: False where external ones have to be zero.
+    """
+
+    def __init__(self, problem: Problem, wrenches: bool = True):
+        self.problem, self.wrenches = problem, wrenches
+        self.model = model = problem.model
+        self.sizes = dict(problem.input_sizes)
+        self.quaternions = tuple(
+            slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
+            for i, joint in enumerate(model.joints)
+            if joint.quaternion is not None
+        )
+        optional = (m.name for m in problem.custom if m.optional or getattr(m, "quantity", "") == "fx")
+        self.optional = {"fx", *(f"y:{name}" for name in optional)}
+        self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
+        self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
+        self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
+
+    def shape(self, name: str, size: int) -> tuple[int, ...]:
+        """Shape of the group `name` of `size` scalars at one state."""
+        return (self.model.nb, 6) if name in WRENCHES else (size,)
+
+    # ---- by name ---------------------------------------------------------------------------------------------------
+
+    def collect(
+        self, q, qd, known: tuple, y, quantities: Mapping, noise=None, active=None, parameters=None, keep=False
+    ) -> dict:  # fmt: skip
+        """Values by group; fx and optional measurements are zero where they are missing, covariances and parameters as
+        declared.
+
+        keep: arrays stay the ones they are.
+
+        Raises InvalidInput for what else is missing, double or not known.
+        """
+        given = dict(quantities)
+        if len(known) > len(self.positional):
+            raise InvalidInput(
+                f"{len(known)} known quantities were given by position, but the problem knows only "
+                f"{', '.join(self.positional) or 'none'}"
+            )
+        for name, value in zip(self.positional, known, strict=False):
+            if name in given:
+                raise InvalidInput(f"{name} is given twice: by position and by keyword")
+            given[name] = value
+        for name in given:
+            if name not in self.positional:
+                raise UnknownName("known quantity", name, self.positional)
+        if self.noises or noise is not None:
+            self._add_noise(given, {} if noise is None else noise)
+        if self.switches or active is not None:
+            self._add_switches(given, {} if active is None else active)
+        if self.problem.parameters or parameters is not None:
+            self._add_parameters(given, {} if parameters is None else parameters)
+        if y is not None:
+            self._add_measured(given, y, keep)
+        given["q"], given["qd"] = q, qd
+        for name, size in self.sizes.items():
+            if name not in given:
+                if name not in self.optional:
+                    what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
+                    raise InvalidInput(
+                        f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}"
+                    )
+                given[name] = np.zeros(size)
+        return given
+
+    def _add_noise(self, given: dict, noise: Mapping) -> None:
+        """The numbers of each covariance, as declared or as in {measurement: standard deviations or covariance}."""
+        if not isinstance(noise, Mapping):
+            raise InvalidInput(f"noise is {{measurement name: standard deviation or covariance}}, not {noise!r}")
+        for name in noise:
+            if name not in self.noises:
+                raise UnknownName("noisy measurement", name, self.noises)
+        for name, x in self.noises.items():
+            given[x.group] = x.numbers(noise[name]) if name in noise else x.declared
+
+    def _add_parameters(self, given: dict, parameters: Mapping) -> None:
+        """Parameters of the model that are inputs: as the model has them, or as in {name: (…, size)}."""
+        declared = {p.name: p.declared for p in self.problem.parameters}
+        if not isinstance(parameters, Mapping):
+            raise InvalidInput(f"parameters is {{name: value}}, not {parameters!r}")
+        for name in parameters:
+            if name not in declared:
+                raise UnknownName("parameter that is an input", name, declared)
+        given |= {**declared, **parameters}
+
+    def _add_switches(self, given: dict, active: Mapping) -> None:
+        """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
+        sizes = self.switches
+        if not isinstance(active, Mapping):
+            raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
+        for name in active:
+            if name not in sizes:
+                raise UnknownName("switchable measurement", name, sizes)
+        for name, size in sizes.items():
+            x = np.asarray(active.get(name, True))
+            if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
+                raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
+            whole = x.ndim == 0 or x.shape[-1] != size
+            given[f"active:{name}"] = np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
+
+    def _add_measured(self, given: dict, y: Mapping | np.ndarray, keep: bool) -> None:
+        """Values by measurement, scattered into the full-size groups."""
+        measurements = {m.name: m for m in self.problem.valued}
+        full: dict[str, list] = {}
+        for name, value in (y if isinstance(y, Mapping) else self.problem.unpack(real("y", y))).items():
+            if name not in measurements:
+                raise UnknownName("measurement", name, measurements)
+            m, value = measurements[name], value if keep else real(f"y[{name!r}]", value)
+            size = len(m.components(self.model))
+            if not keep and value.shape[-1:] != (size,):
+                raise InvalidInput(f"y[{name!r}] has shape {value.shape}, but its last axis must be {size}")
+            quantity = getattr(m, "quantity", None)
+            if quantity not in RAW or m.noise is not None:
+                given[f"y:{name}"] = value
+                continue
+            if keep:
+                raise InvalidInput(
+                    f"bind reads arrays in place: instead of y[{name!r}] hand in {quantity}= at full size"
+                )
+            if quantity in given:
+                raise InvalidInput(f"{quantity} is given twice: as {quantity}= and in y[{name!r}]")
+            full.setdefault(quantity, []).append((m, value))
+        for quantity, parts in full.items():
+            absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p, _ in parts)]
+            if absent and quantity != "fx":
+                raise InvalidInput(
+                    f"no value for measurement {', '.join(map(repr, absent))}: y needs all of those of {quantity}"
+                )
+            try:
+                lead = np.broadcast_shapes(*(v.shape[:-1] for _, v in parts))
+            except ValueError:
+                raise InvalidInput(
+                    f"the leading (batch) axes of the values of {quantity} in y do not fit together"
+                ) from None
+            array = np.zeros((*lead, self.sizes[quantity]))
+            for m, value in parts:
+                array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
+            given[quantity] = array
+
+    def _position(self, quantity: str, body: int, component: int) -> int:
+        return self.model.v_slice(body).start + component if quantity in ("tau", "qdd") else 6 * body + component
+
+    # ---- by shape --------------------------------------------------------------------------------------------------
+
+    def checked(self, given: dict) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+        """({group: (size,) or (N, size) C-contiguous float64}, leading axes)."""
+        arrays, leads = {}, []
+        for name, size in self.sizes.items():
+            x = given[name]
+            if type(x) is not np.ndarray or x.dtype != np.float64:
+                x = real(name.removeprefix("y:"), x)
+            self._reject_wrenches(name, x)
+            if x.shape == (size,):
+                arrays[name] = x if x.flags.c_contiguous else np.ascontiguousarray(x)
+                continue
+            shape = self.shape(name, size)
+            lead = x.shape[: -len(shape)]
+            if lead + shape != x.shape:
+                if x.shape[-1:] != (size,) or name not in WRENCHES:  # wrenches may be flat
+                    wanted = "(…, " + ", ".join(map(str, shape)) + ")"
+                    raise InvalidInput(f"{name.removeprefix('y:')} has shape {x.shape}, but {wanted} is needed")
+                lead = x.shape[:-1]
+            arrays[name] = x
+            leads.append((name, lead))
+        if not leads:
+            return arrays, ()
+        try:
+            lead = np.broadcast_shapes(*(shape for _, shape in leads))
+        except ValueError:
+            shown = ", ".join(f"{name} {shape}" for name, shape in leads)
+            raise InvalidInput(f"the leading (batch) axes do not fit together: {shown}") from None
+        for name, own in leads:
+            x, size = arrays[name], self.sizes[name]
+            if all(k == 1 for k in own):
+                arrays[name] = np.ascontiguousarray(x.reshape(size))
+                continue
+            if own != lead:
+                x = np.broadcast_to(x, lead + x.shape[len(own) :])
+            arrays[name] = np.ascontiguousarray(x.reshape(math.prod(lead), size))  # size may be 0
+        return arrays, lead
+
+    def prepared(self, given: dict) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+        """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
+        arrays, numbers = {}, set()
+        for name, size in self.sizes.items():
+            x, shape = given[name], self.shape(name, size)
+            if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
+                shown = name.removeprefix("y:")
+                raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
+            self._reject_wrenches(name, x)
+            single = x.shape in ((size,), shape)
+            if not single and x.shape[1:] not in ((size,), shape):
+                raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")
+            arrays[name] = x.reshape(size) if single else x.reshape(len(x), size)
+            if not single:
+                numbers.add(len(x))
+        if len(numbers) > 1:
+            raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
+        return arrays, tuple(numbers)
+
+    def _reject_wrenches(self, name: str, x: np.ndarray) -> None:
+        if name == "fx" and not self.wrenches and x.any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
+
+    def normalised(self, q: np.ndarray) -> np.ndarray:
+        """q with unit quaternions; what is not finite stays, for the kernel to find."""
+        if q.ndim == 1:  # one state: plain floats are several times faster than array operations
+            norms = (sum(x * x for x in q[s].tolist()) for s in self.quaternions)
+            if all(abs(norm - 1.0) < 1e-15 or norm != norm for norm in norms):
+                return q
+        elif not np.isfinite(q).all():
+            return q
+        return self.model.normalise(q)
+
+    def reject_not_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise InvalidInput naming the first entry that is infinite or not a number."""
+        for name, x in arrays.items():
+            finite = np.isfinite(x)
+            if not finite.all():
+                where = tuple(int(k) for k in np.argwhere(~finite)[0])
+                at = f"state {where[0]}, entry {where[1]}" if len(where) == 2 else f"entry {where[0]}"
+                raise InvalidInput(f"{name.removeprefix('y:')} is {x[where]} at {at}: every input must be finite")
+
+    def reject_large_angles(self, q: np.ndarray, largest: float) -> None:
+        """Raise InvalidInput naming a joint whose angle is beyond `largest` [rad]."""
+        q = np.atleast_2d(q)
+        for i, joint in enumerate(self.model.joints):
+            block = np.abs(q[:, self.model.q_slice(i)])
+            for k in joint.angles:
+                if (block[:, k] > largest).any():
+                    raise InvalidInput(
+                        f"the angle of joint {self.model.joint_names[i]!r} is {block[:, k].max():.3g} rad: "
+                        f"beyond {largest:.0e} its sine has no meaning; reduce it modulo 2π"
+                    )
+
+
+def real(name: str, x) -> np.ndarray:
+    """x as float64. Raises InvalidInput where it is not an array of real numbers."""
+    if x is None:
+        raise InvalidInput(f"{name} is None: an array is needed")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
+    if array.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name} has type {array.dtype}, but real numbers are needed")
+    return array.astype(np.float64)

@@ -1,0 +1,107 @@
+"""`compile`: a problem becomes a solver, from the cache where it was compiled before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sysdyn.backends.executable import BACKENDS
+from sysdyn.errors import FileError, InvalidInput, UnknownName
+from sysdyn.files import cache
+from sysdyn.offline.key import cache_key
+from sysdyn.offline.options import FORMULATIONS, LEVELS, Options, output_quantities
+from sysdyn.offline.pipeline import Progress, build
+from sysdyn.online import storage
+from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.passes import named_passes
+from sysdyn.problem import Problem
+
+
+def compile(
+    problem: Problem,
+    ordering: str = "auto",
+    outputs: str | Sequence[str] = "all",
+    *,
+    level: str = "best",
+    layout: str = "paper",
+    known: str = "rows",
+    backend: str = "llvm",
+    on_singular: str = "raise",
+    formulation: str = "auto",
+    wrenches: bool = True,
+    effort: float = 1.0,
+    passes: str | Sequence[str] = "all",
+    seconds: float | None = None,
+    seed: int = 0,
+    inputs: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Solver:
+    """Compile a problem: fix the elimination order, check it, write the program and its machine code.
+
+    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "umfpack", "colamd", "markowitz",
+                 "natural", "symmetric"
+    outputs      "all" or some of tau, qdd, fx, a, f; operations that they do not need are left out
+    level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
+    layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
+    backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
+    on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
+    formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
+                 "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
+                 where it applies and only tau or qdd is asked for, else "elimination" where it saves operations;
+                 "paper" where an order is named
+    passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
+                 classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
+                 outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
+    wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
+    effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
+                 order "mixed", too. It counts operations: the result does not depend on the machine
+    seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
+                 plans of recursions, drawn by `seed`, until so many seconds are over, and keeps the cheapest safe one.
+                 A seed draws the same in every run; how many of them are tried is a matter of time
+    inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
+                 10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
+    progress     called with (what, share done) while it works
+
+    The result is cached on disk. Raises UnknownName for an option, ProblemError (too many equations),
+    StructurallySingular, NoSafeOrdering, BackendUnavailable.
+    """
+    if not isinstance(problem, Problem):
+        raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
+    if isinstance(inputs, str):
+        inputs = (inputs,)
+    problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
+    wanted = output_quantities(outputs, problem.quantities)
+    choices = (
+        ("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR),
+        ("formulation", formulation, FORMULATIONS),
+    )  # fmt: skip
+    for name, value, valid in choices:
+        if value not in valid:
+            raise UnknownName(name, value, valid)
+    if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
+        raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
+    if seconds is not None and not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):
+        raise InvalidInput(f"seconds is {seconds!r}, but a number > 0 is needed, or None for the usual search")
+    if not (isinstance(seed, int) and seed >= 0):
+        raise InvalidInput(f"seed is {seed!r}, but an integer ≥ 0 is needed")
+    timed = (None, 0) if seconds is None else (float(seconds), seed)  # without a time nothing is drawn
+    options = Options(
+        ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort),
+        named_passes(passes), *timed,
+    )  # fmt: skip
+    key = cache_key(problem, options)
+    stored = cache.load(key) if key else None
+    if stored is not None:
+        try:
+            return Solver(problem, options, storage.unpack(stored)[0], on_singular)
+        except FileError:
+            pass  # a damaged entry is compiled again
+    compiled = build(problem, options, progress)
+    if key:
+        cache.store(key, storage.pack(compiled, options, None))
+    if progress:
+        progress("compiling machine code", 0.95)
+    solver = Solver(problem, options, compiled, on_singular)
+    if progress:
+        progress("done", 1.0)
+    return solver

@@ -1,0 +1,197 @@
+"""Derivatives of what a solver computes, compiled to machine code."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sysdyn.backends.executable import Executable, Step, checked_threads
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.offline.elimination import Choice, Elimination
+from sysdyn.offline.options import LEVELS, Options
+from sysdyn.offline.pipeline import eliminated_system
+from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
+from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.online import export
+from sysdyn.online.arguments import Inputs
+from sysdyn.problem import Problem
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Guard, Program
+from sysdyn.program.status import LARGEST_ANGLE, WEAK_PIVOT
+
+BOTH = 300_000  # entries of factors times solutions up to which both forms of implicit differentiation are tried
+
+Values = dict[tuple[str, str], np.ndarray]
+
+
+def compile_derivatives(
+    problem: Problem,
+    choice: Choice,
+    guards: Sequence[Guard],
+    options: Options,
+    of: str | Sequence[str] | None,
+    wrt: str | Sequence[str] | None,
+) -> Derivatives:
+    """See `Solver.derivatives`."""
+    of = _names("output", of, options.outputs, problem.quantities)
+    varied = tuple(p.name for p in problem.parameters)
+    values = ("q", "qd", *problem.known_quantities, *(f"y:{m.name}" for m in problem.custom), *varied)
+    groups = {name.removeprefix("y:"): name for name in values}
+    default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
+    wrt = _names("input to differentiate by", wrt, default, groups)
+    found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
+    blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
+    program = Program.from_graph(found.graph, found.inputs, blocks, found.guards)
+    return Derivatives(problem, program, of, wrt, found.method, options)
+
+
+def _names(kind: str, chosen, default: Sequence[str], valid) -> tuple[str, ...]:
+    names = default if chosen is None else (chosen,) if isinstance(chosen, str) else tuple(chosen)
+    for name in names:
+        if name not in valid:
+            raise UnknownName(kind, name, valid)
+    if not names:
+        raise InvalidInput(f"no {kind} is named: give some of {', '.join(valid)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _cheapest(
+    problem: Problem, choice: Choice, guards: Sequence[Guard], options: Options, of: Sequence[str], wrt: Sequence[str]
+) -> Expressions:
+    """The derivatives in the form that needs the fewest operations."""
+    if has_analytic(problem, of):
+        return analytic(problem, of, wrt, options.wrenches)
+    if not choice.row_perm:
+        raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
+    system = eliminated_system(problem, options, choice.passes)
+    limits = {guard.label: guard for guard in guards}
+    rows = sum(len(system.layout.quantity_columns(x)) for x in of)
+    sizes = dict(problem.input_sizes) | {"q": problem.model.nv}
+    columns = sum(sizes[name] for name in wrt)
+
+    def form(transposed: bool) -> Expressions:
+        elimination = Elimination(system, choice.row_perm, choice.col_perm, refined=choice.refined)
+        kept = []
+        for k, pivot in enumerate(elimination.factors.pivots):
+            guard = limits.get(elimination.label(k))
+            if guard:
+                kept.append((_computed(pivot), guard.threshold, guard.label, guard.weak))
+        return implicit(elimination, kept, of, wrt, transposed)
+
+    first = form(rows <= columns)
+    entries = system.nnz + choice.fill_in
+    if max(rows, columns) * entries > BOTH:
+        return first
+    return min(first, form(rows > columns), key=lambda found: found.operations)
+
+
+def _computed(pivot):
+    """The pivot without a change of its sign, which is no operation of its own."""
+    return -pivot if pivot.graph._is_neg(pivot) else pivot
+
+
+class Derivatives:
+    """Compiled partial derivatives of solved quantities; `J(q, qd, tau)["qdd", "q"]`.
+
+    of, wrt: what is differentiated, by what. method: "analytic" (tree recursions), or "implicit" and "implicit,
+    transposed" (solutions with the factors of the system and of its transpose). flops: exact counts, the solution of
+    the problem included. It can be called from many threads.
+    """
+
+    def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
+        self.problem, self.model, self.program = problem, problem.model, program
+        self.of, self.wrt, self.method = of, wrt, method
+        self._inputs = Inputs(problem, options.wrenches)
+        self._executable = Executable(program, "llvm", LEVELS[options.level], zeros=False)
+        sizes = dict(problem.input_sizes) | {"q": self.model.nv}
+        groups = {name.removeprefix("y:"): name for name in sizes}
+        nv, nb = self.model.nv, self.model.nb
+        shape = {x: (nv,) if x in ("tau", "qdd") else (nb, 6) for x in QUANTITIES}
+        shape["w"] = (len(problem.layout().quantity_columns("w")),)
+        self.shapes = {
+            (x, name): shape[x] + (shape[name] if name in shape else (sizes[groups[name]],)) for x in of for name in wrt
+        }
+        self._names = {f"d{x}_d{name}": (x, name) for x in of for name in wrt}
+
+    @property
+    def flops(self) -> Flops:
+        return self.program.flops
+
+    @property
+    def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
+        """For each block, of its shape: False where the derivative is zero at every state."""
+        result, at = {}, 0
+        for group, size in self.program.output_groups:
+            block = self._names[group]
+            result[block] = ~self.program.zero_outputs[at : at + size].reshape(self.shapes[block])
+            at += size
+        return result
+
+    def __call__(
+        self, q, qd, *known, y: Mapping | np.ndarray | None = None, noise: Mapping | None = None,
+        active: Mapping | None = None, parameters: Mapping | None = None, on_singular: str = "raise",
+        threads: int | None = None, **quantities,
+    ) -> Values:  # fmt: skip
+        """{(quantity, input): array}: arguments as those of the solver, leading axes are batch axes.
+
+        A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
+        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. on_singular: "raise"
+        SingularState where a pivot vanishes or a value is not finite, or "nan". Where a pivot only comes near zero
+        digits are lost.
+
+        Raises InvalidInput as the solver does.
+        """
+        if on_singular not in ("raise", "nan"):
+            raise UnknownName("on_singular", on_singular, ("raise", "nan"))
+        if threads is not None:
+            checked_threads(threads)
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
+        arrays, lead = self._inputs.checked(given)
+        if self._inputs.quaternions:
+            arrays["q"] = self._inputs.normalised(arrays["q"])
+        n = math.prod(lead)
+        outputs, status = self._executable.results(arrays, n, threads)
+        status &= ~WEAK_PIVOT
+        if status.any():
+            self._inputs.reject_not_finite(arrays)
+            self._inputs.reject_large_angles(arrays["q"], LARGEST_ANGLE)
+            bad = np.flatnonzero(status)
+            if on_singular == "raise":
+                raise SingularState(
+                    f"{', '.join(self.of)} cannot be differentiated at {len(bad)} of {n} states, the first being "
+                    f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
+                    states=tuple(bad.tolist()),
+                )
+            for x in outputs.values():
+                x[bad] = np.nan
+        return {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}
+
+    def bind(
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping | None = None,
+        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None,
+        threads: int = 1, **quantities: np.ndarray,
+    ) -> Step:  # fmt: skip
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
+        checked_threads(threads)
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
+        arrays, lead = self._inputs.prepared(given)
+        status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
+        outputs = {name: np.zeros((len(status), size)) for name, size in self.program.output_groups}
+        out = {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}
+        return self._executable.step(arrays, outputs, status, out, single=not lead, threads=threads)
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""
+        default = f"{export.problem_name(self.problem)}_derivatives"
+        return export.export_c(folder, name or default, self.problem, tuple(self._names), self._executable)
+
+    def __repr__(self) -> str:
+        return (
+            f"Derivatives for {self.model.name!r}: {', '.join(self.of)} by {', '.join(self.wrt)}; {self.method}, "
+            f"{self.flops.total} operations"
+        )

@@ -1,0 +1,58 @@
+"""Covariances of sensors and models learnt from what they measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.online.solver import Solver
+
+
+class Learned(NamedTuple):
+    """Result of `learn_noise`.
+
+    noise            {name: standard deviations (m,) or covariance (m, m)}: what solvers take as noise=
+    log_likelihood   of all states before each iteration; it never falls
+    converged        the last iteration changed it by less than the tolerance
+    """
+
+    noise: dict[str, np.ndarray]
+    log_likelihood: np.ndarray
+    converged: bool
+
+
+def learn_noise(
+    solver: Solver, q, qd, *known, y=None, learn: Sequence[str] | None = None, noise: Mapping | None = None,
+    active: Mapping | None = None, iterations: int = 200, tolerance: float = 1e-6, **quantities,
+) -> Learned:  # fmt: skip
+    """Maximum-likelihood covariances of noisy measurements, priors and equations, from N states that share them.
+
+        E:  d ~ N(d̂, C) at each state        M:  Σ = mean of (r r^T + Y C Y^T),  r = y − ŷ
+
+    Arguments are those of a call of the solver, with one batch axis; learn: the names to learn (default all), the
+    others stay. noise: where to begin, default what is declared. What is declared by components is learnt so, a matrix
+    as a matrix. A component that nothing else checks keeps its covariance, and the sum of what cannot be told apart is
+    shared out as at the beginning. Stops where an iteration changes the log-likelihood by less than tolerance times
+    the number of states. Dempster, Laird and Rubin (1977). Raises InvalidInput, UnknownName.
+    """
+    names = tuple(m.name for m in solver.problem.noisy)
+    learn = names if learn is None else (learn,) if isinstance(learn, str) else tuple(learn)
+    for name in learn:
+        if name not in names:
+            raise UnknownName("noisy measurement", name, names)
+    if not learn:
+        raise InvalidInput("there is nothing to learn: no measurement of the problem is noisy")
+    if not (isinstance(iterations, int) and iterations >= 1):
+        raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
+    current, history, converged = dict(noise or {}), [], False
+    for _ in range(iterations):
+        solution = solver(q, qd, *known, y=y, noise=current, active=active, **quantities)
+        history.append(float(np.sum(solution.log_likelihood())))
+        if len(history) > 1 and history[-1] - history[-2] <= tolerance * solution.ok.size:
+            converged = True
+            break
+        current = {**current, **solution.expected_noise(learn)}
+    return Learned({name: np.asarray(x) for name, x in current.items()}, np.array(history), converged)

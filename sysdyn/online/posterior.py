@@ -1,0 +1,339 @@
+"""What an estimate is worth: covariances, residuals and likelihood of a solved problem with noise, on request.
+
+All of it is in the inverse K⁻¹ of the augmented matrix (see `sysdyn.equations.augmented`), of which only the
+requested entries are computed. With C = Cov(d) and μ = Σ⁻¹ (Y d + y₀ − y):
+
+    K⁻¹ = [C …; … −M],   M = Cov(μ) = Σ⁻¹ − Σ⁻¹ Y C Y^T Σ⁻¹,   residuals y − Y d − y₀ = −Σ μ
+
+Where variances are many orders apart, entries of K⁻¹ are small differences of large numbers, whatever the order of
+elimination. Each program is therefore run for Σ and for c Σ with two numbers c. With D = diag(c^½ I, c^−½ I) for
+unknowns and multipliers, K(c Σ) = D⁻¹ K(Σ) D⁻¹: C becomes c C, μ and Cov(μ) a c-th. Rounding errors do not follow, so
+that the difference shows how large they are (Vignes 1993, stochastic arithmetic). At states at which they are too large
+the entries of K are eliminated again in decimal arithmetic of enough digits.
+
+Teunissen (2000) for the tests, Dempster, Laird and Rubin (1977) for the learning of covariances.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import hashlib
+import io
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.backends import interpreter
+from sysdyn.backends.executable import Executable
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.errors import FileError, ProblemError, UnknownName
+from sysdyn.files import cache
+from sysdyn.measurements.noise import Noise
+from sysdyn.offline.elimination import Choice, Elimination
+from sysdyn.offline.sampling import sample_states
+from sysdyn.problem import Problem
+from sysdyn.program.program import Program
+from sysdyn.sparse.extended import Extended
+from sysdyn.sparse.lu import Factors, eliminate, is_unit
+from sysdyn.sparse.selected_inverse import Inverse
+
+SCALES = (3.0, 0.7)  # c
+DIFFERENCE = 3e-10  # of variances and their like, relative: above it a state is computed again
+UNCHECKED = 1e-3  # likewise, share of Σ⁻¹ below which the same share of Cov(μ) is not asked for
+VANISHING = 1e-22  # a variance relative to the greatest of its program: zero but for rounding at every sampled state
+CHUNK = 256  # states that are computed again at a time
+DIGITS, DIGITS_A_DECADE = 40, 3.0  # that they are computed with: so many, and so many more for a decade of Σ
+SAMPLES = 4  # states that show which do
+
+VARIANCES = ("variance", "variance of second")  # groups of outputs
+Groups = list[tuple[str, list]]  # (name, values) of outputs
+Outputs = dict[str, np.ndarray]  # {name: (N, size)}
+Part = str | tuple[str, str]  # a quantity, or (quantity, joint or body)
+Terms = dict[int, float]  # {number of an unknown: coefficient}
+
+
+class Checked(NamedTuple):
+    """What the noisy equations say of themselves at N states.
+
+    multipliers    {name: μ (N, m)}
+    covariances    {name: Cov(μ) (N, m, m)} of each measurement by itself
+    log_determinant (N,) of |K|
+    """
+
+    multipliers: dict[str, np.ndarray]
+    covariances: dict[str, np.ndarray]
+    log_determinant: np.ndarray
+
+
+class _Solved(NamedTuple):
+    """An elimination of numbers instead of expressions."""
+
+    system: AugmentedSystem
+    factors: Factors
+
+    @property
+    def solution(self) -> list:
+        return self.factors.solution
+
+
+Describe = Callable[[Elimination | _Solved], Groups]
+
+
+class Posterior:
+    """Entries of the posterior covariance and tests of the measurements, compiled when they are first asked for.
+
+    key: under which programs are cached, None: not.
+    """
+
+    def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
+                 key: str | None = None):  # fmt: skip
+        self.problem, self.choice = problem, choice
+        self._options = {"layout": layout, "known": known}
+        self._backend, self._level, self._key = backend, level, key
+        self._lock = threading.Lock()
+        self._executables: dict[str, Executable] = {}
+        self._elimination: Elimination | None = None
+
+    # ---- programs --------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _system(self) -> AugmentedSystem:
+        if not self.problem.noisy:
+            raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
+        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
+        return self.problem.system(**self._options, passes=self.choice.passes, outputs=())
+
+    def _eliminated(self) -> Elimination:
+        if self._elimination is None:
+            choice = self.choice
+            self._elimination = Elimination(self._system, choice.row_perm, choice.col_perm, refined=choice.refined)
+        return self._elimination
+
+    def _run(
+        self,
+        name: str,
+        groups: Describe,
+        inputs: dict[str, np.ndarray],
+        n: int,
+        reliable: Callable[[Outputs, Outputs, float], np.ndarray],
+    ) -> Outputs:
+        """Outputs (n, size) of the program `name`, which `groups` describes.
+
+        reliable(outputs for Σ, for c Σ, c): (n,) whether the two agree. Where not, extended precision has been used.
+        """
+        executable = self._executable(name, groups)
+        outputs = self._double(executable, inputs, n)
+        with np.errstate(all="ignore"):
+            same = [reliable(outputs, self._double(executable, _scaled(inputs, c), n), c) for c in SCALES]
+        again = np.flatnonzero(~np.logical_and.reduce(same))
+        names, sizes = zip(*executable.program.output_groups, strict=True)
+        zeros = dict(zip(names, np.split(executable.program.zero_outputs, np.cumsum(sizes)[:-1]), strict=True))
+        for start in range(0, len(again), CHUNK):
+            part = again[start : start + CHUNK]
+            chosen = {group: x[part] if x.ndim == 2 else x for group, x in inputs.items()}
+            for group, x in self._extended(groups, chosen, len(part)).items():
+                outputs[group][part] = np.where(zeros[group], 0.0, x)
+        return outputs
+
+    @staticmethod
+    def _double(executable: Executable, inputs: dict[str, np.ndarray], n: int) -> Outputs:
+        return executable.results(inputs, n)[0]
+
+    def _extended(self, groups: Describe, inputs: dict[str, np.ndarray], n: int) -> Outputs:
+        """The same outputs with as many digits as the range of Σ takes, from the entries of K on."""
+        system = self._system
+        entries, b = system.values(inputs)
+        fixed = system.fixed_entries()
+        size = np.concatenate([np.abs(entries[:, system.variances]).ravel(), [1.0]])
+        decades = math.log10(size.max() / size[size > 0.0].min())
+        rows: list[dict[int, object]] = [{} for _ in b[0]]
+        for i, j, constant, x in zip(*system.coordinates, fixed, entries.T, strict=True):
+            rows[i][int(j)] = float(x[0]) if constant and is_unit(float(x[0])) else Extended.of(x)
+        rhs = [Extended.of(x) if x.any() else 0.0 for x in b.T]
+        digits = DIGITS + math.ceil(DIGITS_A_DECADE * decades)
+        with decimal.localcontext(decimal.Context(prec=digits, traps=[])):  # NaN where a state is singular
+            factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm)
+            found = groups(_Solved(system, factors))
+        outputs = {group: np.zeros((n, len(values))) for group, values in found}
+        for group, values in found:
+            for k, x in enumerate(values):
+                outputs[group][:, k] = x.rounded() if type(x) is Extended else x
+        return outputs
+
+    def _executable(self, name: str, groups: Describe) -> Executable:
+        with self._lock:
+            if name not in self._executables:
+                program = self._stored(name)
+                if program is None:
+                    program = self._program(groups)
+                    self._store(name, program)
+                self._executables[name] = Executable(program, self._backend, self._level)
+            return self._executables[name]
+
+    def _program(self, groups: Describe) -> Program:
+        """The program, with zeros for variances that are zero at every state but for rounding."""
+        elimination = self._eliminated()
+        make = functools.partial(Program.from_graph, elimination.graph, elimination.assembly.inputs)
+        wanted = groups(elimination)
+        program = make(wanted)
+        if VARIANCES[0] not in dict(wanted):
+            return program
+        states = sample_states(self.problem, SAMPLES, seed=2)
+        found, scaled = (interpreter.run_groups(program, x) for x in (states, _scaled(states, SCALES[0])))
+        if _same_covariances(found, scaled, SCALES[0]).any():
+            return program
+        found = self._extended(groups, states, SAMPLES)
+        size = {group: np.fmax.reduce(np.abs(x), axis=0) for group, x in found.items()}
+        least = VANISHING * np.fmax.reduce(np.concatenate([size[group] for group in size]))
+        return make([
+            (group, [0.0 if s <= least else x for x, s in zip(values, size[group], strict=True)])
+            for group, values in wanted
+        ])  # fmt: skip
+
+    def _file(self, name: str) -> str:
+        return hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
+
+    def _stored(self, name: str) -> Program | None:
+        payload = cache.load(self._file(name)) if self._key else None
+        if payload is None:
+            return None
+        try:
+            with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+                return Program.from_arrays({part: archive[part] for part in archive.files})
+        except (FileError, ValueError, OSError):
+            return None  # a damaged entry is made again
+
+    def _store(self, name: str, program: Program) -> None:
+        if self._key:
+            buffer = io.BytesIO()
+            np.savez(buffer, **program.to_arrays())
+            cache.store(self._file(name), buffer.getvalue())
+
+    # ---- covariances -----------------------------------------------------------------------------------------------
+
+    def variances(self, quantity: str, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
+        """(n, size) of every scalar of a quantity."""
+        scalars = self._scalars(quantity)
+        groups = self._entries({"variance": [(x, x) for x in scalars]})
+        return self._run(f"variance {quantity}", groups, inputs, n, _same_covariances)["variance"]
+
+    def covariance(self, first: Part, second: Part, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
+        """(n, size of first, size of second)."""
+        rows, columns = self._scalars(first), self._scalars(second)
+        groups = self._entries({
+            "variance": [(x, x) for x in rows],
+            "variance of second": [(x, x) for x in columns],
+            "z": [(x, y) for x in rows for y in columns],
+        })  # fmt: skip
+        z = self._run(f"covariance {first} {second}", groups, inputs, n, _same_covariances)["z"]
+        return z.reshape(n, len(rows), len(columns))
+
+    def _entries(self, chosen: Mapping[str, Sequence[tuple[Terms, Terms]]]) -> Callable:
+        """Covariances Σ_ij x_i C_ij y_j of pairs of scalars x, y."""
+
+        def groups(elimination: Elimination | _Solved) -> Groups:
+            inverse = Inverse(elimination.factors)
+
+            def covariance(x: Terms, y: Terms):
+                return _combined(y, lambda j: _combined(x, lambda i: inverse.entry(i, j)))
+
+            return [(name, [covariance(*pair) for pair in pairs]) for name, pairs in chosen.items()]
+
+        return groups
+
+    def _scalars(self, part: Part) -> list[Terms]:
+        """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
+        quantity, name = part if isinstance(part, tuple) else (part, None)
+        if quantity not in self.problem.quantities:
+            raise UnknownName("quantity", quantity, self.problem.quantities)
+        system = self._system
+        scalars = system.reported(quantity)
+        if name is None:
+            return scalars
+        chosen = system.layout.columns(*system.layout.block(quantity, name))
+        return [x for c, x in zip(system.layout.quantity_columns(quantity), scalars, strict=True) if c in chosen]
+
+    # ---- tests -----------------------------------------------------------------------------------------------------
+
+    @property
+    def noises(self) -> list[Noise]:
+        return self._system.noises
+
+    def check(self, inputs: dict[str, np.ndarray], n: int) -> Checked:
+        """Multipliers with their covariances, and the determinant."""
+
+        def groups(elimination: Elimination | _Solved) -> list:
+            system, inverse = elimination.system, Inverse(elimination.factors)
+            found = [("pivots", list(elimination.factors.pivots))]
+            for noise, places in _places(system):
+                pairs = [(i, j) for a, i in enumerate(places) for j in (places[: a + 1] if noise.full else [i])]
+                found.append((f"mu {noise.name}", [elimination.solution[i] for i in places]))
+                found.append((f"M {noise.name}", [-inverse.entry(*pair) for pair in pairs]))
+            return found
+
+        out = self._run("check", groups, inputs, n, functools.partial(self._same_checks, inputs))
+        multipliers, covariances = {}, {}
+        for noise in self.noises:
+            multipliers[noise.name] = out[f"mu {noise.name}"]
+            covariances[noise.name] = noise.matrix(out[f"M {noise.name}"])
+        with np.errstate(divide="ignore"):
+            return Checked(multipliers, covariances, np.log(np.abs(out["pivots"])).sum(axis=1))
+
+    def _same_checks(self, inputs: dict[str, np.ndarray], found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
+        """(n,) whether what `check` computes is what it is for c Σ, on the scale of Σ."""
+        system = self._system
+        n = len(found["pivots"])
+        same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)
+        for noise in self.noises:
+            on = np.broadcast_to(inputs.get(f"active:{noise.name}", 1.0), (n, noise.size)) != 0.0
+            rows -= (~on).sum(axis=1)
+            sigma = np.sqrt(np.einsum("...ii->...i", noise.matrix(inputs[noise.group])))
+            mu, scaled_mu = (x[f"mu {noise.name}"] * sigma for x in (found, scaled))
+            apart = np.abs(c * scaled_mu - mu) <= DIFFERENCE * np.maximum(np.abs(mu), 1.0)
+            same &= (apart | ~on).all(axis=1)
+            both = sigma[..., :, None] * sigma[..., None, :]
+            M, scaled_M = (noise.matrix(x[f"M {noise.name}"]) * both for x in (found, scaled))
+            share = np.sqrt(np.maximum(np.einsum("nii->ni", M), 0.0))
+            size = np.maximum(share[:, :, None] * share[:, None, :], UNCHECKED)
+            apart = np.abs(c * scaled_M - M) <= DIFFERENCE * size
+            same &= (apart | ~(on[:, :, None] & on[:, None, :])).all(axis=(1, 2))
+        log, scaled_log = (np.log(np.abs(x["pivots"])).sum(axis=1) for x in (found, scaled))
+        return same & (np.abs(scaled_log - log - rows * np.log(c)) <= DIFFERENCE * np.maximum(np.abs(log), 1.0))
+
+
+def _combined(terms: Terms, value: Callable[[int], object]):
+    """Σ x_i value(i) of scalars of any type."""
+    total: object = 0.0
+    for i, x in terms.items():
+        part = value(i)
+        total = total + (part if x == 1.0 else x * part)
+    return total
+
+
+def _scaled(inputs: dict[str, np.ndarray], c: float) -> dict[str, np.ndarray]:
+    """The inputs for c Σ."""
+    return {name: c * x if name.startswith("noise:") else x for name, x in inputs.items()}
+
+
+def _same_covariances(found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
+    """(n,) whether variances, and covariances as parts of standard deviations, are those for c Σ by c."""
+    apart = {group: np.abs(scaled[group] / c - x) for group, x in found.items()}
+    same = [(apart[group] <= DIFFERENCE * found[group]).all(axis=1) for group in VARIANCES if group in found]
+    if "z" in found:
+        rows, columns = (np.sqrt(np.maximum(found[group], 0.0)) for group in VARIANCES)
+        size = (rows[:, :, None] * columns[:, None, :]).reshape(found["z"].shape)
+        same.append((apart["z"] <= DIFFERENCE * size).all(axis=1))
+    return np.logical_and.reduce(same)
+
+
+def _places(system: AugmentedSystem) -> Iterable[tuple[Noise, list[int]]]:
+    """(covariance, numbers of its multipliers in the order of its components)."""
+    members: dict[str, dict[int, int]] = {}
+    for r, (noise, k) in system.plain.noisy.items():
+        members.setdefault(noise.name, {})[k] = system.n_unknowns + r
+    for noise in system.noises:
+        yield noise, [members[noise.name][k] for k in range(noise.size)]

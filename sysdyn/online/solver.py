@@ -1,0 +1,341 @@
+"""The online phase: a Solver is a compiled problem; calling it gives a Solution."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.backends import casadi
+from sysdyn.backends.executable import Executable, Step, checked_threads
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.offline.elimination import Choice
+from sysdyn.offline.key import cache_key
+from sysdyn.offline.options import LEVELS, Options
+from sysdyn.offline.pipeline import Compiled
+from sysdyn.offline.safety import Safety
+from sysdyn.offline.sampling import is_singular, pivoted_solve
+from sysdyn.online import export, storage
+from sysdyn.online.arguments import Inputs
+from sysdyn.online.derivatives import Derivatives, compile_derivatives
+from sysdyn.online.posterior import Posterior
+from sysdyn.online.solution import Solution
+from sysdyn.problem import Problem
+from sysdyn.program.operations import Flops
+from sysdyn.program.status import BAD_INPUT, LARGEST_ANGLE, WEAK_PIVOT
+
+ON_SINGULAR = ("raise", "nan", "repivot")
+REPIVOTED_ERROR = 1e-9  # backward error up to which a state counts as solved by pivoting
+
+
+_NO_SCOPE = "none: the formulation does without X, v, c or ν"
+
+
+class Counts(NamedTuple):
+    """Exact operation counts in both scopes; solve is None where a formulation does without X, v, c or ν."""
+
+    end_to_end: Flops
+    solve: Flops | None
+
+    def __repr__(self) -> str:
+        return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
+
+
+class Solver:
+    """A compiled problem.
+
+    solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
+    called from many threads, pickled, saved to a file and loaded again.
+    """
+
+    def __init__(self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise"):
+        self.problem, self.model, self.options = problem, problem.model, options
+        self.compiled, self.program = compiled, compiled.program
+        if on_singular not in ON_SINGULAR:
+            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        self.on_singular = on_singular
+        self._inputs = Inputs(problem, options.wrenches)
+        self._executable = Executable(self.program, options.backend, LEVELS[options.level])
+        self._posterior = Posterior(
+            problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
+            cache_key(problem, options),
+        )  # fmt: skip
+
+    # ---- calling -----------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        q: np.ndarray,
+        qd: np.ndarray,
+        *known: np.ndarray,
+        y: Mapping[str, np.ndarray] | np.ndarray | None = None,
+        noise: Mapping[str, np.ndarray] | None = None,
+        active: Mapping[str, np.ndarray] | None = None,
+        parameters: Mapping[str, np.ndarray] | None = None,
+        on_singular: str | None = None,
+        threads: int | None = None,
+        **quantities: np.ndarray,
+    ) -> Solution:
+        """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
+
+        Known quantities are full-size and positional (in the order tau, qdd, fx, a, f of those the problem knows) or
+        by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). Entries that the problem does not know are ignored; fx is
+        zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`.
+        noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
+            was declared, of the same kind. active: {name: (…) or (…, m) bool} of what is Switchable.
+        parameters: {name: (…, size)} of those that are inputs, in place of the model's.
+        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
+            States at which a pivot only comes near zero are solved again with pivoting in any case.
+        threads: for batches; default as many cores as the batch is worth.
+
+        Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
+        """
+        if threads is not None:
+            checked_threads(threads)
+        if on_singular is not None and on_singular not in ON_SINGULAR:
+            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
+        arrays, lead = self._inputs.checked(given)
+        if self._inputs.quaternions:
+            arrays["q"] = self._inputs.normalised(arrays["q"])
+        outputs, status = self._executable.results(arrays, math.prod(lead), threads)
+        if status.any():
+            self._resolve(arrays, outputs, status, on_singular or self.on_singular)
+        values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
+        return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0, self._posterior)
+
+    # ---- states where the order fails --------------------------------------------------------------------------
+
+    def _resolve(self, arrays: dict, outputs: dict, status: np.ndarray, policy: str) -> None:
+        """Deal with the states whose status is not zero, as `policy` says."""
+        if (status & BAD_INPUT).any():
+            self._inputs.reject_not_finite(arrays)
+        bad = np.flatnonzero(status)
+        part = {name: np.broadcast_to(x, (len(status), x.shape[-1]))[bad] for name, x in arrays.items()}
+        self._inputs.reject_large_angles(part["q"], LARGEST_ANGLE)
+        # near a zero pivot digits are lost that pivoting keeps, whatever is to be done at one
+        weak = status[bad] == WEAK_PIVOT
+        if weak.any():
+            solved = self._repivot({name: x[weak] for name, x in part.items()}, outputs, bad[weak])
+            status[bad[weak][solved]] = 0
+            bad, part = np.flatnonzero(status), {name: x[status[bad] != 0] for name, x in part.items()}
+            if not len(bad):
+                return
+        if policy == "raise":
+            raise self._singular(part, bad, len(status))
+        for x in outputs.values():
+            x[bad] = np.nan
+        if policy == "repivot":
+            # at a singular state pivoting leaves a small residual, too, of an answer without meaning
+            regular = ~is_singular(self.problem.system(), part)
+            solved = self._repivot({name: x[regular] for name, x in part.items()}, outputs, bad[regular])
+            status[bad[regular][solved]] = 0
+
+    def _repivot(self, inputs: dict, outputs: dict, states: np.ndarray) -> np.ndarray:
+        """(N,) bool: the states with these inputs that pivoting solves; their outputs are replaced."""
+        system = self.problem.system()
+        with np.errstate(all="ignore"):
+            d = pivoted_solve(system, inputs, refine=1)
+            good = system.residual(inputs, d).backward_error <= REPIVOTED_ERROR
+        for name, x in outputs.items():
+            x[states[good]] = d[good][:, system.layout.quantity_columns(name)]
+        return good
+
+    def _singular(self, part: dict, bad: np.ndarray, n: int) -> SingularState:
+        """The error that names the first pivot to fail at the first bad state."""
+        which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
+        what, equation, unknown = "the result is not finite", "", ""
+        if self.program.guards:
+            values = np.abs(self._executable.guarded({name: x[0] for name, x in part.items()})[0])
+            failed = [g for g, v in zip(self.program.guards, values, strict=True) if not v >= g.threshold]
+            if failed:
+                equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
+                what = f"equation {equation} does not give {unknown}"
+        return SingularState(
+            f"the system cannot be solved at this state{which}: {what}. "
+            "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",
+            equation,
+            unknown,
+            tuple(int(k) for k in bad),
+        )
+
+    # ---- control loops -----------------------------------------------------------------------------------------
+
+    def bind(
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
+        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None, out=None,
+        threads: int = 1, **quantities: np.ndarray,
+    ) -> Step:  # fmt: skip
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
+
+        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
+        of sensors by name; parameters by name; noise and active: as for a call, at the values they have now. out: an
+        array where one quantity is asked for, or {quantity: array}; made if None. threads: that share the states of a
+        batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
+        `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
+        digits are lost that a call of the solver would keep.
+        """
+        if self.options.backend != "llvm":
+            raise ProblemError("bind needs machine code: compile with backend='llvm'")
+        checked_threads(threads)
+        arrays, lead = self._inputs.prepared(
+            self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
+        )
+        outputs = self._out(out, lead)
+        status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
+        flat = {name: outputs[name].reshape(len(status), size) for name, size in self.program.output_groups}
+        return self._executable.step(arrays, flat, status, outputs, single=not lead, threads=threads)
+
+    def _out(self, out, lead: tuple[int, ...]) -> dict[str, np.ndarray]:
+        shapes = {name: lead + self._inputs.shape(name, size) for name, size in self.program.output_groups}
+        if out is None:
+            out = {}
+        elif not isinstance(out, Mapping):
+            if len(shapes) != 1:
+                raise InvalidInput(f"out must be a dict with {', '.join(shapes)}: the solver has several outputs")
+            out = {next(iter(shapes)): out}
+        for name, x in out.items():
+            if name not in shapes:
+                raise UnknownName("output", name, shapes)
+            fits = isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shapes[name]
+            if not fits or not x.flags.c_contiguous or not x.flags.writeable:
+                raise InvalidInput(
+                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}"
+                )
+        return {name: out[name] if name in out else np.zeros(shape) for name, shape in shapes.items()}
+
+    # ---- derivatives -------------------------------------------------------------------------------------------
+
+    def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
+        """Compiled partial derivatives of solved quantities by the inputs.
+
+            J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
+            J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
+
+        of: some of tau, qdd, fx, a, f; default: the solver's outputs. wrt: q, qd, known quantities and measurements by
+        name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and hybrid dynamics are analytic; all
+        others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
+        whichever needs fewer operations.
+
+        Raises UnknownName, and ProblemError where a formulation without an elimination was compiled that has no
+        analytic derivatives (a, f).
+        """
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
+
+    # ---- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def choice(self) -> Choice:
+        """The elimination order and what is known of it."""
+        return self.compiled.choice
+
+    @property
+    def ordering(self) -> str:
+        """Name of the elimination order in use."""
+        return self.choice.ordering
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """Those of `sysdyn.PASSES` that were applied."""
+        return self.choice.passes
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Quantities that are computed."""
+        return self.options.outputs
+
+    @property
+    def flops(self) -> Counts:
+        """Exact counts of the program: `end_to_end` from q, q̇ on; `solve` with X, v, c, ν given."""
+        return Counts(self.program.flops, self.choice.solve)
+
+    @property
+    def fill_in(self) -> int:
+        """Entries of L and U that are structural zeros of D."""
+        return self.choice.fill_in
+
+    @property
+    def triangular(self) -> bool:
+        """The permuted matrix is triangular: the solution is one substitution."""
+        return self.choice.triangular
+
+    @property
+    def safety(self) -> Safety:
+        """How the order behaved over sampled states."""
+        return self.choice.safety
+
+    def report(self) -> str:
+        """What was decided offline and why, as text."""
+        s, counts = self.safety, self.flops
+        lines = [
+            repr(self),
+            f"  end to end   {counts.end_to_end!r}",
+            f"  solve        {counts.solve or _NO_SCOPE}",
+            f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
+            f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
+            f"  safety       over {s.states} states, every joint at multiples of π/2 among them: "
+            f"backward error ≤ {s.backward_error:.1e}, growth ≤ {s.growth:.3g}",
+            f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
+            f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
+            f"  passes       {', '.join(self.passes) or 'none'}",
+            f"  offline      {self.compiled.seconds:.2f} s without machine code",
+            "  orders considered:",
+        ]
+        lines += [f"    {name}: {what}" for name, what in self.compiled.considered]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        known = ", ".join((*self._inputs.positional, *(m.name for m in self.problem.custom))) or "nothing"
+        return (
+            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms): "
+            f"{', '.join(self.outputs)} from {known}; "
+            f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
+        )
+
+    # ---- storing it --------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write the solver and its problem to one file of plain arrays and JSON.
+
+        Raises FileError where it cannot be written, ProblemError where a custom measurement has no stored form.
+        """
+        path = Path(path)
+        storage.write(path, storage.pack(self.compiled, self.options, self.problem))
+        return path
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
+
+        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
+        entries are named in the header) and a workspace of the caller, and returns the status bits of the kernel.
+        main checks it against results of this solver. name: a C identifier, by default from the robot and the problem.
+        Files of an earlier export are replaced.
+
+        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        """
+        return export.export_c(folder, name, self.problem, self.outputs, self._executable)
+
+    def to_casadi(self, name: str | None = None):
+        """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
+
+        Raises BackendUnavailable where CasADi is not installed.
+        """
+        return casadi.function(self.program, name or export.problem_name(self.problem))
+
+    def __reduce__(self):
+        return restored, (self.problem, storage.pack(self.compiled, self.options, None), self.on_singular)
+
+
+def restored(problem: Problem, payload: bytes, on_singular: str) -> Solver:
+    compiled, options, _ = storage.unpack(payload)
+    return Solver(problem, options, compiled, on_singular)
+
+
+def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
+    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files."""
+    compiled, options, problem = storage.read(Path(path))
+    return Solver(problem, options, compiled, on_singular)

@@ -1,0 +1,93 @@
+"""Compiled problems as bytes: one .npz of plain arrays and a JSON text; never machine code, never pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from sysdyn.errors import FileError, SysdynError
+from sysdyn.offline.elimination import Choice
+from sysdyn.offline.options import Options
+from sysdyn.offline.pipeline import Compiled
+from sysdyn.offline.safety import Safety
+from sysdyn.problem import Problem
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import FORMAT, Program
+
+
+def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
+    """The stored form; without the problem where whoever reads it has it."""
+    choice = asdict(compiled.choice)
+    perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
+    head = {
+        "sysdyn solver": FORMAT,
+        "options": asdict(options),
+        "choice": choice,
+        "considered": compiled.considered,
+        "seconds": compiled.seconds,
+        "problem": None if problem is None else problem.to_dict(),
+    }
+    text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, solver=text, **perms, **compiled.program.to_arrays())
+    return buffer.getvalue()
+
+
+def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
+    """Inverse of `pack`. Raises FileError for foreign or damaged bytes and other versions."""
+    try:
+        with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        head = json.loads(bytes(arrays["solver"]).decode())
+        if head["sysdyn solver"] != FORMAT:
+            raise FileError(f"format {head['sysdyn solver']}, this version reads {FORMAT}: compile it again")
+        choice = head["choice"]
+        for scope in ("end_to_end", "solve"):
+            choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
+        choice["passes"] = tuple(choice["passes"])
+        choice["safety"] = Safety(**choice["safety"])
+        perms = {name: tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm")}
+        considered = tuple((name, what) for name, what in head["considered"])
+        compiled = Compiled(Choice(**choice, **perms), Program.from_arrays(arrays), considered, head["seconds"])
+        options = Options(**{**head["options"], **{x: tuple(head["options"][x]) for x in ("outputs", "passes")}})
+        problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
+    except SysdynError:
+        raise
+    except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
+        raise FileError(f"{type(error).__name__}: {error}") from error
+    return compiled, options, problem
+
+
+def write(path: Path, payload: bytes) -> None:
+    """Write all of it or nothing. Raises FileError."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(payload)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def read(path: Path) -> tuple[Compiled, Options, Problem]:
+    """What `write` wrote of a packed solver with its problem. Raises FileError naming the file."""
+    try:
+        payload = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        compiled, options, problem = unpack(payload)
+    except FileError as error:
+        raise FileError(f"{path} is not a sysdyn solver file of this version: {error}") from error
+    if problem is None:
+        raise FileError(f"{path} holds no problem: it is a cache entry, not a file written by Solver.save")
+    return compiled, options, problem

@@ -1,0 +1,251 @@
+"""The operation counters behind the paper's Figures 1 and 2, as they were published, errors included.
+
+They count what they say, not what a solver executes: `lu_cost` leaves all but the diagonal of each update out, and
+`mult_cost` the multiplications of every inner product with more than one term. They are here to reproduce those
+figures; what a program really costs is `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.expr.Graph.count`.
+
+Matrices are NumPy arrays or SciPy sparse matrices; an entry counts where it is not exactly zero.
+Nori, published experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import InvalidInput, SingularState
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointWrench
+from sysdyn.model import auto_tree
+from sysdyn.paper.matrix_aba import matrix_aba
+from sysdyn.problem import Problem
+from sysdyn.sparse import umfpack
+
+Matrix = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
+
+PIVOT_TOLERANCE = 0.1  # of the UMFPACK that ran the experiments: the default of lu in MATLAB
+
+
+class Cost(NamedTuple):
+    """Multiplications (with divisions) and additions, as a published counter or formula gives them."""
+
+    mul: int
+    add: int
+
+    @property
+    def total(self) -> int:
+        return self.mul + self.add
+
+
+# Costs for a chain of n ≥ 2 revolute joints with generic placements, RBDA ch. 10; the ABA's, page 202, is the curve of
+# Figure 1. LTDL: factorisation and solution of H q̈ = τ − C; the divisions by 6 leave no remainder.
+RBDA: dict[str, Callable[[int], Cost]] = {
+    "rnea": lambda n: Cost(93 * n - 108, 81 * n - 100),
+    "crba": lambda n: Cost(10 * n**2 + 22 * n - 32, 6 * n**2 + 37 * n - 43),
+    "ltdl": lambda n: Cost((n**3 + 9 * n**2 - 4 * n) // 6, (n**3 + 6 * n**2 - 7 * n) // 6),
+    "aba": lambda n: Cost(224 * n - 259, 205 * n - 248),
+}
+
+
+# ---- the counters ----------------------------------------------------------------------------------------------------
+
+
+def lu_cost(A: Matrix, figure: int = 1) -> Cost:
+    """Cost of A = L U without pivoting by the counter of Figure 1 or 2; A (n, n).
+
+    For pivot k with l = A[k+1:, k] / A[k, k] and u = A[k, k+1:], both count nnz(l) divisions and, of the update −l u,
+    only its diagonal: |I| additions and multiplications, I = {j: l[j] u[j] ≠ 0}. The counter of Figure 1 then takes
+    back the products with ±1, but counts the entries that differ from 1, and again those that differ from −1, and looks
+    for them at rows and columns I of the whole matrix. It goes negative: −90 for a dense A of 10 rows, where the true
+    figures are 285 multiplications, 285 additions and 45 divisions.
+
+    Raises InvalidInput for another figure or a matrix that is not square, SingularState at a pivot that is zero.
+    """
+    if figure not in (1, 2):
+        raise InvalidInput(f"figure is {figure!r}; the paper counts for figure 1 and figure 2")
+    R, mul, add = _square(A), 0, 0
+    for k in range(len(R) - 1):
+        _eliminate(R, k)
+        l, u = R[k + 1 :, k], R[k, k + 1 :]
+        I = np.flatnonzero((l != 0.0) & (u != 0.0))
+        mul += np.count_nonzero(l) + len(I)
+        add += len(I)
+        if figure == 1:
+            mul -= sum(np.count_nonzero(x != one) for x in (R[I, k], R[k, I]) for one in (1.0, -1.0))
+    return Cost(int(mul), int(add))
+
+
+def fb_cost(L: Matrix, U: Matrix, b: np.ndarray) -> Cost:
+    """Cost of the solution of L U x = b: each entry off the diagonals, each pivot, and what is subtracted from.
+
+    mul = nnz(L off diagonal) + nnz(diag L) + nnz(U off diagonal) + nnz(diag U), the unit diagonal of L included,
+    add = nnz(b) + nnz(L off diagonal) + nnz(L⁻¹ b) + nnz(U off diagonal). Raises InvalidInput, SingularState.
+    """
+    L, U, b = _lower("L", L), _lower("the transpose of U", _dense(U).T).T, np.asarray(b, dtype=float)
+    forward = _solve_lower(L, b)
+    below, above = np.count_nonzero(np.tril(L, -1)), np.count_nonzero(np.triu(U, 1))
+    mul = below + np.count_nonzero(np.diag(L)) + above + np.count_nonzero(np.diag(U))
+    return Cost(int(mul), int(np.count_nonzero(b) + below + np.count_nonzero(forward) + above))
+
+
+def fw_cost(L: Matrix, b: np.ndarray) -> Cost:
+    """Cost of the solution of L x = b: mul = nnz(L), add = nnz(b) + nnz(L off diagonal). Raises InvalidInput."""
+    L = _lower("L", L)
+    below = np.count_nonzero(np.tril(L, -1))
+    return Cost(int(below + np.count_nonzero(np.diag(L))), int(np.count_nonzero(b) + below))
+
+
+def mult_cost(A: Matrix, B: Matrix) -> Cost:
+    """Cost of the product A B: an inner product of z > 1 terms counts z − 1 additions and no multiplication.
+
+    One of a single term counts one multiplication. A dense product of 5 × 5 matrices so has none (in truth 125).
+    """
+    terms = (_pattern(A) @ _pattern(B)).data
+    return Cost(int(np.count_nonzero(terms == 1)), int((terms - 1).sum()))
+
+
+# ---- the experiments around them -------------------------------------------------------------------------------------
+
+
+def load_cells(n: int, skew: float = 1.5) -> Problem:
+    """The problem of Figure 2: a chain of n ≥ 4 bodies whose first joint and last body are on slippery load cells.
+
+    Known are fx_1 … fx_{n−1}, q̈_3 … q̈_{n−2} and n_x, n_y, f_x, f_y, f_z of f_1 and of fx_n. skew [rad]: between the
+    axes of neighbouring joints; 0 makes the problem singular.
+    """
+    model = auto_tree(n, 1, skew, 1)
+    joints, five = model.joint_names[2:-2], ("nx", "ny", "fx", "fy", "fz")
+    known: list[Measurement] = [JointAcceleration(joints, name="accelerations")] if joints else []
+    known += [
+        ExternalWrench(model.body_names[:-1], name="no contact"),
+        JointWrench(model.body_names[0], five, name="cells at the base"),
+        ExternalWrench(model.body_names[-1], five, name="cells at the tip"),
+    ]
+    return Problem(model, known)
+
+
+def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+    """b of the experiments (equations,): the bias of D, then 1 for each known quantity."""
+    known = np.array([block[0] == "y" for block in system.row_blocks])
+    return np.where(known, 1.0, system.b(q, qd))
+
+
+def row_pivoting(A: Matrix) -> list[int]:
+    """Rows of P A = L U by partial pivoting, columns as they are. Raises InvalidInput, SingularState."""
+    R = _square(A)
+    rows = np.arange(len(R))
+    for k in range(len(R) - 1):
+        p = k + int(np.argmax(np.abs(R[k:, k])))
+        if p != k:
+            R[[k, p]], rows[[k, p]] = R[[p, k]], rows[[p, k]]
+        _eliminate(R, k)
+    return rows.tolist()
+
+
+def umfpack_pivots(A: Matrix) -> tuple[list[int], list[int]]:
+    """Rows and columns of P A Q = L U by UMFPACK at these values, unscaled, with the pivot tolerance of that time.
+
+    Entries that are exactly zero are left out, as they were. Raises BackendUnavailable.
+    """
+    module = umfpack._module()
+    context = module.UmfpackContext("di")
+    context.control[module.UMFPACK_PRL] = 0
+    context.control[module.UMFPACK_SCALE] = module.UMFPACK_SCALE_NONE
+    context.control[module.UMFPACK_PIVOT_TOLERANCE] = PIVOT_TOLERANCE
+    A = scipy.sparse.csc_matrix(A)
+    A.eliminate_zeros()
+    A.sort_indices()
+    _, _, P, Q, _, _ = context.lu(A)
+    return P.tolist(), Q.tolist()
+
+
+def solution_cost(
+    A: Matrix, b: np.ndarray, row_perm: list[int], col_perm: list[int] | None = None, figure: int = 1
+) -> Cost:
+    """Cost of A x = b as the curves show it: `lu_cost` of P A Q, and `fb_cost` of its factors with b unpermuted."""
+    permuted = _dense(A)[row_perm]
+    if col_perm is not None:
+        permuted = permuted[:, col_perm]
+    return total(lu_cost(permuted, figure), fb_cost(*unpivoted_lu(permuted), b))
+
+
+def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
+    """Cost of W^L D W^R d' + b = 0 as the curve shows it: the products W2 W1, W3 (W2 W1), W4 (…), W^L D, and `fw_cost`.
+
+    What it costs to find the articulated-body inertias inside W^L and W^R, and the product with W^R, was left out.
+    Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
+    counted. Raises ProblemError where this is not forward dynamics. Nori, Property 2.
+    """
+    matrices = matrix_aba(system, q)
+    A, W = _pattern(system.D(q)), [_pattern(w) for w in matrices.left]
+    k = sum(block[0] != "y" for block in system.row_blocks)
+    costs, product = [], W[0]
+    for w in W[1:]:
+        costs.append(mult_cost(w[:k, :k], product[:k, :k]))
+        product = w @ product
+    costs.append(mult_cost(product[:k, :k], A[:k]))
+    triangle = (product @ A @ _pattern(matrices.right)).tocsr()[matrices.row_perm][:, matrices.col_perm]
+    return total(*costs, fw_cost(scipy.sparse.tril(triangle), b))
+
+
+def unpivoted_lu(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
+    """(L, U) with A = L U and a unit diagonal of L, no pivoting. Raises InvalidInput, SingularState."""
+    R = _square(A)
+    for k in range(len(R) - 1):
+        _eliminate(R, k)
+    return np.tril(R, -1) + np.eye(len(R)), np.triu(R)
+
+
+def total(*costs: Cost) -> Cost:
+    """The sum of costs."""
+    return Cost(sum(c.mul for c in costs), sum(c.add for c in costs))
+
+
+# ---- matrices --------------------------------------------------------------------------------------------------------
+
+
+def _eliminate(R: np.ndarray, k: int) -> None:
+    """Pivot k of an LU in place: R holds the rows of U and columns of L so far, and what is left. SingularState."""
+    if R[k, k] == 0.0:
+        raise SingularState(f"pivot {k} is zero: permute the rows first, see row_pivoting", equation=str(k))
+    i = k + 1 + np.flatnonzero(R[k + 1 :, k])
+    j = k + 1 + np.flatnonzero(R[k, k + 1 :])
+    R[i, k] /= R[k, k]
+    R[np.ix_(i, j)] -= np.outer(R[i, k], R[k, j])
+
+
+def _dense(A: Matrix) -> np.ndarray:
+    """A copy of A as floats."""
+    return np.array(A.toarray() if scipy.sparse.issparse(A) else A, dtype=float)
+
+
+def _square(A: Matrix) -> np.ndarray:
+    A = _dense(A)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise InvalidInput(f"the matrix has shape {A.shape}; LU needs a square one")
+    return A
+
+
+def _pattern(A: Matrix) -> scipy.sparse.csr_matrix:
+    pattern = scipy.sparse.csr_matrix(A, copy=True)
+    pattern.eliminate_zeros()
+    return scipy.sparse.csr_matrix((np.ones(pattern.nnz, dtype=int), pattern.indices, pattern.indptr), pattern.shape)
+
+
+def _lower(name: str, L: Matrix) -> np.ndarray:
+    L = _dense(L)
+    if np.any(np.triu(L, 1)):
+        raise InvalidInput(f"{name} has entries above its diagonal; substitution needs a triangular matrix")
+    return L
+
+
+def _solve_lower(L: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """L⁻¹ b. Raises SingularState."""
+    if not np.all(np.diag(L)):
+        raise SingularState("L has a zero on its diagonal", equation=str(int(np.argmin(np.abs(np.diag(L))))))
+    return scipy.linalg.solve_triangular(L, b, lower=True, check_finite=False)

@@ -1,0 +1,166 @@
+"""Experiments: scripts that compute figures into CSV files, draw them from there, and say what was found.
+
+An experiment is a file of the folder `experiments` with
+
+    TITLE                     what it is about, one line
+    CLAIM                     what the paper states, with its equation, property or figure
+    compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a smaller version that takes seconds
+    plot(folder)              writes <name>….png, reading only those files
+    findings(folder)          returns what was found and where it differs from the claim, reading only those files
+
+and, at its end, `if __name__ == "__main__": main(__file__)`, so that it also runs alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+
+from sysdyn.errors import FileError, UnknownName
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parent / "experiments")  # source tree, installed package
+PAGE = "findings.md"
+
+
+def about() -> dict[str, str]:
+    """What a stored figure needs beside it: commit, processor, versions."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+    return {
+        "sysdyn": f"{_version('sysdyn')} ({described.stdout.strip() or 'no commit'})",
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("numpy", "scipy", "llvmlite", "scikit-umfpack")},
+        "cpu": f"{cpu}, {os.cpu_count()} cores",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows with equal keys as CSV below comment lines (#) that say where they come from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        for name, value in about().items():
+            file.write(f"# {name}: {value}\n")
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_csv(path: Path) -> list[dict[str, object]]:
+    """What `write_csv` wrote; numbers are read as numbers. Raises FileError where the file is not there."""
+    try:
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    except OSError as error:
+        raise FileError(f"{path} cannot be read ({error.strerror}): compute it first") from error
+    return [{name: _number(x) for name, x in row.items()} for row in csv.DictReader(lines)]
+
+
+def _number(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+# ---- running them --------------------------------------------------------------------------------------------------
+
+
+def names() -> list[str]:
+    """Names of the experiments that there are. Raises FileError where the folder is not found."""
+    return sorted(path.stem for path in _folder().glob("*.py"))
+
+
+def default_folder() -> Path:
+    """Where results go: beside the experiments in a source tree, else below the current folder."""
+    return FOLDERS[0] / "results" if FOLDERS[0].is_dir() else Path("results")
+
+
+def reproduce(
+    wanted: Iterable[str], folder: Path, quick: bool = False, say: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Run the named experiments, or all, and write what they found into one page of all. Returns the page.
+
+    What the page says of other experiments stays. say: told of each step. Raises UnknownName, FileError.
+    """
+    known, wanted = names(), list(wanted)
+    for name in wanted:
+        if name not in known and name != "all":
+            raise UnknownName("experiment", name, ("all", *known))
+    page = folder / PAGE
+    sections = _sections(page)
+    for name in known if not wanted or "all" in wanted else wanted:
+        module = _load(_folder() / f"{name}.py")
+        began = time.perf_counter()
+        say(f"{name}: {module.TITLE}")
+        module.compute(folder, quick)
+        module.plot(folder)
+        say(f"  {time.perf_counter() - began:.1f} s")
+        facts = "; ".join(f"{name} {value}" for name, value in about().items())
+        size = "Reduced sizes (quick). " if quick else ""
+        sections[name] = f"{_section(name, module, folder)}\n{size}{facts}.\n"
+    page.write_text("# What was found\n\n" + "\n".join(sections[name] for name in known if name in sections))
+    return page
+
+
+def _sections(page: Path) -> dict[str, str]:
+    """{experiment: its section} of a page written before."""
+    parts = page.read_text().split("\n## ")[1:] if page.is_file() else []
+    return {part.split(":", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
+
+
+def main(file: str) -> None:
+    """One experiment as a script: its options, its run, its findings."""
+    module = _load(Path(file))
+    parser = argparse.ArgumentParser(description=module.TITLE)
+    parser.add_argument("--quick", action="store_true", help="reduced sizes")
+    parser.add_argument("--plot-only", action="store_true", help="draw and report what was computed before")
+    parser.add_argument("--out", type=Path, default=Path(file).resolve().parent / "results", help="folder of the files")
+    options = parser.parse_args()
+    if not options.plot_only:
+        module.compute(options.out, options.quick)
+    module.plot(options.out)
+    print(_section(Path(file).stem, module, options.out))
+
+
+def _section(name: str, module: ModuleType, folder: Path) -> str:
+    """Claim and findings as Markdown."""
+    return f"## {name}: {module.TITLE}\n\nThe paper: {module.CLAIM}\n\nFound: {module.findings(folder)}\n"
+
+
+def _folder() -> Path:
+    for folder in FOLDERS:
+        if folder.is_dir():
+            return folder
+    raise FileError(
+        "the experiments are not part of this installation: get the source tree and run `./run setup` in it"
+    )
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,155 @@
+"""The articulated-body algorithm as matrices: W^L D W^R, permuted, is lower triangular (Nori, Property 2).
+
+W^R replaces the unknown f_i by p_i = f_i − I^A_i a_i. W^L = W4 W3 W2 W1 works on the rows of D W^R d' + b = 0; with
+H_i = S_i^T I^A_i S_i + A_i,
+
+    W1   row c(τ_i) += S_i^T I^A_i · row c(a_i)             then its q̈_i has the factor H_i, and a_i is gone
+    W2   row c(τ_i)  = H_i⁻¹ · row c(τ_i)                   q̈_i − H_i⁻¹ (τ_i − S_i^T (p_i + I^A_i (X_i a_λ + c_i))) = 0
+    W3   row c(a_i) −= S_i · row c(τ_i)                     q̈_i is gone
+    W4   row c(f_i) += X_j^T I^A_j · row c(a_j), j ∈ μ(i)   a_j is gone, and a_i too: I^A_i = I_i + Σ_j X_j^T I^a_j X_j
+
+These signs are derived from the equations and are those of the paper's (30) … (33). Different from the paper: b is
+multiplied by W^L as well; what is solved for is d', and d = W^R d'; W4 has one block for each child; the armature A_i
+is in H_i; and where the net force fB_i is an unknown, W^R replaces it, too, by fB_i − I_i a_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import SingularState
+from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.paper.orders import articulated
+from sysdyn.program.expr import Expr, is_constant
+
+Label = tuple[str, int]  # (quantity, body) of a block row or column
+Blocks = dict[tuple[Label, Label], np.ndarray]
+
+
+@dataclass(frozen=True)
+class MatrixABA:
+    """W^L and W^R at one state, and the order in which W^L D W^R is lower triangular but for rounding.
+
+    right (unknowns, unknowns): W^R, its rows and columns as the columns of D
+    left: (W1, W2, W3, W4), each (equations, equations), their rows and columns as the rows of D. Rows of measurements
+        stay as they are and come last: of k Newton-Euler rows, [:k, :k] is the paper's matrix.
+    row_perm, col_perm: eqs. (35), corrected, and (34)
+    """
+
+    right: scipy.sparse.csr_matrix
+    left: tuple[scipy.sparse.csr_matrix, ...]
+    row_perm: list[int]
+    col_perm: list[int]
+
+    @cached_property
+    def W_L(self) -> scipy.sparse.csr_matrix:
+        """W4 W3 W2 W1."""
+        W1, W2, W3, W4 = self.left
+        return (W4 @ W3 @ W2 @ W1).tocsr()
+
+    def triangle(self, D: scipy.sparse.spmatrix) -> scipy.sparse.csr_matrix:
+        """W^L D W^R in the order of row_perm and col_perm."""
+        return (self.W_L @ D @ self.right).tocsr()[self.row_perm][:, self.col_perm]
+
+    def solve(self, D: scipy.sparse.spmatrix, b: np.ndarray) -> np.ndarray:
+        """d (unknowns,) of D d + b = 0 by one forward substitution: W^L D W^R d' + W^L b = 0, d = W^R d'."""
+        lower = scipy.sparse.tril(self.triangle(D), format="csr")
+        moved = np.empty(len(self.col_perm))
+        moved[self.col_perm] = scipy.sparse.linalg.spsolve_triangular(lower, -(self.W_L @ b)[self.row_perm])
+        return self.right @ moved
+
+
+def matrix_aba(system: BlockSystem, q: np.ndarray) -> MatrixABA:
+    """W^L and W^R of a forward dynamics system at q (nq,), in each layout and treatment of known quantities.
+
+    Raises ProblemError where torques or external wrenches are not all known, InvalidInput for a wrong q, SingularState
+    where a joint moves no inertia. Nori, Property 2 and its proof, eqs. (29) … (35).
+    """
+    row_perm, col_perm = articulated(system)
+    model = system.model
+    right, left = transformations(model, joint_transforms(model, model.normalise(q)))
+    if system.layout.name == "net_force":
+        right |= {(("fB", i), ("a", i)): I for i, I in enumerate(model.inertias)}
+    matrices = tuple(_matrix(blocks, system.row_blocks) for blocks in left)
+    return MatrixABA(_matrix(right, system.col_blocks), matrices, row_perm, col_perm)
+
+
+def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tuple[Blocks, Blocks, Blocks, Blocks]]:
+    """(W^R of the paper's layout, (W1, W2, W3, W4)): their blocks that differ from the identity's, over any scalar.
+
+    X (nb) of (6, 6): motion transforms from the parents. Nori eqs. (29) … (33); I^A by (13).
+    """
+    dtype = np.result_type(*X)
+    IA = list(model.inertias.astype(dtype))
+    right: Blocks = {}
+    W1, W2, W3, W4 = left = ({}, {}, {}, {})
+    for i in reversed(range(model.nb)):
+        S, parent = model.joints[i].S.astype(dtype), model.parent[i]
+        a, f, tau = ("a", i), ("f", i), ("tau", i)
+        U = IA[i] @ S
+        armature = np.diag(model.armature[model.v_slice(i)]).astype(dtype)
+        n = S.shape[1]
+        one = np.diag([1] * n).astype(dtype)
+        solution = _solve(S.T @ U + armature, np.concatenate([one, U.T], axis=1), model.joint_names[i])
+        inverse, W = solution[:, :n], solution[:, n:]  # H⁻¹ and H⁻¹ U^T
+        right[f, a] = IA[i]
+        W1[tau, a], W2[tau, tau], W3[a, tau] = S.T @ IA[i], inverse, -S
+        if parent >= 0:
+            W4[("f", parent), a] = X[i].T @ IA[i]
+            IA[parent] = IA[parent] + X[i].T @ _less_product(IA[i], U, W) @ X[i]  # I_λ + X^T I^a X
+    return right, left
+
+
+def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """I − U W (6, 6) for symmetric U W = W^T U^T: along an axis of the joint W is 1, and rounding leaves nothing."""
+    exact = [all(is_constant(w) and w in (0.0, 1.0) for w in column) for column in W.T]
+    product = [[W[:, r] @ U[s] if exact[r] else U[r] @ W[:, s] for s in range(6)] for r in range(6)]
+    return I - np.array(product, dtype=I.dtype)
+
+
+def _solve(H: np.ndarray, B: np.ndarray, joint: str) -> np.ndarray:
+    """H⁻¹ B for the positive definite H (n, n) of a joint, by Gauss-Jordan."""
+    n = len(H)
+    A = np.concatenate([H, B], axis=1)
+    for k in range(n):
+        if type(A[k, k]) is not Expr and not A[k, k] > 0:
+            raise SingularState(
+                f"joint {joint!r} moves no inertia: give the body or what it carries an inertia about this axis, or "
+                "the joint an armature",
+                equation=f"tau({joint})",
+                unknown=f"qdd({joint})",
+            )
+        A[k] = A[k] / A[k, k]
+        for r in range(n):
+            if r != k:
+                A[r] = A[r] - A[r, k] * A[k]
+    return A[:, n:]
+
+
+def _matrix(blocks: Blocks, labels: Sequence[Label]) -> scipy.sparse.csr_matrix:
+    """The identity with the given blocks; `labels` has the block of each row and column."""
+    places: dict[Label, list[int]] = {}
+    for k, label in enumerate(labels):
+        places.setdefault(label, []).append(k)
+    own = {row for row, column in blocks if row == column}
+    kept = [k for k, label in enumerate(labels) if label not in own]
+    rows, columns, values = [np.array(kept, dtype=int)], [np.array(kept, dtype=int)], [np.ones(len(kept))]
+    for (row, column), block in blocks.items():
+        if block.size:
+            r, c = np.meshgrid(places[row], places[column], indexing="ij")
+            rows.append(r.ravel())
+            columns.append(c.ravel())
+            values.append(block.ravel())
+    matrix = scipy.sparse.csr_matrix(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(len(labels), len(labels))
+    )
+    matrix.eliminate_zeros()
+    return matrix

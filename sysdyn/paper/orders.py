@@ -1,0 +1,67 @@
+"""Orders of the paper's experiments: articulated bodies as they stand, load cells torn."""
+
+from __future__ import annotations
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import Pairs, Permutations
+from sysdyn.errors import ProblemError
+
+
+def articulated(system: BlockSystem) -> Permutations:
+    """Nori eqs. (34), (35) of Property 2: the order in which W^L D W^R, not D itself, is lower triangular.
+
+    (35) as printed exchanges rows c(τ_i) with those of the known torques, and names a row that does not exist. fB_i,
+    where it is an unknown, goes before the f_i.
+    """
+    p = Pairs(system, "articulated")
+    if p.known["qdd"] or system.problem.constraints:
+        raise ProblemError(
+            "the matrices of Property 2 are for forward dynamics: all joint torques known, no constraint"
+        )
+    p.known_pivots()
+    bodies = range(p.nb)
+    for i in reversed(bodies):
+        p.net(i)
+    for i in reversed(bodies):
+        p.block("f", i)
+    for i in bodies:
+        p.block("a", i)
+    for i in bodies:
+        p.torque_rows(i, "qdd")
+    return p.done()
+
+
+def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
+    """Tearing: ((rows, columns) of pivots that are all ±1, (rows, columns) of the block that they leave).
+
+    For any raw measurements. First the known fx, τ and q̈; then a_i by c(a_i) from the base to the leaves, f_i by
+    c(f_i) and each unknown τ_i by c(τ_i) on the way back, a matrix that is triangular but for a border. The border has
+    the unknown fx and q̈ as columns, and as rows what was not used: measured a and f, and c(τ_i) of known τ. Its
+    columns are carried along the tree beside the right-hand side, so it should be small, and only there do pivots
+    depend on the state; their order is left to the caller. Raises ProblemError where a measurement is custom.
+
+    Kron, Diakoptics (1963).
+    """
+    if system.problem.custom:
+        raise ProblemError("ordering 'torn' is defined for raw measurements only; use 'auto' or 'markowitz'")
+    row_of = {name: r for r, name in enumerate(system.row_names)}
+    columns: dict[tuple[str, int], list[int]] = {}
+    for c, block in enumerate(system.col_blocks):
+        columns.setdefault(block, []).append(c)
+    measured = {}
+    for r, block in enumerate(system.row_blocks):
+        if block[0] == "y":
+            (column,) = system.assembly.rows[r]
+            measured[column] = r
+    bodies = range(system.model.nb)
+    pairs: dict[int, int] = {}  # column → row
+    for block in ((x, i) for i in bodies for x in ("fx", "tau", "qdd")):
+        pairs |= {c: measured[c] for c in columns.get(block, ()) if c in measured}
+    out = [(x, i) for i in bodies for x in ("a", "fB")]
+    back = [(x, i) for i in reversed(bodies) for x in ("f", "tau")]
+    for block in (*out, *back):
+        pairs |= {c: row_of[f"c:{system.col_names[c]}"] for c in columns.get(block, ()) if c not in pairs}
+    used = set(pairs.values())
+    rows_left = [r for r in range(system.shape[0]) if r not in used]
+    columns_left = [c for c in range(system.shape[1]) if c not in pairs]
+    return (list(pairs.values()), list(pairs)), (rows_left, columns_left)

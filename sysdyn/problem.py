@@ -1,0 +1,73 @@
+"""Problems: a model and what is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
+from sysdyn.equations.augmented import system
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.turned_joints import layout
+from sysdyn.errors import UnknownName
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.model import Model
+from sysdyn.passes import PAPER
+
+
+class Problem(Statement):
+    """A model and its measurements: the unknowns d, and the equations D d + b = 0 and Y d + b_Y = y.
+
+    parameters: names of those of the model that are inputs, as of `sysdyn.compile(inputs=…)`.
+
+    problem + measurement adds one; problem − measurement makes its scalar components unknown again.
+
+    Raises ProblemError where the same scalar is stated twice or two measurements have one name, UnknownName where a
+    measurement speaks of a joint, body or component that the model does not have.
+    """
+
+    def layout(self, name: str = "paper", turn: bool = False) -> Layout:
+        """Names and places of the unknowns; see `BlockSystem`."""
+        return layout(self, name, turn)
+
+    def system(
+        self, layout: str = "paper", known: str = "rows", turn: bool = False, passes: Sequence[str] = PAPER,
+        outputs: Sequence[str] = QUANTITIES,
+    ) -> BlockSystem:  # fmt: skip
+        """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
+
+        Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
+        unknowns of an exact problem. passes and outputs: see `BlockSystem`.
+        """
+        return system(self, layout, known, turn, passes, outputs)
+
+    def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
+        """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack."""
+        return diagnose(self, available)
+
+
+def inverse_dynamics(model: Model) -> Problem:
+    """Known q̈ and fx, wanted τ. Nori eq. (7)."""
+    return Problem(model, [JointAcceleration("all", name="qdd"), ExternalWrench("all", name="fx")])
+
+
+def forward_dynamics(model: Model) -> Problem:
+    """Known τ and fx, wanted q̈. Nori eq. (13)."""
+    return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
+
+
+def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
+    """Known τ of the joints named in `torque`, q̈ of all others, and fx. RBDA section 9.2."""
+    torque = (torque,) if isinstance(torque, str) else tuple(torque)
+    for name in torque:
+        if name not in model.joint_names:
+            raise UnknownName("joint", name, model.joint_names)
+    rest = tuple(name for name in model.joint_names if name not in torque)
+    known: list[Measurement] = [ExternalWrench("all", name="fx")]
+    if torque:
+        known.insert(0, JointTorque(torque, name="tau"))
+    if rest:
+        known.insert(0, JointAcceleration(rest, name="qdd"))
+    return Problem(model, known)

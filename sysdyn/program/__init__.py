@@ -1,0 +1,1 @@
+"""Scalar expressions, and the straight-line programs that they become."""

@@ -1,0 +1,237 @@
+"""Programs: a linear list of scalar operations with named inputs and outputs, exact counts and a hash.
+
+A program is what the offline phase produces and all a backend needs. Values are numbered: first the inputs (groups one
+after the other), then the constants, then one value for each operation in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from sysdyn.errors import FileError, InvalidInput
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import ADD, CONST, COS, DIV, INPUT, MUL, NEG, OPAQUE, SIN, SQRT, SUB, Flops
+
+FORMAT = 2  # version of the stored form; raise it when the meaning of any array changes
+
+Group = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A value that must stay away from zero for the program to be valid at a state.
+
+    Below `threshold` it counts as zero, below `weak` digits are lost.
+    """
+
+    value: int
+    threshold: float
+    label: str
+    weak: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Straight-line program.
+
+    input_groups, output_groups   ((name, size), …)
+    constants (nc) float64        distinct constants
+    kind (no) int8                operation kinds of `sysdyn.program.expr` (ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT)
+    lhs, rhs (no) int32           value numbers of the operands; rhs is −1 for one operand
+    outputs (ny) int32            value numbers of the outputs
+    cuts (…) int32                operation numbers at which a new piece of work begins, increasing
+    guards                        values that must not vanish
+    """
+
+    input_groups: tuple[Group, ...]
+    output_groups: tuple[Group, ...]
+    constants: np.ndarray
+    kind: np.ndarray
+    lhs: np.ndarray
+    rhs: np.ndarray
+    outputs: np.ndarray
+    cuts: np.ndarray
+    guards: tuple[Guard, ...] = field(default=())
+
+    @property
+    def n_inputs(self) -> int:
+        return sum(size for _, size in self.input_groups)
+
+    @property
+    def n_outputs(self) -> int:
+        return sum(size for _, size in self.output_groups)
+
+    @property
+    def first_op(self) -> int:
+        """Value number of the first operation."""
+        return self.n_inputs + len(self.constants)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __repr__(self) -> str:
+        return f"Program({len(self)} operations, {self.flops}; {self.n_inputs} inputs, {self.n_outputs} outputs)"
+
+    @cached_property
+    def flops(self) -> Flops:
+        """Exact counts of the program as it is executed."""
+        count = np.bincount(self.kind, minlength=10)
+        angles = np.unique(self.lhs[(self.kind == SIN) | (self.kind == COS)])
+        return Flops(int(count[MUL]), int(count[ADD] + count[SUB]), int(count[DIV]), int(count[SQRT]), len(angles))
+
+    @cached_property
+    def used_inputs(self) -> np.ndarray:
+        """(n_inputs) bool: the program reads this input."""
+        used = np.zeros(self.first_op + len(self), dtype=bool)
+        used[self.lhs] = True
+        used[self.rhs[self.rhs >= 0]] = True
+        used[self.outputs] = True
+        return used[: self.n_inputs]
+
+    @cached_property
+    def zero_outputs(self) -> np.ndarray:
+        """(n_outputs) bool: the output is the constant 0."""
+        place = self.outputs.astype(np.int64) - self.n_inputs
+        constant = (place >= 0) & (place < len(self.constants))
+        zero = np.zeros(self.n_outputs, dtype=bool)
+        zero[constant] = self.constants[place[constant]] == 0.0
+        return zero
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of everything that determines what the program computes."""
+        h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
+        for array in (self.constants, self.kind, self.lhs, self.rhs, self.outputs, self.cuts):
+            h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+        h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards]).encode())
+        return h.hexdigest()
+
+    # ---- making one --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_graph(
+        graph: Graph,
+        inputs: Sequence[tuple[str, Sequence[Expr]]],
+        outputs: Sequence[tuple[str, Sequence]],
+        guards: Sequence[tuple[object, float, str, float]] = (),
+    ) -> Program:
+        """The operations of `graph` that are live from `outputs`, in the order in which they were built.
+
+        inputs (name, Exprs) and outputs (name, Exprs or floats) are the named groups; a guard (value, threshold,
+        label, weak) is kept where its value is the result of an operation that is live anyway.
+        """
+        flat_outputs = [x for _, group in outputs for x in group]
+        live = graph.live(flat_outputs)
+        kinds = np.asarray(graph.kind, dtype=np.int8)[live]
+        number = np.full(len(graph), -1, dtype=np.int64)
+        n_in = 0
+        for _, group in inputs:
+            for x in group:
+                number[x.id] = n_in
+                n_in += 1
+        stray = [i for i in live[kinds == INPUT].tolist() if number[i] < 0]
+        if stray:
+            raise InvalidInput(
+                f"the outputs need the input {graph.input_names[stray[0]]!r}, which is in no input group"
+            )
+        const_ids = live[kinds == CONST]
+        constants = [graph.constants[i] for i in const_ids.tolist()]
+        number[const_ids] = n_in + np.arange(len(const_ids))
+        extra: dict[float, int] = {}  # outputs that are constants
+        for x in flat_outputs:
+            if type(x) is not Expr and float(x) not in extra:
+                extra[float(x)] = n_in + len(constants)
+                constants.append(float(x))
+        is_op = (kinds > CONST) & (kinds != OPAQUE)
+        ops = live[is_op]
+        first = n_in + len(constants)
+        number[ops] = first + np.arange(len(ops))
+        for i in live[kinds == OPAQUE].tolist():
+            number[i] = number[graph.lhs[i]]
+        lhs = number[np.asarray(graph.lhs, dtype=np.int64)[ops]]
+        raw_rhs = np.asarray(graph.rhs, dtype=np.int64)[ops]
+        rhs = np.where(raw_rhs >= 0, number[raw_rhs], -1)
+        cuts = np.unique(np.searchsorted(ops, np.asarray(graph.marks, dtype=np.int64)))
+        is_live = np.zeros(len(graph), dtype=bool)
+        is_live[live] = True
+        kept = tuple(
+            Guard(int(number[x.id]), float(limit), label, float(weak))
+            for x, limit, label, weak in guards
+            if type(x) is Expr and is_live[x.id] and number[x.id] >= first
+        )
+        return Program(
+            tuple((name, len(group)) for name, group in inputs),
+            tuple((name, len(group)) for name, group in outputs),
+            np.array(constants, dtype=float),
+            kinds[is_op],
+            lhs.astype(np.int32),
+            rhs.astype(np.int32),
+            np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
+            cuts[(cuts > 0) & (cuts < len(ops))].astype(np.int32),
+            kept,
+        )
+
+    # ---- storing it --------------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Plain arrays (no objects) that `from_arrays` reads back."""
+        guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
+        head = {"format": FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
+                "guards": guards, "digest": self.digest}  # fmt: skip
+        return {
+            "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
+            "constants": self.constants, "kind": self.kind, "lhs": self.lhs, "rhs": self.rhs,
+            "output_values": self.outputs, "cuts": self.cuts,
+        }  # fmt: skip
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> Program:
+        """Inverse of `to_arrays`. Raises FileError where the content is foreign, of another format or damaged."""
+        try:
+            head = json.loads(bytes(arrays["program"]).decode())
+            if head["format"] != FORMAT:
+                raise FileError(
+                    f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
+                )
+            guards = [Guard(int(v), float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
+            program = Program(
+                tuple((str(n), int(s)) for n, s in head["inputs"]),
+                tuple((str(n), int(s)) for n, s in head["outputs"]),
+                arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
+                arrays["cuts"], tuple(guards),
+            )  # fmt: skip
+            program.check()
+            if program.digest != head["digest"]:
+                raise FileError(
+                    "the stored program is damaged: its content does not match its digest; compile it again"
+                )
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise FileError(f"not a stored program: {error!r}") from error
+        return program
+
+    def check(self) -> None:
+        """Raise FileError unless every operand is computed before it is used: damaged files must not crash a kernel."""
+        here = self.first_op + np.arange(len(self))
+        one_operand = (self.kind >= NEG) & (self.kind <= SQRT)
+        ok = (
+            len(self.lhs) == len(self.rhs) == len(self)
+            and np.all((self.kind >= ADD) & (self.kind <= SQRT))
+            and np.all((self.lhs >= 0) & (self.lhs < here))
+            and np.all(np.where(one_operand, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
+            and len(self.outputs) == self.n_outputs
+            and np.all((self.outputs >= 0) & (self.outputs < self.first_op + len(self)))
+            and np.all(np.diff(self.cuts) > 0)
+            and (len(self.cuts) == 0 or (self.cuts[0] > 0 and self.cuts[-1] < len(self)))
+            and all(0 <= g.value < self.first_op + len(self) for g in self.guards)
+        )
+        if not ok:
+            raise FileError("the stored program is damaged: an operand is used before it is computed")
+
+
+__all__ = ["Program", "Guard", "Group", "FORMAT", "ADD", "SUB", "MUL", "DIV", "NEG", "SIN", "COS", "SQRT"]

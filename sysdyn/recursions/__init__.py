@@ -1,0 +1,1 @@
+"""Inverse, forward and hybrid dynamics as recursions of few operations."""

@@ -1,0 +1,263 @@
+"""Forward dynamics with few operations: H q̈ = τ − C with C by `inverse`, as composite or as articulated bodies.
+
+Composite bodies: H_ij = s_i · F_j, F_j = I^c_j S_j, in any frame between those of i and j: F_j is carried towards the
+base up to a body of the plan's choice, and from there on the s_i are carried to it (Featherstone's CRBA carries only
+F_j; Walker & Orin's method 3). Then H = L^T D L, with the zeros of the tree.
+
+Articulated bodies: q̈ from H q̈ = τ − C as in the ABA, but at zero velocity and without gravity, so that no bias is
+carried through the articulated inertias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+
+from sysdyn.errors import SingularState
+from sysdyn.model import Model
+from sysdyn.model.kinematics import path
+from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, is_zero, plus, scaled
+from sysdyn.recursions.plan import Plan
+
+# ---- composite bodies --------------------------------------------------------------------------------------------
+
+
+class Composite:
+    """A rigid body by its pseudo-inertia [Σ h; h^T m]."""
+
+    def __init__(self, S: list[Vector], h: Vector, m: Scalar):
+        self.S, self.h, self.m = S, h, m
+
+    def __add__(self, other: Composite) -> Composite:
+        S = [plus(a, b) for a, b in zip(self.S, other.S, strict=True)]
+        return Composite(S, plus(self.h, other.h), self.m + other.m)
+
+    def turned(self, turn: Turn | Rotation, double_angle: bool) -> Composite:
+        """In coordinates before the turn: E^T Σ E, E^T h."""
+        return Composite(turn.matrix_back(self.S, double_angle), turn.back(self.h), self.m)
+
+    def moved(self, p: Vector) -> Composite:
+        """About an origin from which this one is at p: h' = h + m p, Σ' = Σ + p h^T + h' p^T."""
+        h = plus(self.h, scaled(self.m, p))
+        S = [list(row) for row in self.S]
+        for i in range(3):
+            S[i][i] = S[i][i] + p[i] * (self.h[i] + h[i])
+            for j in range(i):
+                S[i][j] = S[j][i] = S[i][j] + p[i] * self.h[j] + h[i] * p[j]
+        return Composite(S, h, self.m)
+
+    def times(self, s: Vector) -> Vector:
+        """I s (6): [J ω + h × v; m v − h × ω], J = tr(Σ) 1 − Σ."""
+        S, w, v = self.S, s[:3], s[3:]
+        n: Vector = []
+        for i in range(3):
+            J = [-S[i][j] for j in range(3)]
+            J[i] = 0.0 if is_zero(w[i]) else S[i - 1][i - 1] + S[i - 2][i - 2]
+            n.append(dot(J, w))
+        return plus(n, cross(self.h, v)) + plus(scaled(self.m, v), cross(w, self.h))
+
+
+def _before(link: Link, inertia):
+    """X^T I X: a composite or articulated inertia of the body in the frame of its parent."""
+    for step in reversed(link.steps("inertia")):
+        inertia = inertia.moved(step) if isinstance(step, list) else inertia.turned(step, link.double_angle)
+    return inertia
+
+
+def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, int], Scalar]:
+    """H_rc by (r, c), r ≤ c, where joint r is on the way from c to the base."""
+    bodies = [Composite(*link.parameters()) for link in links]
+    for i in reversed(range(model.nb)):
+        links[i].begin()
+        if (parent := model.parent[i]) >= 0:
+            bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
+
+    @cache
+    def force(j: int, column: int, k: int) -> Vector:
+        """F_j in the frame of body k, an ancestor."""
+        if k == j:
+            return bodies[j].times(links[j].S[column])
+        child = next(c for c in ways[j] if model.parent[c] == k)
+        return links[child].force(force(j, column, child))
+
+    @cache
+    def axis(i: int, column: int, k: int) -> Vector:
+        """s_i in the frame of body k, a descendant."""
+        return links[i].S[column] if k == i else links[k].motion(axis(i, column, model.parent[k]))
+
+    ways = [path(model, j) for j in range(model.nb)]
+    H: dict[tuple[int, int], Scalar] = {}
+    for j, way in enumerate(ways):
+        links[j].begin()
+        meeting = way[::-1][plan.pick("meeting", j, of=len(way))]
+        for c in range(len(links[j].S)):
+            col = model.v_slice(j).start + c
+            for i in way:
+                k = max(i, meeting)
+                for r in range(len(links[i].S)):
+                    row = model.v_slice(i).start + r
+                    if row <= col:
+                        H[row, col] = dot(axis(i, r, k), force(j, c, k))
+            H[col, col] = H[col, col] + float(model.armature[col])
+    return H
+
+
+def solve(
+    H: dict[tuple[int, int], Scalar], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]],
+    symmetric: bool = True,
+) -> Vector:  # fmt: skip
+    """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3.
+
+    free: freedoms that are solved for; the others are 0. symmetric: the triangle of H that is not given is that which
+    is; else it is eliminated as any other entry.
+    """
+    u, n = [x if k in free else 0.0 for k, x in enumerate(u)], len(u)
+    H = {(r, c): x for (r, c), x in H.items() if r in free and c in free}
+    if not symmetric:
+        H |= {(c, r): x for (r, c), x in H.items()}
+    ancestors: list[list[int]] = [[] for _ in u]
+    for r, c in sorted(H):
+        if r < c:
+            ancestors[c].append(r)
+    rows = list(ancestors)
+    L: dict[tuple[int, int], Scalar] = {}
+    U = L if symmetric else {}
+    for c in sorted(free, reverse=True):
+        rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
+        pivots.append((H[c, c], c))
+        inverse = _reciprocal(H[c, c], c)
+        for k, r in enumerate(rows[c]):
+            L[r, c] = H[r, c] * inverse
+            if not symmetric:
+                U[r, c] = H[c, r] * inverse
+            u[r] = u[r] - L[r, c] * u[c]
+            for s in rows[c][: k + 1] if symmetric else rows[c]:
+                H[s, r] = H[s, r] - U[r, c] * H[s, c]
+        u[c] = u[c] * inverse
+    for c in range(n):
+        for r in rows[c]:
+            u[c] = u[c] - U[r, c] * u[r]
+    return u
+
+
+def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
+    """H x in the freedoms that are not free, for x that is 0 there."""
+    found: Vector = [0.0] * len(x)
+    for (r, c), h in H.items():
+        if (r in free) != (c in free):
+            k, j = (c, r) if r in free else (r, c)
+            found[k] = found[k] + h * x[j]
+    return found
+
+
+def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
+    """1 / pivot. Raises SingularState where it is 0 at every state."""
+    if is_zero(pivot):
+        raise SingularState(f"freedom {freedom} moves no inertia, so its acceleration is not determined")
+    return 1.0 / pivot
+
+
+# ---- articulated bodies ------------------------------------------------------------------------------------------
+
+
+class Articulated:
+    """A symmetric (6, 6) inertia [J H; H^T M] by blocks."""
+
+    def __init__(self, J: list[Vector], H: list[Vector], M: list[Vector]):
+        self.J, self.H, self.M = J, H, M
+
+    @staticmethod
+    def rigid(S: list[Vector], h: Vector, m: Scalar) -> Articulated:
+        J = [[-x for x in row] for row in S]
+        for i in range(3):
+            J[i][i] = S[i - 1][i - 1] + S[i - 2][i - 2]
+        H = [[0.0, -h[2], h[1]], [h[2], 0.0, -h[0]], [-h[1], h[0], 0.0]]
+        return Articulated(J, H, [[m if i == j else 0.0 for j in range(3)] for i in range(3)])
+
+    def __add__(self, other: Articulated) -> Articulated:
+        def total(A, B):
+            return [plus(a, b) for a, b in zip(A, B, strict=True)]
+
+        return Articulated(total(self.J, other.J), total(self.H, other.H), total(self.M, other.M))
+
+    def times(self, s: Vector) -> Vector:
+        n = [dot(self.J[i], s[:3]) + dot(self.H[i], s[3:]) for i in range(3)]
+        f = [dot([self.H[j][i] for j in range(3)], s[:3]) + dot(self.M[i], s[3:]) for i in range(3)]
+        return n + f
+
+    def less(self, U: Vector, W: Vector) -> Articulated:
+        """I − U W^T for U parallel to W."""
+
+        def block(A, a, b, symmetric):
+            B = [list(row) for row in A]
+            for i in range(3):
+                for j in range(3):
+                    B[i][j] = B[j][i] if symmetric and j < i else A[i][j] - U[a + i] * W[b + j]
+            return B
+
+        return Articulated(block(self.J, 0, 0, True), block(self.H, 0, 3, False), block(self.M, 3, 3, True))
+
+    def turned(self, turn: Turn | Rotation, double_angle: bool) -> Articulated:
+        return Articulated(*(turn.matrix_back(A, double_angle) for A in (self.J, self.H, self.M)))
+
+    def moved(self, p: Vector) -> Articulated:
+        """About an origin from which this one is at p: H' = H + p× M, J' = J + p× H^T − H' p×."""
+        H = [[self.H[i][j] + x for j, x in enumerate(row)] for i, row in enumerate(_cross_columns(p, self.M))]
+        left = _cross_columns(p, [[self.H[j][i] for j in range(3)] for i in range(3)])  # p× H^T
+        right = _cross_columns(p, [[H[j][i] for j in range(3)] for i in range(3)])  # p× H'^T = (−H' p×)^T
+        J = [list(row) for row in self.J]
+        for i in range(3):
+            for j in range(i + 1):
+                J[i][j] = J[j][i] = self.J[i][j] + (left[i][j] + right[j][i])
+        return Articulated(J, H, self.M)
+
+
+def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
+    """p× A (3, 3)."""
+    columns = [cross(p, [A[i][j] for i in range(3)]) for j in range(3)]
+    return [[columns[j][i] for j in range(3)] for i in range(3)]
+
+
+def articulated(
+    model: Model, links: list[Link], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]]
+) -> tuple[Vector, Vector]:
+    """(q̈ (nv) from H q̈ = u in the free freedoms, τ (nv) that the others, with q̈ = 0, take).
+
+    RBDA Table 7.1 with v = 0 and a_0 = 0, and section 9.2 for freedoms that do not move.
+    """
+    bodies = [Articulated.rigid(*link.parameters()) for link in links]
+    forces: list[Vector] = [[0.0] * 6 for _ in bodies]
+    found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # freedom, s, W = U / D and u / D
+    for i in reversed(range(model.nb)):
+        links[i].begin()
+        for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
+            if k not in free:
+                continue
+            U = bodies[i].times(s)
+            D = dot(s, U) + float(model.armature[k])
+            pivots.append((D, k))
+            rest = u[k] - dot(s, forces[i])
+            inverse = _reciprocal(D, k)
+            W = scaled(inverse, U)
+            if not model.armature[k]:
+                W = [x if s.count(0.0) == 5 and x != 0.0 else w for x, w in zip(s, W, strict=True)]
+            found[i].append((k, s, W, rest * inverse))
+            bodies[i] = bodies[i].less(U, W)
+            forces[i] = plus(forces[i], scaled(rest, W))
+        if (parent := model.parent[i]) >= 0:
+            bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
+            forces[parent] = plus(forces[parent], links[i].force(forces[i]))
+    qdd: Vector = [0.0] * model.nv
+    tau: Vector = [0.0] * model.nv
+    accelerations: list[Vector] = []
+    for i, parent in enumerate(model.parent):
+        links[i].begin()
+        a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
+        for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
+            if k not in free:
+                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i])
+        for k, s, W, x in reversed(found[i]):  # the freedom eliminated last is free of the others
+            qdd[k] = x - dot(W, a)
+            a = plus(a, scaled(qdd[k], s))
+        accelerations.append(a)
+    return qdd, tau

@@ -1,0 +1,46 @@
+"""Constant changes of frames, from robots in canonical frames to the frames of the model and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sysdyn.model.spatial import rotation, translation
+from sysdyn.recursions.links import Scalar, Vector, cross, plus
+
+# ---- constant changes of frames ----------------------------------------------------------------------------------
+
+
+def parts(X: np.ndarray) -> tuple[list[Vector], list[Vector], Vector]:
+    """(E, E^T, r) of a constant transform."""
+    E = rotation(X)
+    return E.tolist(), E.T.tolist(), np.where(np.abs(r := translation(X)) < 1e-15, 0.0, r).tolist()
+
+
+def dot(a: Sequence, b: Sequence) -> Scalar:
+    total: Scalar = 0.0
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+def wrench_to(X: np.ndarray, w: Vector) -> Vector:
+    """X⁻ᵀ w."""
+    E, _, r = parts(X)
+    n = [x - y for x, y in zip(w[:3], cross(r, w[3:]), strict=True)]
+    return [dot(row, n) for row in E] + [dot(row, w[3:]) for row in E]
+
+
+def wrench_back(X: np.ndarray, w: Vector) -> Vector:
+    """X^T w."""
+    _, E, r = parts(X)
+    f = [dot(row, w[3:]) for row in E]
+    return plus([dot(row, w[:3]) for row in E], cross(r, f)) + f
+
+
+def motion_back(X: np.ndarray, s: Vector) -> Vector:
+    """X⁻¹ s."""
+    _, E, r = parts(X)
+    w = [dot(row, s[:3]) for row in E]
+    return w + [x - y for x, y in zip([dot(row, s[3:]) for row in E], cross(w, r), strict=True)]

@@ -1,0 +1,265 @@
+"""Vectors across a joint, in steps that cost little: turns about z and x by their cosine and sine, and displacements.
+
+Scalars are floats or Expr, vectors lists of three of them, spatial vectors lists of six (angular first).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.model import Model
+from sysdyn.model.canonical import Placement, is_along_z, placement
+from sysdyn.model.inertia import pseudo_inertia
+from sysdyn.model.joints import Revolute
+from sysdyn.model.spatial import rotation, translation
+from sysdyn.program.expr import Expr, cos, sin
+from sysdyn.recursions.plan import Plan
+
+Scalar = float | Expr
+Vector = list
+
+
+def is_zero(x: Scalar) -> bool:
+    return type(x) is not Expr and x == 0.0
+
+
+def scalars(values) -> Vector:
+    """The entries of an array as Expr and Python floats."""
+    return [x if type(x) is Expr else float(x) for x in np.asarray(values, dtype=object).flat]
+
+
+def plus(a: Vector, b: Vector) -> Vector:
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
+def scaled(x: Scalar, a: Vector) -> Vector:
+    return [x * y for y in a]
+
+
+def dot(a: Vector, b: Vector) -> Scalar:
+    total: Scalar = 0.0
+    for x, y in zip(a, b, strict=True):
+        if not (is_zero(x) or is_zero(y)):
+            total = total + x * y
+    return total
+
+
+def cross(a: Vector, b: Vector) -> Vector:
+    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """E of a turn about an axis of coordinates, by the cosine and sine of its angle."""
+
+    axis: int
+    c: Scalar
+    s: Scalar
+
+    @property
+    def is_none(self) -> bool:
+        return is_zero(self.s) and type(self.c) is not Expr and self.c == 1.0
+
+    def to(self, x: Vector) -> Vector:
+        """E x."""
+        i, j = (self.axis + 1) % 3, (self.axis + 2) % 3
+        y = list(x)
+        y[i], y[j] = self.c * x[i] + self.s * x[j], self.c * x[j] - self.s * x[i]
+        return y
+
+    def back(self, x: Vector) -> Vector:
+        """E^T x."""
+        return Turn(self.axis, self.c, -self.s).to(x)
+
+    def matrix_back(self, A: list[Vector], double_angle: bool = True) -> list[Vector]:
+        """E^T A E (3, 3). Across the axis, A = [a b; d e], by the double angle: with k = s (e − a) − c (b + d)
+
+            [a + s k, −(d + c k); −(b + c k), e − s k],
+
+        4 multiplications instead of 16.
+        """
+        if self.is_none:
+            return A
+        if not double_angle:
+            return _turned_back(self, A)
+        c, s, n = self.c, self.s, self.axis
+        i, j = (n + 1) % 3, (n + 2) % 3
+        k = s * (A[j][j] - A[i][i]) - c * (A[i][j] + A[j][i])
+        sk, ck = s * k, c * k
+        B = [list(row) for row in A]
+        B[i][i], B[j][j] = A[i][i] + sk, A[j][j] - sk
+        B[i][j], B[j][i] = -(A[j][i] + ck), -(A[i][j] + ck)
+        B[i][n], B[j][n] = c * A[i][n] - s * A[j][n], s * A[i][n] + c * A[j][n]
+        B[n][i], B[n][j] = c * A[n][i] - s * A[n][j], s * A[n][i] + c * A[n][j]
+        return B
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """E (3, 3), rows, of any rotation."""
+
+    E: list[Vector]
+
+    def to(self, x: Vector) -> Vector:
+        return [dot(row, x) for row in self.E]
+
+    def back(self, x: Vector) -> Vector:
+        return [dot([row[k] for row in self.E], x) for k in range(3)]
+
+    def matrix_back(self, A: list[Vector], double_angle: bool = True) -> list[Vector]:
+        """E^T A E."""
+        return _turned_back(self, A)
+
+
+def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
+    """E^T A E, vector by vector."""
+    half = [turn.back(row) for row in A]  # A E, for (E^T a)^T = a^T E
+    columns = [turn.back([half[r][k] for r in range(3)]) for k in range(3)]
+    return [[columns[k][r] for k in range(3)] for r in range(3)]
+
+
+Step = Turn | Rotation | Vector
+NO_TURN = Turn(2, 1.0, 0.0)
+ROUNDING = 1e-14  # of the greatest parameter, below which one is none
+
+
+def links(
+    model: Model, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None, may_hold: bool = True,
+    double_angle: bool = True,
+) -> list[Link]:  # fmt: skip
+    """The link of each body, at q (nq) as a list of scalars.
+
+    may_hold: bodies may do without the turn of their joint. double_angle: inertias are turned by the double angle.
+    """
+    places = [placement(X) for X in model.X_tree]
+    found: list[Link] = []
+    for i, parent in enumerate(model.parent):
+        children = model.children[i]
+        parallel = any(is_along_z(model, j) and _is_parallel(places[j]) for j in children)
+        hold = may_hold and (not children or parallel)  # at a tip, or before a parallel axis: else it saves nothing
+        before = None if parent < 0 else found[parent]
+        found.append(Link(model, i, q[model.q_slice(i)], plan, places[i], before, begin, hold, double_angle))
+    return found
+
+
+def _is_parallel(place: Placement) -> bool:
+    return place.alpha[1] == 0.0
+
+
+def _sum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """(cos, sin) of the sum of two constant angles."""
+    return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
+
+
+def _spun(angle: Scalar, theta: tuple[float, float]) -> Turn:
+    """The turn about z by angle + θ."""
+    c, s = theta
+    if is_zero(angle):
+        return Turn(2, c, s)
+    if 0.0 not in (c, s):
+        angle, c, s = angle + math.atan2(s, c), 1.0, 0.0
+    # (c + i s) (cos + i sin), a permutation
+    return Turn(2, c * cos(angle) - s * sin(angle), s * cos(angle) + c * sin(angle))
+
+
+class Link:
+    """What is between the frames of body i and of its parent, as steps from the parent: turns, and displacements.
+
+    A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
+    commutes with the turn about z; the plan says, for each use, on which side of it. `begin()` is called before each
+    piece of work for the body.
+
+    Where the plan says so a revolute body does without the turn of its joint: its vectors are in the coordinates from
+    which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
+    parallel axis turns by the sum of the angles. before, turn: the steps of the frames so chosen. held: from their
+    coordinates to those of the body, None where these are the same.
+    """
+
+    def __init__(
+        self, model: Model, i: int, q: Vector, plan: Plan, place: Placement, parent: Link | None,
+        begin: Callable[[], None], may_hold: bool, double_angle: bool,
+    ):  # fmt: skip
+        joint, self.plan, self.number, self.begin = model.joints[i], plan, i, begin
+        self.double_angle = double_angle
+        self.S = [[float(x) for x in column] for column in joint.S.T]
+        self._inertia = model.inertias[i]
+        self.axial = is_along_z(model, i)
+        self.held: Turn | None = None
+        held = None if parent is None else parent.held
+        first: list[Step] = [held] if held else []
+        if not self.axial:
+            E_J, r_J = joint.transform(np.array([*q, None], dtype=object)[:-1])
+            self.before: list[Step] = [
+                *first,
+                translation(model.X_tree[i]).tolist(),
+                Rotation(rotation(model.X_tree[i]).tolist()),
+                list(r_J),
+            ]
+            self.turn: Turn | Rotation = Rotation([list(row) for row in E_J])
+            return
+        revolute = isinstance(joint, Revolute)
+        self._angle, theta, r = (q[0], place.theta, place.r) if revolute else (0.0, place.theta, q[0] + place.r)
+        self.r = [0.0, 0.0, r]
+        p, up = list(place.p), place.alpha[0]
+        if held and _is_parallel(place):
+            assert parent is not None
+            p, first = held.back(p), []
+            self._angle = self._angle + up * parent._angle
+            theta = _sum(theta, (parent._theta[0], up * parent._theta[1]))
+        self.before = [*first, p, Turn(2, *place.gamma), Turn(0, *place.alpha)]
+        self._theta = theta
+        self.turn = _spun(self._angle, theta)
+        if revolute and may_hold and plan.pick("turn", i):
+            self.held, self.turn = self.turn, NO_TURN
+
+    def parameters(self) -> tuple[list[Vector], Vector, float]:
+        """(Σ (3, 3), h (3), m) of the body."""
+        P = pseudo_inertia(self._inertia)
+        size = float(np.abs(P).max())
+        P = np.where(np.abs(P) <= ROUNDING * size, 0.0, P).tolist()
+        S, h, m = [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
+        return (self.held.matrix_back(S, self.double_angle), self.held.back(h), m) if self.held else (S, h, m)
+
+    def wrench(self, w: Vector) -> Vector:
+        """A wrench in the frame of the body in the coordinates used here."""
+        return self.held.back(w[:3]) + self.held.back(w[3:]) if self.held else w
+
+    def steps(self, use: str) -> list[Step]:
+        """The steps from the parent, for a use of the plan."""
+        if not self.axial:
+            return [*self.before, self.turn]
+        if is_zero(self.r[2]) or self.plan.pick(use, self.number):
+            return [*self.before, self.r, self.turn]
+        return [*self.before, self.turn, self.r]
+
+    def motion(self, s: Vector) -> Vector:
+        """X s (6): a motion vector of the parent's frame in the body's."""
+        w, v = s[:3], s[3:]
+        for step in self.steps("motion"):
+            if isinstance(step, list):
+                v = plus(v, cross(w, step))
+            else:
+                w, v = step.to(w), step.to(v)
+        return w + v
+
+    def force(self, F: Vector) -> Vector:
+        """X^T F (6): a force vector of the body's frame in the parent's."""
+        n, f = F[:3], F[3:]
+        for step in reversed(self.steps("force")):
+            if isinstance(step, list):
+                n = plus(n, cross(step, f))
+            else:
+                n, f = step.back(n), step.back(f)
+        return n + f
+
+
+def of_joint(link: Link, rate: Vector) -> Vector:
+    """S q̇ (6)."""
+    total: Vector = [0.0] * 6
+    for column, x in zip(link.S, rate, strict=True):
+        total = plus(total, [s * x for s in column])
+    return total

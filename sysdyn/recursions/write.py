@@ -1,0 +1,311 @@
+"""Inverse, forward and hybrid dynamics written with as few operations as we know how.
+
+`write` takes a model and what is known, and writes expressions: in canonical frames, with base inertial parameters
+where only τ or q̈ is wanted, and with the decisions of a `Plan` found by search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from sysdyn.model import Model
+from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
+from sysdyn.model.canonical import canonical, placement, upright
+from sysdyn.model.joints import Revolute, Spherical
+from sysdyn.model.kinematics import path
+from sysdyn.passes import ALL
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import Flops
+from sysdyn.program.rewrite import rewritten
+from sysdyn.recursions.forward_dynamics import articulated, mass_matrix, reaction, solve
+from sysdyn.recursions.frames import dot, motion_back, wrench_back, wrench_to
+from sysdyn.recursions.inverse_dynamics import inverse
+from sysdyn.recursions.links import Link, Scalar, Vector, links
+from sysdyn.recursions.plan import Key, More, Plan, tuned
+from sysdyn.recursions.unknowns import accelerations, velocity_terms, wrenches
+
+COMPOSITE_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
+REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was written
+HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
+MEETINGS = 4  # depths at which all columns of H meet, tried to begin with
+UNITS = 60  # candidates for the unit of length
+METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known; τ of a joint is enough
+
+
+@dataclass(frozen=True)
+class Written:
+    """Expressions of the outputs, by quantity at full size.
+
+    method: "newton-euler", "composite" or "articulated". pivots: (D, freedom) of each divisor that depends on the
+    state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
+    operations) of those that were tried.
+    """
+
+    method: str
+    graph: Graph
+    outputs: dict[str, list]
+    pivots: list[tuple[Scalar, int]]
+    given: Flops | None = None
+    considered: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def scalars(self) -> list:
+        return [x for values in self.outputs.values() for x in values]
+
+    @property
+    def total(self) -> int:
+        return self.graph.count(self.scalars).total
+
+
+def write(
+    model: Model, known: str | Collection[int], outputs: Sequence[str], wrenches: bool = True, method: str = "auto",
+    budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
+) -> Written:  # fmt: skip
+    """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
+
+    known: "tau", "qdd", or the freedoms of which τ is known while q̈ is of the others. outputs: of tau, qdd, fx, a, f.
+    wrenches: whether external wrenches are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q, qd,
+    tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations that
+    may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more: after
+    that the search goes on for as long as this is true, with plans that `seed` fixes.
+    """
+    every = frozenset(range(model.nv))
+    free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
+    methods = METHODS["tau" if free else "qdd"] if method == "auto" else (method,)
+    if method == "auto" and free and model.nv > COMPOSITE_LIMIT:
+        methods = ("articulated",)
+    reduced = not {"a", "f"} & set(outputs)
+    wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
+    found: list[tuple[int, str, Plan]] = []
+    for name in methods:
+        starts = list(_starts(model, name))
+        if len(methods) == len(starts) == 1:
+            found.append((0, name, starts[0]))
+            continue
+
+        def cost(plan: Plan, name: str = name) -> int:
+            return wanted.write(name, outputs, plan).total
+
+        plan, count = tuned(cost, starts, 0.0)
+        found.append((count, name, plan))
+    _, name, plan = min(found, key=lambda x: x[0])
+    if budget or more:
+        plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget, more, seed)
+    written = wanted.write(name, outputs, plan, counted=True)
+    considered = [(other, count) for count, other, _ in found if other != name]
+    return replace(written, considered=((name, written.total), *considered))
+
+
+def _starts(model: Model, method: str) -> Iterator[Plan]:
+    held: dict[Key, int] = {("turn", i): 1 for i in range(model.nb)}
+    if model.nv <= COMPOSITE_LIMIT:  # a large robot is written once
+        yield Plan()
+    yield Plan(held)
+    if method == "composite":
+        deepest = max((len(path(model, i)) for i in range(model.nb)), default=1)
+        for depth in range(1, min(deepest, MEETINGS + 1)):
+            yield Plan({**held, **{("meeting", j): depth for j in range(model.nb)}})
+
+
+class _Inputs:
+    """The inputs of one graph, and links for them.
+
+    tau (nv), qdd (nv): the known ones, 0 for the others.
+    """
+
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+        self.passes = passes
+        self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
+        self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.tau: Vector = [0.0] * model.nv
+        self.qdd: Vector = [0.0] * model.nv
+        for k in range(model.nv):
+            (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
+        self.fx = None
+        if wrenches:
+            fx = self.graph.inputs("fx", 6 * model.nb).tolist()
+            self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
+
+    def links(self, model: Model, plan: Plan, may_hold: bool = False) -> list[Link]:
+        may_hold = may_hold and "parallel_axes" in self.passes
+        return links(model, self.q, plan, self.graph.mark, may_hold, "double_angle" in self.passes)
+
+    def finished(
+        self,
+        method: str,
+        outputs: dict[str, list],
+        pivots: list[tuple[Scalar, int]],
+        bound: float,
+        given: Flops | None = None,
+    ) -> Written:
+        """With sums and products rewritten, where that saves something."""
+        written = Written(method, self.graph, outputs, pivots, given)
+        if "rewriting" not in self.passes or written.total > min(REWRITE_LIMIT, HOPELESS * bound):
+            return written
+        everything = [*written.scalars, *(x for x, _ in pivots)]
+        graph, new = rewritten(self.graph, everything)
+        values = iter(new)
+        shorter = Written(
+            method, graph, {name: [next(values) for _ in x] for name, x in outputs.items()},
+            [(next(values), k) for _, k in pivots], given,
+        )  # fmt: skip
+        return shorter if shorter.total < written.total else written
+
+
+class _Reduced:
+    """τ and q̈ alone: every pass applies."""
+
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+        base = "base_parameters" in passes
+        self.source = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
+        self.free, self.external, self.passes = free, wrenches, passes
+        self.frames = cache(lambda number: (canonical, upright)[number](self.source))
+        self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
+
+    def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
+        """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
+        model, X = self.source, np.tile(np.eye(6), (self.source.nb, 1, 1))
+        if "canonical_frames" in self.passes:
+            model, X = self.frames(plan.pick("frames"))
+        if "base_parameters" not in self.passes:
+            return model, X
+        left = {i: plan.pick("left", i, of=LEFT) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
+        model = regrouped(model, left)
+        if self.turning and not self.external:
+            units = _units(model)
+            if number := plan.pick("unit", of=1 + len(units)):
+                model = in_units(model, units[number - 1])
+        return model, X
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+        inputs = _Inputs(self.source, self.free, self.external, self.passes)
+        model, X = self.model(plan)
+        links = inputs.links(model, plan, may_hold=True)
+        fx = None if inputs.fx is None else [links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
+        pivots: list[tuple[Scalar, int]] = []
+        tau, qdd = self._torques(model, links, inputs.qd, inputs.qdd, plan, fx), inputs.qdd
+        if self.free:
+            tau, qdd = _solved(method, model, links, inputs, tau, self.free, plan, pivots)
+        values = {"tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w]}
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
+
+    def _torques(self, model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx) -> Vector:
+        if "classical_accelerations" in self.passes:
+            return inverse(model, links, qd, qdd, plan, fx)
+        c, nu = velocity_terms(model, links, qd)
+        return _torques(model, links, wrenches(model, links, accelerations(model, links, c, qdd), nu, fx), qdd)
+
+
+class _Unknowns:
+    """Any quantities: spatial accelerations and wrenches in the frames of the bodies, but for a turn onto z."""
+
+    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+        self.source, self.free, self.external, self.passes = model, free, wrenches, passes
+        self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
+        if "canonical_frames" in passes:
+            self.upright, self.X = upright(model)
+        self.base = regrouped(self.upright) if "base_parameters" in passes else self.upright
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+        inputs = self._inputs()
+        links = inputs.links(self.upright, plan)
+        c, nu = velocity_terms(self.upright, links, inputs.qd)
+        given = None
+        if counted:
+            given = self._rest(self._inputs(), method, outputs, plan, _given(c, nu))
+            given = given.graph.count(given.scalars)
+        return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
+
+    def _inputs(self) -> _Inputs:
+        return _Inputs(self.source, self.free, self.external, self.passes)
+
+    def _rest(
+        self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
+        terms: Callable[[Graph], tuple[list[Vector], list[Vector]]], links: list[Link] | None = None,
+        given: Flops | None = None,
+    ) -> Written:  # fmt: skip
+        """From c and ν on."""
+        model = self.upright
+        links = links or inputs.links(model, plan)
+        c, nu = terms(inputs.graph)
+        fx = None if inputs.fx is None else [wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
+        qdd = inputs.qdd
+        pivots: list[tuple[Scalar, int]] = []
+        if self.free:
+            a = accelerations(model, links, c, qdd)
+            bias = _torques(model, links, wrenches(model, links, a, nu, fx), qdd)
+            base = inputs.links(self.base, plan)
+            _, qdd = _solved(method, self.base, base, inputs, bias, self.free, plan, pivots)
+        a = accelerations(model, links, c, qdd)
+        f = wrenches(model, links, a, nu, fx)
+        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(_torques(model, links, f, qdd))]
+        values = {
+            "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
+            "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
+            "f": [x for i, v in enumerate(f) for x in wrench_back(self.X[i], v)],
+        }  # fmt: skip
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound, given)
+
+
+def _solved(
+    method: str, model: Model, links: list[Link], inputs: _Inputs, bias: Vector, free: frozenset[int], plan: Plan,
+    pivots: list[tuple[Scalar, int]],
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """(τ, q̈) from the known ones and the bias, which is τ of the motion with q̈ = 0 in the free freedoms."""
+    u = [t - x if k in free else 0.0 for k, (t, x) in enumerate(zip(inputs.tau, bias, strict=True))]
+    if method == "composite":
+        H = mass_matrix(model, links, plan)
+        x = solve(H, u, free, pivots, "symmetric_elimination" in inputs.passes)
+        rest = reaction(H, x, free)
+    else:
+        x, rest = articulated(model, links, u, free, pivots)
+    tau = [inputs.tau[k] if k in free else bias[k] + rest[k] for k in range(model.nv)]
+    return tau, [x[k] if k in free else inputs.qdd[k] for k in range(model.nv)]
+
+
+def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:
+    """τ = S^T f + A q̈."""
+    tau: Vector = [0.0] * model.nv
+    for i, link in enumerate(links):
+        for k, column in enumerate(link.S, start=model.v_slice(i).start):
+            tau[k] = dot(column, f[i]) + float(model.armature[k]) * qdd[k]
+    return tau
+
+
+def _given(c: list[Vector], nu: list[Vector]) -> Callable[[Graph], tuple[list[Vector], list[Vector]]]:
+    """c and ν as inputs where they are not constant."""
+
+    def terms(graph: Graph) -> tuple[list[Vector], list[Vector]]:
+        return tuple(
+            [[graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
+             for i, v in enumerate(vectors)]
+            for name, vectors in (("c", c), ("nu", nu))
+        )  # fmt: skip
+
+    return terms
+
+
+def _units(model: Model) -> list[float]:
+    """Lengths that save multiplications as the unit: displacements, the acceleration of gravity, and inverses of h."""
+    found = {abs(x) for x in model.gravity}
+    for X, I in zip(model.X_tree, model.inertias, strict=True):
+        place = placement(X)
+        found |= {abs(x) for x in (*place.p, place.r)}
+        found |= {1.0 / abs(h) for h in (I[2, 4], I[0, 5], I[1, 3]) if h}
+    return sorted({float(f"{x:.13g}") for x in found if 1e-3 < x < 1e3})[:UNITS]
+
+
+def _full(model: Model, values: dict[str, list], outputs: Sequence[str]) -> dict[str, list]:
+    sizes = {"fx": 6 * model.nb}
+    return {name: values[name] or [0.0] * sizes.get(name, 0) for name in outputs}
+
+
+def _varying(pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
+    return [(x, k) for x, k in pivots if type(x) is Expr]
+
+
+__all__ = ["METHODS", "Plan", "Written", "write"]

@@ -1,0 +1,65 @@
+"""Operation counts of algorithms, by running them on `Expr`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.model import Model
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import Flops
+
+
+def count_flops(algorithm: Callable, model: Model, sharing: str = "structural", fx: bool = False, **options) -> Flops:
+    """The operations that algorithm(model, q, …) executes, counted by running it once on symbolic inputs.
+
+    algorithm: `rnea`, `aba`, or any function whose first argument is the model and whose other arguments are among
+        q, qd, qdd, tau and fx; what it returns is an array, or a nest of tuples, lists and dicts of arrays.
+    sharing: which equal results count once, see `Graph`; "none" counts every operation that is live.
+    fx: whether external wrenches are an input (else there are none).
+    options: passed on to the algorithm.
+
+    Only what the result depends on counts. Products with 0 and ±1, additions of 0 and sign changes are free; sin/cos
+    pairs are counted apart (design: Counting). Raises InvalidInput for an algorithm with other arguments.
+    """
+    graph = Graph(sharing)
+    wrench = np.array([graph.inputs(f"fx[{i}]", 6) for i in range(model.nb)], dtype=object)
+    sizes = {"q": model.nq, "qd": model.nv, "qdd": model.nv, "tau": model.nv}
+    inputs = dict(options)
+    names = list(inspect.signature(algorithm).parameters.values())[1:]
+    for parameter in names:
+        if parameter.name in inputs or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.name in sizes:
+            inputs[parameter.name] = graph.inputs(parameter.name, sizes[parameter.name])
+        elif parameter.name == "fx":
+            inputs["fx"] = wrench if fx else None
+        elif parameter.default is parameter.empty:
+            raise InvalidInput(
+                f"{_name(algorithm)} needs the argument {parameter.name!r}, which count_flops cannot supply "
+                f"(it knows {', '.join(sizes)} and fx); give it as an option: count_flops(…, {parameter.name}=…)"
+            )
+    if fx and "fx" not in {parameter.name for parameter in names}:
+        raise InvalidInput(f"{_name(algorithm)} takes no external wrenches: leave fx=True out")
+    return graph.count(_scalars(algorithm(model, **inputs)))
+
+
+def _name(algorithm: Callable) -> str:
+    return getattr(algorithm, "__name__", repr(algorithm))
+
+
+def _scalars(result) -> Iterator:
+    """The scalars in a nest of arrays, tuples, lists and dicts."""
+    if isinstance(result, np.ndarray):
+        yield from result.flat
+    elif isinstance(result, dict):
+        for value in result.values():
+            yield from _scalars(value)
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from _scalars(value)
+    else:
+        yield result

@@ -1,0 +1,156 @@
+"""One recursion, three kinds of states: floats, `Expr`, and batches of floats.
+
+A recursion is written for one state: it takes arrays such as q (nq,), q̇ (nv,), τ (nv,) and fx (nb, 6) or None, and
+returns a tuple of arrays. `run` (of a model) and `run_arrays` (of any arrays) check what the caller gave and call it on
+float arrays for one state, on object arrays of Expr for symbolic states, and on object arrays whose entries hold one
+number a state for a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, SingularState
+from sysdyn.model import Model
+from sysdyn.program.expr import Expr
+
+BATCH = 1024  # states carried through a recursion at once: keeps its intermediate results near the processor
+
+
+def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> tuple[np.ndarray, ...]:
+    """recursion(model, *arguments) for one state or for each state of a batch.
+
+    arguments: name → value, in the recursion's order; names are among "q" (…, nq), "qd", "qdd", "tau" (…, nv) and
+        "fx" (…, nb, 6), where None stands for no external wrench. Leading axes are broadcast against each other.
+    Raises InvalidInput where a shape, a dtype, a value or the norm of a quaternion is wrong.
+    """
+    sizes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,), "tau": (model.nv,), "fx": (model.nb, 6)}
+
+    def checked(name: str, value) -> np.ndarray:
+        array = checked_array(name, value, sizes[name])
+        return model.normalise(array) if name == "q" and array.dtype != object else array
+
+    values = {name: checked(name, value) for name, value in arguments.items() if value is not None}
+    return _spread(partial(recursion, model), sizes, values, tuple(arguments))
+
+
+def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[int, ...]]]) -> tuple[np.ndarray, ...]:
+    """recursion(*arrays) for one set of arrays or for each of a batch, as `run` does for states.
+
+    arguments: name → (value, shape without batch axes), in the recursion's order. Raises InvalidInput.
+    """
+    values = {name: checked_array(name, value, shape) for name, (value, shape) in arguments.items()}
+    return _spread(recursion, {name: shape for name, (_, shape) in arguments.items()}, values, tuple(arguments))
+
+
+def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """recursion(*values of `names`, None where there is none) for each state of values that are checked."""
+    if any(value.dtype == object for value in values.values()):
+        return recursion(*_symbolic(values, sizes, names))
+    heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
+    try:
+        head = np.broadcast_shapes(*heads.values())
+    except ValueError:
+        shown = ", ".join(f"{name} {heads[name] + sizes[name]}" for name in heads)
+        raise InvalidInput(f"the leading (batch) axes do not broadcast against each other: {shown}") from None
+    if head == ():
+        return recursion(*(values.get(name) for name in names))
+
+    count = math.prod(head)
+    rows = {name: np.broadcast_to(v, head + sizes[name]).reshape((count,) + sizes[name]) for name, v in values.items()}
+    pieces = []
+    for start in range(0, max(count, 1), BATCH):
+        piece = {name: _entries(value[start : start + BATCH]) for name, value in rows.items()}
+        try:
+            results = recursion(*(piece.get(name) for name in names))
+        except SingularState as error:
+            error.states = tuple(start + s for s in error.states)
+            raise
+        pieces.append([_states(result, min(BATCH, count - start)) for result in results])
+    return tuple(np.concatenate(results).reshape(head + results[0].shape[1:]) for results in zip(*pieces, strict=True))
+
+
+def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
+    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of Expr and floats.
+
+    Raises InvalidInput.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not an array of numbers: {error}") from None
+    if array.dtype.kind not in "iufO":
+        raise InvalidInput(f"{name} has dtype {array.dtype}; expected real numbers")
+    symbols = np.full(array.shape, False)
+    if array.dtype == object:
+        symbols.flat = [type(x) is Expr for x in array.flat]
+    try:
+        numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} holds something that is not a real number: {array!r}") from None
+    if array.shape[max(0, array.ndim - len(shape)) :] != shape:
+        wanted = ", ".join(str(n) for n in shape)
+        raise InvalidInput(f"{name} has shape {array.shape}; expected (…, {wanted}), leading axes being batch axes")
+    if not np.isfinite(numbers).all():
+        where = tuple(int(k) for k in np.argwhere(~np.isfinite(numbers))[0])
+        raise InvalidInput(f"{name}{list(where)} is {array[where]}; every entry has to be finite")
+    return np.where(symbols, array, numbers) if symbols.any() else numbers
+
+
+def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:
+    for name, value in values.items():
+        if value.shape != sizes[name]:
+            raise InvalidInput(
+                f"{name} has shape {value.shape}; expected {sizes[name]}: states of Expr have no batch axes"
+            )
+    return [values[name].astype(object) if name in values else None for name in names]
+
+
+def _entries(rows: np.ndarray) -> np.ndarray:
+    """(n, …) floats → (…) objects, each an array (n,): one number a state."""
+    entries = np.empty(rows.shape[1:], dtype=object)
+    for index in np.ndindex(entries.shape):
+        entries[index] = np.ascontiguousarray(rows[(slice(None), *index)])
+    return entries
+
+
+def _states(result: np.ndarray, count: int) -> np.ndarray:
+    """(…) objects, each a number or an array (n,) → (n, …) floats."""
+    rows = np.empty((count, *result.shape))
+    for index in np.ndindex(result.shape):
+        rows[(slice(None), *index)] = result[index]
+    return rows
+
+
+def is_number(x) -> bool:
+    """A float or a batch of floats, not an Expr."""
+    return isinstance(x, (float, np.ndarray))
+
+
+def piece(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Begin a new piece of work (`Graph.mark`), with these arrays as numbers of their own (`Graph.opaque`).
+
+    Pieces are alike, then, whatever is known of their operands: entries of arrays of Expr, and those of float arrays
+    that are not 0. Arrays stay as they are where none is of Expr.
+    """
+    graph = next((y.graph for x in arrays if x.dtype == object for y in x.flat if type(y) is Expr), None)
+    if graph is None:
+        return list(arrays)
+    graph.mark()
+    known: dict[int, Expr] = {}
+    results = []
+    for x in arrays:
+        result = x.astype(object)
+        for at, y in np.ndenumerate(result):
+            if x.dtype != object and y != 0.0:
+                y = graph.constant(y)
+            if type(y) is Expr:
+                if y.id not in known:
+                    known[y.id] = graph.opaque(y)
+                result[at] = known[y.id]
+        results.append(result)
+    return results

@@ -1,0 +1,118 @@
+"""Static pivots of least cost, with or without looking ahead.
+
+Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+
+from sysdyn.sparse.sampled import Option, Permutations, Pivot, Sampled, SampledElimination
+
+CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
+
+
+def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
+    """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
+
+    With look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the
+    `depth` greedy steps after it.
+    """
+    return with_pivots(SampledElimination(a), range(a.n), lambda state, left: foreseen(state, left, width, depth))
+
+
+def choose_pivots(a: Sampled, columns: Iterable[int]) -> Permutations:
+    """Static pivots: the columns in the given order, each with its cheapest safe row.
+
+    A column without a safe entry waits until elimination has given it one; where no column has one, the safest entry
+    is taken. Raises NoSafeOrdering where even that vanishes at some sampled state.
+    """
+    return with_pivots(SampledElimination(a), columns, _first)
+
+
+def with_pivots(
+    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot]
+) -> Permutations:
+    """Elimination with the pivots that are chosen from the columns left; the safest entry where none is."""
+    row_perm: list[int] = []
+    col_perm: list[int] = []
+    left = list(columns)
+    while left:
+        i, j = choose(state, left) or state.safest(left)
+        state.eliminate(i, j)
+        row_perm.append(i)
+        col_perm.append(j)
+        left.remove(j)
+    return row_perm, col_perm
+
+
+def _first(state: SampledElimination, left: list[int]) -> Pivot:
+    """The cheapest safe pivot, ±1 before others, of the first column that has one."""
+    for j in left:
+        if j in state.waiting:
+            continue
+        for i in sorted(state.columns[j], key=lambda i: (j not in state.unit[i], *state.cost(i, j), i)):
+            if state.safe(i, j):
+                return i, j
+        state.waiting.add(j)
+    return None
+
+
+def foreseen(state: SampledElimination, left: list[int], width: int, depth: int) -> Pivot:
+    """Of the `width` cheapest safe pivots the one that costs least with the greedy steps after it."""
+    options = _cheapest(state, left)[:width]
+    if not options:
+        return None
+    best, least = options[0], math.inf
+    for option in options if len(options) > 1 else ():
+        if state.trials < 0.0:
+            break
+        total = _outlook(state, left, option, depth, least)
+        if total < least:
+            best, least = option, total
+    return best[2:]
+
+
+def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:
+    """Operations of a pivot and of the greedy steps after it; infinite where they come to a dead end."""
+    total, _, i, j = option
+    with state.trial():
+        while True:
+            state.eliminate(i, j)
+            left = [c for c in left if c != j]
+            if not (depth and left and total < limit):
+                return total
+            options = _cheapest(state, left)
+            if not options:
+                return math.inf
+            operations, _, i, j = options[0]
+            total += operations
+            depth -= 1
+
+
+def _cheapest(state: SampledElimination, left: list[int]) -> list[Option]:
+    """Safe pivots among those with the least Markowitz product, the one of least exact cost first."""
+    by_count = sorted(left, key=lambda j: len(state.columns[j]))
+    options: list[tuple[int, int, int]] = []
+    limit = None
+    for j in by_count:
+        n_col = len(state.columns[j]) - 1
+        if limit is not None and n_col * n_col > limit:
+            break
+        options.extend(((len(state.rows[i]) - 1) * n_col, i, j) for i in state.columns[j])
+        if len(options) >= CANDIDATES:
+            options.sort()
+            limit = options[CANDIDATES - 1][0]
+    options.sort()
+    for product, i, j in options:  # alone in its row or column: nothing is updated
+        if product > 0:
+            break
+        if state.safe(i, j):
+            return [(*state.cost(i, j), i, j)]
+    for start in range(0, len(options), CANDIDATES):
+        safe = [(*state.cost(i, j), i, j) for _, i, j in options[start : start + CANDIDATES] if state.safe(i, j)]
+        if safe:
+            return sorted(safe)
+    anywhere = ((i, j) for j in by_count for i in sorted(state.columns[j]) if state.safe(i, j))
+    return [(*state.cost(i, j), i, j) for i, j in itertools.islice(anywhere, 1)]

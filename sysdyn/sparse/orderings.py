@@ -1,0 +1,153 @@
+"""Elimination orders: functions from a sampled matrix to row and column permutations.
+
+A `Sampled` matrix is the worst-case pattern with the values of its entries at several states. An entry can be a
+static pivot only if it stays away from zero at all of them, so every order here chooses its rows with that in view.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse import umfpack
+from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_pivots
+from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Permutations, Sampled, SampledElimination
+
+LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))  # of a window whose pivots are chosen anew
+
+
+def natural(a: Sampled) -> Permutations:
+    """Columns as they come, rows by safe pivoting: LU with row pivoting only."""
+    return choose_pivots(a, range(a.n))
+
+
+def colamd(a: Sampled) -> Permutations:
+    """COLAMD column order (Davis et al. 2004, through SuperLU), rows by safe pivoting."""
+    try:
+        lu = scipy.sparse.linalg.splu(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    except RuntimeError as error:  # exactly singular, whatever the state
+        raise NoSafeOrdering(f"SuperLU: {error}") from error
+    return choose_pivots(a, np.argsort(lu.perm_c).tolist())
+
+
+def unscaled(order: Order) -> Order:
+    """The order that judges pivots by the values as they are: sometimes the luckier start of a greedy search."""
+    return lambda a: order(replace(a, equilibrate=False))
+
+
+def renumbered(order: Order, number: Callable[[int], np.ndarray]) -> Order:
+    """The order of the matrix with its rows and columns numbered by permutations number(n): ties fall otherwise."""
+
+    def other(a: Sampled) -> Permutations:
+        r = number(a.n)
+        c = r if a.tree else number(a.n)
+        rows, columns = order(_numbered(a, r, c))
+        return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
+
+    return other
+
+
+def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
+    """The matrix in which row i is number r[i] and column j number c[j]; c is r where it has a tree."""
+    old, tree = np.argsort(r), a.tree
+    if tree:
+        group, positive = (tuple(np.array(x)[old].tolist()) for x in (tree.group, tree.positive))
+        tree = replace(tree, group=group, positive=positive)
+    return replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old], tree=tree)
+
+
+def backwards(order: Order) -> Order:
+    """The order of the matrix with rows and columns counted from the end."""
+    return renumbered(order, lambda n: np.arange(n)[::-1])
+
+
+def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
+    """The starts again and again, with rows and columns numbered at random; restart k is drawn by (seed, k)."""
+    for k in itertools.count():
+        rng = np.random.default_rng((seed, k))
+        yield renumbered(starts[k % len(starts)], rng.permutation)
+
+
+def reordered(a: Sampled, order: Permutations, window: slice, rng: np.random.Generator) -> Permutations:
+    """The order with the pivots of a window chosen anew from its own rows and columns, by Markowitz with look-ahead.
+
+    What is left for the pivots after it is the same, so that they stay as safe as they were. Ties are broken at random.
+    """
+    r, c = rng.permutation(a.n), rng.permutation(a.n)
+    width, depth = LOOKS[rng.integers(len(LOOKS))]
+    state = SampledElimination(_numbered(a, r, c))
+    rows, columns = r[order[0]], c[order[1]]
+    for i, j in zip(rows[: window.start].tolist(), columns[: window.start].tolist(), strict=True):
+        state.eliminate(i, j)
+    state.barred = set(range(a.n)).difference(rows[window].tolist())
+    rows[window], columns[window] = with_pivots(
+        state, columns[window].tolist(), lambda state, left: foreseen(state, left, width, depth)
+    )
+    return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
+
+
+def _judged(order: Order) -> Iterator[Order]:
+    """The order with each way to judge what a safe pivot is."""
+    for least in LEAST_VARIATION:
+        varying = partial(_varying, order, least)
+        yield from (unscaled(varying), varying)
+
+
+def _varying(order: Order, least: float, a: Sampled) -> Permutations:
+    return order(replace(a, least_variation=least))
+
+
+# With the wider choice of pivots, which was the better one on nearly all robots that were measured.
+_foresight = partial(_varying, partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1]), LEAST_VARIATION[-1])
+FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_foresight), _foresight)
+
+
+def _umfpack_generic(steer: float) -> Order:
+    return lambda a: umfpack.permutations(a.generic(steer))
+
+
+def _umfpack_true(steer: float) -> Order:
+    """The values at a state: an entry that cancels for every state is seen to do so."""
+    return lambda a: umfpack.permutations(a.at_sample(0, steer))
+
+
+def _umfpack_shuffled(seed: int) -> Order:
+    """Rows and columns handed over in random order: UMFPACK breaks ties by number."""
+
+    def order(a: Sampled) -> Permutations:
+        rng = np.random.default_rng(seed)
+        r, c = rng.permutation(a.n), rng.permutation(a.n)
+        P, Q = umfpack.permutations(a.generic(STEER[1])[r][:, c])
+        return [int(r[i]) for i in P], [int(c[j]) for j in Q]
+
+    return order
+
+
+def _umfpack_columns(order: Order) -> Order:
+    """UMFPACK's column order with rows by safe pivoting."""
+    return lambda a: choose_pivots(a, order(a)[1])
+
+
+_UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer) for steer in (STEER[1], 1.0)))
+_SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))
+_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
+
+# name → starts, of which the cheapest safe one is used.
+ORDERINGS: dict[str, tuple[Order, ...]] = {
+    "natural": tuple(_judged(natural)),
+    "colamd": tuple(_judged(colamd)),
+    "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz), *FORESIGHT),
+    "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
+}
+# Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
+# sampled states: more of them change nothing.
+PLAIN: dict[str, tuple[Order, ...]] = {
+    "umfpack": (*_UMFPACK, unscaled(_UMFPACK[1]), *(unscaled(order) for order in _SHUFFLED[:2])),
+}
