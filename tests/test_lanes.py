@@ -145,22 +145,22 @@ def test_kernels_of_one_state_give_what_the_program_gives(count, level):
         outputs = {name: np.full((1, size), np.nan) for name, size in program.output_groups}
         status = np.empty(1, dtype=np.int64)
         executable.run(inputs, outputs, status)
-        found, state = executable.run_one({name: x[0] for name, x in inputs.items()})
+        found, state = executable.results({name: x[0] for name, x in inputs.items()}, 1)
         assert status[0] == state[0] == 0
         for name, x in expected.items():
             np.testing.assert_allclose(outputs[name][0], np.ravel(x), rtol=1e-12, atol=1e-12)
             np.testing.assert_array_equal(found[name], outputs[name])
     bad = {name: x.copy() for name, x in inputs.items()}
     bad["b"][0, 3] = np.inf
-    assert executable.run_one({name: x[0] for name, x in bad.items()})[1][0] & BAD_INPUT
+    assert executable.results({name: x[0] for name, x in bad.items()}, 1)[1][0] & BAD_INPUT
 
 
 def test_results_of_one_call_are_not_those_of_the_next():
     program = columns(0, 4, 3)
     executable = Executable(program)
     first = {name: x[0] for name, x in random_inputs(program, 1, 0).items()}
-    found, _ = executable.run_one(first)
+    found, _ = executable.results(first, 1)
     kept = {name: x.copy() for name, x in found.items()}
-    executable.run_one({name: 2.0 * x for name, x in first.items()})
+    executable.results({name: 2.0 * x for name, x in first.items()}, 1)
     for name, x in found.items():
         np.testing.assert_array_equal(x, kept[name])

@@ -25,6 +25,7 @@ from sysdyn.data.states import States, check_suffix, random_states, read_states,
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
 from sysdyn.offline.options import output_quantities
+from sysdyn.online.compile import compile
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import PAPER
@@ -140,7 +141,7 @@ def _check_folder(path: Path) -> None:
 
 def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
     with Bar("compiling") as bar:
-        return sysdyn.compile(
+        return compile(
             task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
         )
 
