@@ -15,7 +15,7 @@ def machine(level: int) -> llvm.TargetMachine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         _ready = True
-    return llvm.Target.from_default_triple().create_targetmachine(
+    return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=level,
