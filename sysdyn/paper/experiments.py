@@ -27,8 +27,8 @@ from types import ModuleType
 
 from sysdyn.errors import FileError, UnknownName
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parent / "experiments")  # source tree, installed package
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")  # source tree, installed package
 PAGE = "findings.md"
 
 
