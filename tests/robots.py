@@ -1,4 +1,4 @@
-"""The robots of data/robots.json, whose torques were computed independently of this project."""
+"""The robots of fixtures/robots.json, whose torques were computed independently of this project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from sysdyn.model import Free, Model, from_dh, random_tree
 
-DATA = Path(__file__).parent / "data" / "robots.json"
+DATA = Path(__file__).parent / "fixtures" / "robots.json"
 
 
 @cache

@@ -1,6 +1,6 @@
 """Estimation beside iDynTree's BERDY: the same robot, sensors, covariances and values; means and times of one run.
 
-    python experiments/benchmarks/berdy.py [--robot small|icub|both] [--record tests/data/berdy.json]
+    python experiments/benchmarks/berdy.py [--robot small|icub|both] [--record tests/fixtures/berdy.json]
 
 Needs iDynTree (pip install idyntree), which is used through its own Python interface and which nothing else of this
 project needs. BERDY's unknowns are those of the layout "net_force", all with Gaussian priors, and its equations of

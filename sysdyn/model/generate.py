@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
-from sysdyn.model.spatial import X_motion, inertia, rotx, rotz
+from sysdyn.model import spatial
+from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
 
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -132,7 +133,7 @@ def from_dh(
         else:
             X_tree.append(X_motion(snap(_rotz(theta[i]) @ E), r))
             E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
-        I.append(inertia(mass[i], r + E.T @ com[i], E.T @ I_com[i] @ E))
+        I.append(spatial.inertia(mass[i], r + E.T @ com[i], E.T @ I_com[i] @ E))
         frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
     joints = [Revolute() if t == "R" else Prismatic() for t in types]
     return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from estimates import dense
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_estimation_random import dense
 
 import sysdyn as sd
 from sysdyn.measurements.variables import COMPONENTS, QUANTITIES, Layout

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from formulations import agree, parallel_chain, solvable
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from robots import load_robot
-from test_formulation import agree, parallel_chain, solvable
 
 import sysdyn as sd
 from sysdyn.model.canonical import canonical

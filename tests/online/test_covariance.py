@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from test_estimation_random import FAST, random_problem, small
+from estimates import FAST, random_problem, small
 
 import sysdyn as sd
 from sysdyn.measurements.noise import noise_of

@@ -13,9 +13,9 @@ import pytest
 from counting import Counted, all_nodes, counted, live
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels import run_llvm
 from oracles import MuJoCo, Pinocchio, icub, icub_urdf
 from robots import ROBOTS, load_robot
-from test_backends import run_llvm
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import JOINTS, Model, auto_tree, chain, joint_transforms, random_tree, spatial, velocities

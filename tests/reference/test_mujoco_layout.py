@@ -1,7 +1,7 @@
 """The sparse layouts of MuJoCo: what it stores itself is what ours, packed, is; and back.
 
-data/mujoco_legacy.json holds what MuJoCo 3.2.7, whose factor still has the legacy layout, says of files in models/ at
-one state each, by mj_forward and mj_solveM.
+fixtures/mujoco_legacy.json holds what MuJoCo 3.2.7, whose factor still has the legacy layout, says of files in
+models/ at one state each, by mj_forward and mj_solveM.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sysdyn.reference.ltdl import expanded_parent, ltdl, ltl
 from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layout
 
 STATES = 20
-LEGACY = Path(__file__).parent / "data" / "mujoco_legacy.json"
+LEGACY = Path(__file__).parents[1] / "fixtures" / "mujoco_legacy.json"
 
 
 @functools.cache

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kernels import run_kernel, run_llvm
 from programs import BLOCK, assert_within, random_inputs, random_program, run_bounded
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
 from sysdyn.backends.llvm import kernel as kernel_module
-from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
+from sysdyn.backends.llvm.kernel import aligned, compile_kernel
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
 from sysdyn.program.expr import Graph
@@ -23,54 +24,11 @@ from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGLE, WEAK_PIVOT
 
 seeds = st.integers(0, 10**6)
-CANARY = -7.25  # around every output; nobody may write there
-
-
-def run_kernel(
-    kernel: Kernel,
-    program: Program,
-    inputs: dict[str, np.ndarray],
-    n: int,
-    skip: tuple[str, ...] = (),
-    work: tuple | None = None,
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """(outputs by group (n, size), status (n,)); an input of one dimension is repeated for all states."""
-    status = np.full(n + 2, 99, dtype=np.int64)
-    words = [n, status[1:].ctypes.data]
-    keep = []
-    for name, size in program.input_groups:
-        x = np.ascontiguousarray(inputs[name], dtype=float)
-        assert x.shape in ((size,), (n, size))
-        keep.append(x)
-        words += [x.ctypes.data, 0 if x.ndim == 1 else size]
-    outputs = {}
-    for name, size in program.output_groups:
-        out = np.full((n + 2, size + 2), CANARY)  # rows longer than needed, so that the stride matters
-        outputs[name] = out
-        words += [0 if name in skip else out[1:, 1:].ctypes.data, size + 2]
-    arguments = np.array(words, dtype=np.int64)
-    _, address = work or aligned(kernel.work_doubles)
-    kernel.run(arguments.ctypes.data, address)
-    assert status[0] == status[-1] == 99
-    for name, size in program.output_groups:
-        out = outputs[name]
-        edge = np.ones(out.shape, dtype=bool)
-        edge[1:-1, 1 : size + 1] = name in skip
-        assert np.all(out[edge] == CANARY), f"{name}: written outside of its place"
-        outputs[name] = out[1:-1, 1 : size + 1].copy()
-    return outputs, status[1:-1].copy()
 
 
 def run_python(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     full = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in inputs.items()}
     return interpreter.run_groups(program, full)
-
-
-def run_llvm(width: int, level: int):
-    def run(program: Program, inputs: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-        return run_kernel(compile_kernel(program, width, level), program, inputs, n)[0]
-
-    return run
 
 
 WIDTHS, LEVELS = (1, 2, 4, 8), (0, 2)

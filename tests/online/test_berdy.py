@@ -10,8 +10,8 @@ import pytest
 
 import sysdyn as sd
 
-HERE = Path(__file__).parent
-RECORDED = HERE / "data" / "berdy.json"
+HERE = Path(__file__).parents[1]
+RECORDED = HERE / "fixtures" / "berdy.json"
 
 
 @pytest.fixture(scope="module")

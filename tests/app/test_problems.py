@@ -17,7 +17,7 @@ from sysdyn.app.problem_files import Task, load_task
 from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.errors import SingularState
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "problems"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 FILES = sorted(path.stem for path in FOLDER.glob("*.toml"))

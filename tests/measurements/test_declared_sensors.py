@@ -16,7 +16,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.joints import Fixed
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(Path(__file__).parents[1] / "experiments" / "benchmarks"))
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
     import squat
 
 FORCE_TORQUE = tuple(f"{side}_{limb}_ft" for side in "lr" for limb in ("arm", "leg", "foot"))

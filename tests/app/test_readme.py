@@ -13,7 +13,7 @@ import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.robots import load_robot
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -22,7 +22,7 @@ from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.measurements.raw import RAW
 from sysdyn.offline import allowance
 
-PROBLEMS = sorted((Path(__file__).parents[1] / "problems").glob("*.toml"))
+PROBLEMS = sorted((Path(__file__).parents[2] / "problems").glob("*.toml"))
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
 ROBOT = "chain:3"
 UNPLAUSIBLE = """<robot name="odd"><link name="root"/>

@@ -223,7 +223,7 @@ def test_the_documented_cost_of_a_body():
     def body(count) -> int:
         return count(11) - count(10)
 
-    text = (Path(__file__).parents[1] / "docs" / "operators.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
     names = ("φ x", "φ* x", "inverse dynamics", "forward dynamics", "diagonal of Ω")
     for name, quantity in zip(names, LINEAR, strict=False):
         assert f"| {name} | {body(lambda n, quantity=quantity: operations(n, quantity))} |" in text

@@ -12,8 +12,8 @@ import pytest
 from counting import Counted, all_nodes, counted
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels import run_llvm
 from oracles import Pinocchio, icub, icub_urdf
-from test_backends import run_llvm
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Fixed, Model, Revolute, Spherical, auto_tree, chain, random_tree
