@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.model import spatial
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
-from sysdyn.model import spatial
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
 
@@ -39,7 +39,7 @@ def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) 
     for i, l in enumerate(length):
         X_tree[i] = X_motion(E, np.array([length[parent[i]], 0.0, 0.0])) if i else np.eye(6)
         m = float(taper) ** (3 * i)
-        I[i] = inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
+        I[i] = spatial.inertia(m, l * np.array([0.5, 0.0, 0.0]), m * l**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12]))
     name = f"auto_tree({nb}, {branching:g}, {skew:g}, {taper:g})"
     return _numbered(name, [Revolute()] * nb, parent, X_tree, I, gravity=ALONG_Y)
 
@@ -152,7 +152,7 @@ def _random_inertia(rng: np.random.Generator) -> np.ndarray:
     com = m @ points / m.sum()
     x = points - com
     I_com = np.sum(x * x * m[:, None]) * np.eye(3) - (x * m[:, None]).T @ x
-    return inertia(m.sum(), com, I_com)
+    return spatial.inertia(m.sum(), com, I_com)
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
