@@ -97,7 +97,7 @@ class _Dynamics:
         if U:
             qdd[U] = self.factors.solve(groups["tau"][U] - bodies.inverse_dynamics(qdd, fx).tau[U])
         motion = bodies.inverse_dynamics(qdd, fx)
-        flat = motion.dtau_dfx.reshape(model.nv, -1)
+        flat = motion.dtau_dfx.reshape(model.nv, 6 * model.nb)
         self.rates = {"q": motion.dtau_dq, "qd": motion.dtau_dqd, "fx": flat}
 
     def by(self, name: str, of: Sequence[str]) -> list[tuple[str, np.ndarray]]:

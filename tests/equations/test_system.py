@@ -15,9 +15,10 @@ from robots import ROBOTS, load_robot
 import sysdyn as sd
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import KNOWN, BlockSystem
+from sysdyn.equations.newton_euler import newton_euler as assembled
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, UnknownName
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.raw import RAW, BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.variables import COMPONENTS, LAYOUTS, QUANTITIES, Layout
 from sysdyn.model import JOINTS, Model, auto_tree, chain, random_tree
@@ -250,7 +251,7 @@ def test_worst_case_pattern_holds_all_sampled_ones_and_is_tight(name, layout):
     pattern = system.pattern().toarray() != 0
     assert pattern.sum() == system.nnz == system.pattern().nnz
     for k in range(len(q)):
-        rows, _, _ = sd.system.newton_euler.newton_euler(model, system.layout, q[k], qd[k])
+        rows, _, _ = assembled(model, system.layout, q[k], qd[k])
         for r, row in enumerate(rows.entries):
             for c, x in row.items():
                 assert pattern[r, c] or abs(x) < 1e-12, (system.row_names[r], system.col_names[c], x)
@@ -411,7 +412,7 @@ def test_default_names_and_units(kind):
     assert m.name == kind.__name__
     assert len(m.components(model)) == (2 if kind in (JointTorque, JointAcceleration) else 12)
     assert m.units and all(isinstance(x, str) for x in m.units)
-    rows = m.rows(None if kind is None else sd.system.measurements.Context(model, [], []))
+    rows = m.rows(None if kind is None else Context(model, [], []))
     total = sum(np.asarray(block).sum() for block in rows.values())
     assert total == len(m.components(model))
 

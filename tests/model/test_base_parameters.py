@@ -13,6 +13,7 @@ from sysdyn.model import Fixed, Prismatic, Revolute
 from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
 from sysdyn.model.canonical import canonical
 from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
+from sysdyn.model.spatial import inertia
 
 trees = st.builds(sd.random_tree, st.integers(1, 8), st.integers(0, 10**6))
 
@@ -27,7 +28,7 @@ def test_the_pseudo_inertia_is_the_second_moment_of_the_mass():
     """P = Σ m (ρ, 1) (ρ, 1)^T of point masses."""
     rng = np.random.default_rng(0)
     points, masses = rng.standard_normal((6, 3)), rng.uniform(0.1, 1.0, 6)
-    I = sum(sd.spatial.inertia(m, p, np.zeros((3, 3))) for m, p in zip(masses, points, strict=True))
+    I = sum(inertia(m, p, np.zeros((3, 3))) for m, p in zip(masses, points, strict=True))
     P = sum(m * np.outer([*p, 1.0], [*p, 1.0]) for m, p in zip(masses, points, strict=True))
     assert pseudo_inertia(I) == pytest.approx(P)
     assert spatial_inertia(P) == pytest.approx(I)

@@ -28,6 +28,7 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import sample_states
 from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import eliminate, solve, solve_transposed
@@ -191,7 +192,7 @@ def test_the_forms_agree(seed, n, torques):
     results = []
     for form in forms:
         named = {f"{g}[{k}]": float(x) for g, v in form.inputs for k, x in enumerate(np.ravel(state[g]))}
-        results.append({key: np.asarray(sd.evaluate.evaluate(block, named), dtype=float)
+        results.append({key: np.asarray(evaluate(block, named), dtype=float)
                         for key, block in form.blocks.items()})  # fmt: skip
     for key, value in results[0].items():
         for other in results[1:]:
