@@ -1,0 +1,65 @@
+"""What the tests' own machinery does: the kept cache, and CPU times from this process, its children and workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import FORGOTTEN, kept_cache
+
+
+def test_the_kept_cache_is_that_of_the_present_sources(tmp_path):
+    package, top = tmp_path / "package", tmp_path / "caches"
+    package.mkdir()
+    (package / "a.py").write_text("x = 1\n")
+    first = kept_cache(top, package)
+    (first / "entry").touch()
+    assert kept_cache(top, package) == first and (first / "entry").exists()
+    (package / "a.py").write_text("x = 2\n")
+    second = kept_cache(top, package)
+    assert second != first and first.exists()  # another session may be using it
+    (package / "a.py").rename(package / "b.py")
+    third = kept_cache(top, package)
+    assert third not in (first, second)
+    (top / "somebody's").mkdir()
+    for old in (second, third, top / "somebody's"):
+        os.utime(old, (0.0, os.stat(old).st_mtime - 2 * FORGOTTEN))
+    assert kept_cache(top, package) == third  # used again: not forgotten
+    assert sorted(x.name for x in top.iterdir()) == sorted([first.name, third.name, "somebody's"])
+
+
+TESTS = """
+import subprocess, sys, time
+
+def test_in_a_child():
+    code = "import time\\nwhile time.process_time() < 0.4: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+def test_here():
+    start = time.process_time()
+    while time.process_time() < start + 0.2:
+        pass
+
+def test_asleep():
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["alone", "worker"])
+def test_the_dearest_tests_are_listed_by_cpu_time(tmp_path, arguments):
+    (tmp_path / "test_x.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "--dearest", "2", *arguments, "test_x.py"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    rows = re.findall(r"^ +([\d.]+) s  test_x\.py::(\w+)$", shown.stdout, flags=re.MULTILINE)
+    assert [name for _, name in rows] == ["test_in_a_child", "test_here"]
+    assert float(rows[0][0]) >= 0.4 and float(rows[1][0]) >= 0.2
+    (inside, whole) = map(
+        int, re.findall(r"dearest tests: (\d+) s of CPU time in tests, (\d+) s in all", shown.stdout)[0]
+    )
+    assert inside <= whole
