@@ -53,6 +53,7 @@ from sysdyn.offline.elimination import Choice
 from sysdyn.offline.safety import Safety
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives
+from sysdyn.online.estimate import Estimate
 from sysdyn.online.learn_noise import Learned, learn_noise
 from sysdyn.online.least_norm import least_norm
 from sysdyn.online.predict import predict
@@ -88,15 +89,15 @@ from sysdyn.reference.flops import count_flops
 __version__ = "0.1.0"
 
 __all__ = [
-    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis",
-    "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
+    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
+    "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis", "Estimate", "Expr",
+    "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
     "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "InverseDynamics",
     "JointAcceleration", "JointTorque", "JointWrench", "Learned", "Linear", "LoadCells", "LoopJoint", "Measurement",
-    "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
-    "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
-    "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable",
-    "SysdynError", "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
+    "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering",
+    "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel", "Safety",
+    "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
+    "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
     "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
     "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
     "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "learn_noise", "least_norm", "load",

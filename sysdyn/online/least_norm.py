@@ -10,7 +10,6 @@ from sysdyn.diagnosis.reduction import Reduction, involved, noisy_rows
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import ProblemError
 from sysdyn.online.arguments import WRENCHES, Inputs
-from sysdyn.online.posterior import Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
@@ -37,7 +36,7 @@ def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solutio
     arrays, lead = inputs.checked(inputs.collect(q, qd, known, y, quantities))
     inputs.reject_not_finite(arrays)
     arrays["q"] = problem.model.normalise(arrays["q"])
-    system = BlockSystem(problem)
+    system = problem.system()
     reduction = Reduction(system, noisy_rows(system))
     n = math.prod(lead)
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
@@ -52,10 +51,9 @@ def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solutio
         d[k] = np.where(involved(reduced.free), np.nan, x * columns)
     values = {}
     for quantity in problem.quantities:
-        columns = system.layout.quantity_columns(quantity)
-        values[quantity] = d[:, columns].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(columns),)))
-    posterior = Posterior(problem, None, "paper", "rows", "python", 0)  # of an exact problem: it says that it has none
-    return Solution(problem, arrays, lead, values, np.ones(lead, dtype=bool), posterior)
+        chosen = system.layout.quantity_columns(quantity)
+        values[quantity] = d[:, chosen].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(chosen),)))
+    return Solution(problem, arrays, lead, values, np.ones(lead, dtype=bool))
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:

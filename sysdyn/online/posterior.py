@@ -30,7 +30,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
 from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.errors import FileError, ProblemError, UnknownName
+from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.elimination import Choice, Elimination
@@ -92,7 +92,7 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
                  key: str | None = None):  # fmt: skip
         self.problem, self.choice = problem, choice
-        self._options = {"layout": layout, "known": known}
+        self._layout, self._known = layout, known
         self._backend, self._level, self._key = backend, level, key
         self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}
@@ -102,10 +102,8 @@ class Posterior:
 
     @functools.cached_property
     def _system(self) -> AugmentedSystem:
-        if not self.problem.noisy:
-            raise ProblemError("no measurement of this problem is noisy, so its solution has no standard deviation")
         # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
-        return self.problem.system(**self._options, passes=self.choice.passes, outputs=())
+        return AugmentedSystem(self.problem, self._layout, self._known, passes=self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, find_frame
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.spatial import rotation
-from sysdyn.online.arguments import WRENCHES
-from sysdyn.online.posterior import Checked, Part, Posterior
 from sysdyn.problem import Problem
 
-REFERENCES = ("local", "world")
-UNCHECKED = 1e-9  # share of its own error that shows in a residual, below which nothing else checks it
+REFERENCES = ("local", "world")  # The axes that wrenches and accelerations are given in.
+# The attributes of an Estimate that other solutions lack, since they follow from noise.
+OF_ESTIMATES = (
+    "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
+    "expected_noise",
+)  # fmt: skip
+
+
+class NoEstimate(ProblemError, AttributeError):
+    """A solution without noise was asked for what only an Estimate has."""
 
 
 class Solution:
@@ -28,7 +33,16 @@ class Solution:
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
     folded in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body
     or constraint by name. ok (…) bool: the state was solved; False where on_singular="nan" left NaN.
+
+    Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
+
+    tau: np.ndarray
+    qdd: np.ndarray
+    fx: np.ndarray
+    a: np.ndarray
+    f: np.ndarray
+    w: np.ndarray
 
     def __init__(
         self,
@@ -37,13 +51,11 @@ class Solution:
         lead: tuple[int, ...],
         values: dict[str, np.ndarray],
         ok: np.ndarray,
-        posterior: Posterior,
     ):
         self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
-        self._posterior = posterior
         self.ok = ok
 
-    def __getattr__(self, name: str) -> np.ndarray:
+    def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})
         if name in values:
             return values[name]
@@ -52,7 +64,12 @@ class Solution:
                 f"{name} was not asked for: this solver computes {', '.join(values)}; "
                 f"compile with outputs={[*values, name]!r} or 'all'"
             )
-        raise AttributeError(f"Solution has no attribute {name!r}")
+        if name in OF_ESTIMATES:
+            raise NoEstimate(
+                f"no measurement of this problem is noisy, so its solution has no {name}: "
+                "give a measurement noise= and compile again"
+            )
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)
@@ -130,135 +147,19 @@ class Solution:
             raise InvalidInput(
                 f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'"
             )
-        problem = self._problem
-        layout = problem.layout()
-        n = self._n
-        d = np.zeros((n, layout.n))
-        for quantity in problem.quantities:
-            columns = layout.quantity_columns(quantity)
+        system, n = self._equations(), self._n
+        d = np.zeros((n, system.layout.n))
+        for quantity in self._problem.quantities:
+            columns = system.layout.quantity_columns(quantity)
             d[:, columns] = self._values[quantity].reshape(n, len(columns))
-        residual, error, _ = BlockSystem(problem).residual(self._inputs, d)
+        residual, error, _ = system.residual(self._inputs, d)
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
-    # ---- what an estimate is worth -------------------------------------------------------------------------------
+    def _equations(self) -> BlockSystem:
+        """The system that the solution solves, which the problem keeps."""
+        return self._problem.system()
 
-    def std(self, quantity: str, name: str | None = None) -> np.ndarray:
-        """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
-
-        For problems with noise. The program for it is compiled when it is first asked for. States at which double
-        precision has too few digits take milliseconds each, see docs/estimation.md.
-        """
-        values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
-        model = self._problem.model
-        shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
-        return self._picked(values.reshape(*self._lead, *shape), quantity, name)
-
-    def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
-        """Posterior covariance (…, m, n) of one part or between two: "tau", or ("fx", "l_foot"), flattened."""
-        other = first if second is None else second
-        found = self._posterior.covariance(first, other, self._inputs, self._n)
-        return found.reshape(*self._lead, *found.shape[1:])
-
-    def residuals(self) -> dict[str, np.ndarray]:
-        """{name: y − ŷ (…, m)}: what each noisy measurement, prior and equation differs by, in its unit.
-
-        NaN for what is switched off.
-        """
-        result = {}
-        for name, (S, mu, _) in self._parts().items():
-            result[name] = self._shaped(np.where(self._on(name), -np.einsum("nij,nj->ni", S, mu), np.nan))
-        return result
-
-    def normalised_residuals(self) -> dict[str, np.ndarray]:
-        """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
-
-        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it, and for what is
-        switched off.
-        """
-        result = {}
-        for name, (S, mu, M) in self._parts().items():
-            # Cov(μ) of what is unchecked is zero: compared with Σ⁻¹, of what all else determined
-            variance = np.einsum("nii->ni", M)
-            checked = variance > UNCHECKED * np.einsum("nii->ni", self._inverse(name, S))
-            with np.errstate(all="ignore"):
-                result[name] = self._shaped(np.where(checked, -mu / np.sqrt(variance), np.nan))
-        return result
-
-    def leverage(self) -> dict[str, np.ndarray]:
-        """{name: h (…, m)}: how much of a component's own error the estimate follows, 1 where nothing else checks it.
-
-        They sum to the number of noisy equations less `redundancy`; 0 for what is switched off.
-        """
-        parts = self._parts().items()
-        return {
-            name: self._shaped(self._on(name) * (1.0 - np.einsum("nij,nji->ni", S, M))) for name, (S, _, M) in parts
-        }
-
-    def chi2(self) -> np.ndarray:
-        """ε^T Σ⁻¹ ε (…) of all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
-        total = sum(np.einsum("ni,nij,nj->n", mu, S, mu) for S, mu, _ in self._parts().values())
-        return self._shaped(total)
-
-    @property
-    def redundancy(self) -> np.ndarray:
-        """Equations (…) beyond those that determine the unknowns: degrees of freedom of `chi2`."""
-        equations, unknowns = BlockSystem(self._problem).shape
-        off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if name.startswith("active:")]
-        return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
-
-    def log_likelihood(self) -> np.ndarray:
-        """log p(y) (…) of all noisy equations, the unknowns integrated out over those that satisfy the exact ones.
-
-        log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
-        """
-        det = self._shaped(self._checked().log_determinant)
-        return -0.5 * (self.chi2() + det + self.redundancy * math.log(2.0 * math.pi))
-
-    def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """{name: standard deviations (m,) or covariance (m, m)}: mean of E[ε ε^T] over the states where it is active.
-
-        One iteration of expectation maximisation; see `sysdyn.learn_noise`.
-        """
-        result, parts = {}, self._parts()
-        for noise in self._posterior.noises:
-            if noise.name not in names:
-                continue
-            S, mu, M = parts[noise.name]
-            on = np.broadcast_to(self._on(noise.name), mu.shape)
-            if noise.full:  # components that are off are expected as those that are on have it
-                on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
-            r = np.einsum("nij,nj->ni", S, mu)
-            expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S
-            both = on[:, :, None] & on[:, None, :]
-            count = both.sum(axis=0)
-            mean = np.where(both, expected, 0.0).sum(axis=0) / np.maximum(count, 1)
-            mean = np.where(count > 0, mean, S[0])  # never seen
-            mean = 0.5 * (mean + mean.T)
-            result[noise.name] = mean if noise.full else np.sqrt(np.diagonal(mean))
-        return result
-
-    def _checked(self) -> Checked:
-        return self._posterior.check(self._inputs, self._n)
-
-    def _parts(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """{name: (Σ, μ, Cov(μ))}; μ and Cov(μ) are zero for what is switched off."""
-        checked, result = self._checked(), {}
-        for noise in self._posterior.noises:
-            on = self._on(noise.name)
-            S = noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
-            M = checked.covariances[noise.name] * (on[:, :, None] & on[:, None, :])
-            result[noise.name] = S, checked.multipliers[noise.name] * on, M
-        return result
-
-    def _on(self, name: str) -> np.ndarray:
-        """(n or 1, m or 1) bool: the component is not switched off."""
-        return np.atleast_2d(self._inputs.get(f"active:{name}", 1.0)) != 0.0
-
-    def _inverse(self, name: str, S: np.ndarray) -> np.ndarray:
-        """Σ⁻¹ of what is switched on; the identity for the rest."""
-        on = np.broadcast_to(self._on(name), S.shape[:2])
-        both = on[:, :, None] & on[:, None, :]
-        return np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
+    # ---- shapes ------------------------------------------------------------------------------------------------------
 
     @property
     def _n(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from sysdyn.offline.sampling import is_singular, pivoted_solve
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Inputs
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
+from sysdyn.online.estimate import Estimate
 from sysdyn.online.posterior import Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
@@ -60,10 +62,13 @@ class Solver:
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(self.program, options.backend, LEVELS[options.level])
-        self._posterior = Posterior(
-            problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
-            cache_key(problem, options),
-        )  # fmt: skip
+        self._solution: Callable[..., Solution] = Solution
+        if problem.noisy:
+            posterior = Posterior(
+                problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
+                cache_key(problem, options),
+            )  # fmt: skip
+            self._solution = partial(Estimate, posterior=posterior)
 
     # ---- calling -----------------------------------------------------------------------------------------------
 
@@ -106,7 +111,7 @@ class Solver:
         if status.any():
             self._resolve(arrays, outputs, status, on_singular or self.on_singular)
         values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
-        return Solution(self.problem, arrays, lead, values, status.reshape(lead) == 0, self._posterior)
+        return self._solution(self.problem, arrays, lead, values, status.reshape(lead) == 0)
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
