@@ -1,0 +1,91 @@
+"""The orders of the recursive algorithms on the assembled system."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracles import icub
+from systems import Accelerometer, built, reference, unknowns
+
+from sysdyn.equations.block_system import KNOWN, BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import ProblemError
+from sysdyn.measurements.raw import ExternalWrench, JointTorque
+from sysdyn.measurements.variables import LAYOUTS
+from sysdyn.model import auto_tree, chain, random_tree
+from sysdyn.problem import forward_dynamics, inverse_dynamics
+from sysdyn.sparse.lu import eliminate
+
+
+def permuted(system: BlockSystem, name: str, q: np.ndarray) -> np.ndarray:
+    row_perm, col_perm = RECURSIVE[name](system)
+    assert sorted(row_perm) == sorted(col_perm) == list(range(system.shape[0]))
+    return system.D(q).toarray()[np.ix_(row_perm, col_perm)]
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "model", [chain(1), chain(6), auto_tree(9, 1.5, 1.5, 0.9), *(random_tree(7, seed=s) for s in range(4))], ids=repr
+)
+def test_property_1_inverse_dynamics_is_lower_triangular(model, layout, known):
+    """Nori eqs. (11), (12)."""
+    system = inverse_dynamics(model).system(layout, known)
+    q, _, _ = model.random_state(seed=1)
+    matrix = permuted(system, "rnea", q)
+    assert not np.triu(matrix, 1).any()
+    np.testing.assert_array_equal(np.abs(np.diag(matrix)), 1.0)
+
+
+def test_property_1_on_icub():
+    system = inverse_dynamics(icub("floating")).system()
+    matrix = permuted(system, "rnea", system.model.random_state(seed=1)[0])
+    assert not np.triu(matrix, 1).any()
+
+
+def test_property_1_names_the_blocks_of_the_paper():
+    """[fx_1, q̈_1, …, fx_n, q̈_n, a_1 … a_n, f_n, τ_n, …, f_1, τ_1]."""
+    system = inverse_dynamics(chain(3)).system()
+    columns = [system.col_blocks[c] for c in RECURSIVE["rnea"](system)[1]]
+    order = [block for k, block in enumerate(columns) if k == 0 or block != columns[k - 1]]
+    known = [(x, i) for i in range(3) for x in ("fx", "qdd")]
+    assert order == [*known, ("a", 0), ("a", 1), ("a", 2), *((x, i) for i in (2, 1, 0) for x in ("f", "tau"))]
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("problem", ["inverse", "forward", "hybrid"])
+@pytest.mark.parametrize("order", ["aba", "crba"])
+def test_recursive_orders_solve_without_pivoting(order, problem, layout, known):
+    """Elimination on floats, and the pivots of c(τ): the inertia that is left, S^T I^A S, positive."""
+    system = built("tree 3", problem, layout, known)
+    model = system.model
+    for seed in range(3):
+        q, qd, answer = reference(model, seed)
+        values = {x: np.ravel(answer[x]) for x in system.problem.known_quantities}
+        entries, b = system.values({"q": q, "qd": qd, **values})
+        rows: list[dict[int, float]] = [{} for _ in range(system.shape[0])]
+        for r, c, x in zip(*(k.tolist() for k in system.coordinates), entries[0].tolist(), strict=True):
+            if x != 0.0:
+                rows[r][c] = x
+        row_perm, col_perm = RECURSIVE[order](system)
+        factors = eliminate(rows, b[0].tolist(), row_perm, col_perm)
+        expected = unknowns(system, answer)
+        np.testing.assert_allclose(factors.solution, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+        for pivot, c in zip(factors.pivots, col_perm, strict=True):
+            if system.col_blocks[c][0] == "qdd" and abs(pivot) != 1.0:
+                assert pivot > 1e-6
+    if problem == "forward" and known == "substituted":
+        accelerations = [system.col_blocks[c][1] for c in col_perm if system.col_blocks[c][0] == "qdd"]
+        assert accelerations == sorted(accelerations, reverse=True)
+
+
+def test_recursive_orders_say_where_they_do_not_apply():
+    model = chain(3)
+    with pytest.raises(ProblemError, match="'rnea' is for inverse dynamics"):
+        RECURSIVE["rnea"](forward_dynamics(model).system())
+    partial = inverse_dynamics(model) - ExternalWrench("body2", ["fz"]) + JointTorque("joint0")
+    with pytest.raises(ProblemError, match="'aba' needs all external wrenches known"):
+        RECURSIVE["aba"](partial.system())
+    with pytest.raises(ProblemError, match="'crba' is defined for raw measurements and constraints"):
+        RECURSIVE["crba"]((inverse_dynamics(model) + Accelerometer("body2")).system())

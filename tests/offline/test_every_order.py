@@ -1,0 +1,159 @@
+"""One answer for every order, layout and back end: that of the recursive Newton-Euler algorithm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from robots import ROBOTS, load_robot
+from solvers import (
+    ALL_JOINTS,
+    ORDERINGS,
+    TABLE,
+    TOLERANCE,
+    check_against_reference,
+    compiled,
+    icub_or,
+    model_of,
+    relative_error,
+    states,
+    wrenches,
+)
+
+import sysdyn as sd
+from sysdyn.equations.block_system import KNOWN
+from sysdyn.measurements.variables import LAYOUTS
+from sysdyn.model import (
+    JOINTS,
+    Fixed,
+    random_tree,
+)
+
+
+def test_the_random_trees_here_have_every_type_of_joint():
+    kinds = {type(joint) for name in (ALL_JOINTS, "random 9 1") for joint in model_of(name).joints}
+    assert kinds == set(JOINTS.values())
+
+
+def full_table():
+    """Every (kind, ordering, layout, known); the half in which layout and known are crossed is slow, but for `auto`."""
+    for kind, ordering in TABLE:
+        for layout in LAYOUTS:
+            for known in KNOWN:
+                crossed = (layout == "paper") != (known == "rows")
+                marks = [pytest.mark.slow] if crossed and ordering != "auto" else []
+                if kind != "hybrid":
+                    yield pytest.param(kind, ordering, layout, known, marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "ordering", "layout", "known"), list(full_table()))
+def test_every_order_layout_and_backend_gives_the_reference_answer(kind, ordering, layout, known):
+    solver = compiled(ALL_JOINTS, kind, ordering, layout=layout, known=known, level="fast")
+    assert solver.ordering.split(" (")[0] == ordering or ordering == "auto"
+    check_against_reference(solver)
+
+
+@pytest.mark.parametrize(("kind", "ordering"), [row for row in TABLE if row[0] != "id"])
+def test_every_order_on_a_larger_tree(kind, ordering):
+    check_against_reference(compiled("random 9 1", kind, ordering, known="substituted", level="fast"))
+
+
+def robots_table():
+    for name in ROBOTS:
+        for ordering in ORDERINGS:
+            usual = name == "puma560" or ordering in ("auto", "aba")
+            if ordering != "rnea":
+                yield pytest.param(name, ordering, marks=[] if usual else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("name", "ordering"), list(robots_table()))
+def test_every_order_on_robots_with_published_torques(name, ordering):
+    solver = compiled(name, "fd", ordering, level="fast")
+    check_against_reference(solver)
+    test = load_robot(name)[1]
+    q, qd, qdd, tau = (np.array(test[x], dtype=float) for x in ("q", "qd", "qdd", "tau"))
+    assert relative_error(solver(q, qd, tau).qdd[None], qdd[None]) <= 1e-8
+    assert relative_error(compiled(name, "id", "rnea", level="fast")(q, qd, qdd).tau[None], tau[None]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("n", [1, 2, 12])
+def test_auto_tree_of_the_experiments(n):
+    for kind in ("fd", "id"):
+        check_against_reference(compiled(f"auto_tree {n} 1 1.5 0.9", kind, "auto", level="fast"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordering", ["auto", "umfpack", "colamd", "markowitz", "crba"])
+def test_auto_tree_of_30_with_every_order(ordering):
+    check_against_reference(compiled("auto_tree 30 1 1.5 0.9", "fd", ordering, level="fast"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "known", "base"), [("net_force", "substituted", "fixed"), ("paper", "rows", "floating")]
+)
+@pytest.mark.parametrize("ordering", [x for x in ORDERINGS if x not in ("rnea", "auto")])
+def test_icub_with_every_order(ordering, layout, known, base):
+    check_against_reference(compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "known"), [("net_force", "rows"), ("paper", "substituted")])
+@pytest.mark.parametrize("kind", ["id", "hybrid"])
+def test_icub_with_every_layout(kind, layout, known):
+    check_against_reference(
+        compiled("icub floating", kind, "umfpack" if kind == "id" else "aba", layout=layout, known=known)
+    )
+
+
+@pytest.mark.parametrize("joint", JOINTS)
+def test_a_single_joint_of_each_type(joint):
+    model = random_tree(2, seed=3, joints=(joint,))
+    if joint == "fixed":
+        solver = sd.compile(sd.inverse_dynamics(model), level="fast")
+        check_against_reference(solver)
+        assert solver(np.zeros(0), np.zeros(0)).tau.shape == (0,)
+        return
+    for problem in (sd.forward_dynamics(model), sd.inverse_dynamics(model)):
+        check_against_reference(sd.compile(problem, level="fast"))
+
+
+def test_armature_and_gravity_are_honoured():
+    model = random_tree(4, seed=8).replace(gravity=(1.0, -2.0, 3.0))
+    model = model.replace(armature=np.linspace(0.1, 2.0, model.nv))
+    for problem in (sd.forward_dynamics(model), sd.inverse_dynamics(model)):
+        check_against_reference(sd.compile(problem, level="fast"))
+
+
+def test_python_backend_by_name():
+    solver = compiled(ALL_JOINTS, "fd", "aba", backend="python")
+    check_against_reference(solver)
+    with pytest.raises(sd.ProblemError, match="bind needs machine code"):
+        solver.bind(*(x[0] for x in states(solver.model)[:2]))
+
+
+@pytest.mark.parametrize(
+    "name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed", pytest.param("icub floating", marks=pytest.mark.slow)]
+)
+def test_forward_dynamics_inverts_inverse_dynamics(name):
+    model = model_of(name)
+    forward, inverse = icub_or(name, "fd"), icub_or(name, "id")
+    q, qd, qdd = model.random_state(seed=11, batch=64, scale=5.0)
+    fx = wrenches(model, 64, seed=12)
+    tau = inverse(q, qd, qdd, fx).tau
+    assert relative_error(forward(q, qd, tau, fx).qdd, qdd) <= TOLERANCE
+    assert relative_error(inverse(q, qd, forward(q, qd, qdd, fx).qdd, fx).tau, qdd) <= 1e-8  # any numbers as torques
+
+
+@pytest.mark.parametrize("torque", ["none", "all", "some", "one"])
+def test_hybrid_dynamics_lies_between(torque):
+    model = model_of("random 9 1")
+    moving = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv]
+    chosen = {"none": [], "all": model.joint_names, "some": moving[1::2], "one": moving[0]}[torque]
+    solver = sd.compile(sd.hybrid_dynamics(model, chosen), "aba")
+    check_against_reference(solver)
+
+
+def test_fixed_joints_kept_have_the_force_through_them():
+    model = random_tree(5, seed=12, joints=("revolute", "fixed"))
+    assert any(isinstance(joint, Fixed) for joint in model.joints)
+    check_against_reference(sd.compile(sd.forward_dynamics(model), level="fast"))

@@ -1,0 +1,120 @@
+"""`compile`: its cache, its progress, and what a solver says of itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from solvers import ORDERINGS, check_against_reference, compiled
+
+import sysdyn as sd
+from sysdyn.files import cache
+from sysdyn.model import (
+    chain,
+)
+from sysdyn.online import compile as compile_module
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_complained", set())
+    return tmp_path / "cache"
+
+
+def never(*args, **kwargs):
+    raise AssertionError("compiled again although the cache has it")
+
+
+def test_second_compile_reads_the_cache(own_cache, monkeypatch):
+    problem = sd.forward_dynamics(chain(3, seed=4))
+    first = sd.compile(problem, level="fast")
+    assert {x.suffix for x in own_cache.iterdir()} == {".solver", ".o"}
+    monkeypatch.setattr(compile_module, "build", never)
+    second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast")
+    assert second.program.digest == first.program.digest and second.report() == first.report()
+    assert second._executable._scalar.cached and second._executable._vector.cached
+    q, qd, tau = problem.model.random_state(seed=1, batch=9)
+    np.testing.assert_array_equal(first(q, qd, tau).f, second(q, qd, tau).f)
+    for other in (
+        {"ordering": "aba"},
+        {"outputs": "qdd"},
+        {"layout": "net_force"},
+        {"known": "substituted"},
+        {"level": "best"},
+    ):
+        with pytest.raises(AssertionError, match="compiled again"):
+            sd.compile(problem, **{"level": "fast", **other})
+    for model in (chain(3, seed=5), chain(3, seed=4).replace(gravity=(0.0, 0.0, -1.6))):
+        with pytest.raises(AssertionError, match="compiled again"):
+            sd.compile(sd.forward_dynamics(model), level="fast")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "foreign payload"])
+def test_damaged_cache_entries_are_compiled_again(own_cache, damage):
+    problem = sd.forward_dynamics(chain(2, seed=4))
+    first = sd.compile(problem, level="fast")
+    for entry in own_cache.iterdir():
+        content = bytearray(entry.read_bytes())
+        if damage == "flipped":
+            content[len(content) // 2] ^= 1
+        elif damage == "truncated":
+            del content[len(content) // 2 :]
+        elif damage == "empty":
+            content.clear()
+        elif entry.suffix == ".solver":  # an entry in good order that holds something else
+            entry.unlink()
+            cache.store(entry.name, b"not a solver")
+            continue
+        entry.write_bytes(content)
+    second = sd.compile(problem, level="fast")
+    q, qd, tau = problem.model.random_state(seed=1, batch=9)
+    np.testing.assert_array_equal(first(q, qd, tau).f, second(q, qd, tau).f)
+    healed = [cache.load(entry.name) for entry in own_cache.iterdir()]
+    assert len(healed) == 3 and all(healed)
+
+
+def test_without_a_cache_everything_works(monkeypatch):
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    solver = sd.compile(sd.inverse_dynamics(chain(2, seed=4)), level="fast")
+    check_against_reference(solver)
+
+
+def test_repr_and_report_say_what_was_decided():
+    solver = compiled("puma560", "fd", "auto")
+    assert repr(solver).startswith(
+        "Solver for 'puma560' (6 bodies, 6 freedoms): tau, qdd, fx, a, f from tau, fx; ordering "
+    )
+    text = solver.report()
+    for piece in (
+        "end to end",
+        "solve",
+        "fill-in",
+        "backward error",
+        "growth",
+        "least pivot",
+        "orders considered",
+        "umfpack",
+        "aba",
+    ):
+        assert piece in text
+    assert str(solver.flops.end_to_end.total) in text
+    least = min(int(what.split()[0]) for _, what in solver.compiled.considered if what.endswith("operations"))
+    assert solver.flops.end_to_end.total == least or "not safe" in text
+    assert "end to end" in repr(solver.flops)
+
+
+def test_progress_is_told_and_ends():
+    told = []
+    sd.compile(
+        sd.forward_dynamics(chain(2, seed=99)), level="fast", progress=lambda what, done: told.append((what, done))
+    )
+    shares = [done for _, done in told]
+    assert shares[0] == 0.0 and shares[-1] == 1.0 and shares == sorted(shares)
+    assert any("ordering" in what for what, _ in told)
+
+
+def test_auto_is_no_dearer_than_any_order_by_name():
+    auto = compiled("puma560", "fd", "auto").flops.end_to_end.total
+    assert auto == min(
+        compiled("puma560", "fd", x).flops.end_to_end.total for x in ORDERINGS if x not in ("rnea", "natural")
+    )

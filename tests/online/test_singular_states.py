@@ -1,0 +1,132 @@
+"""Singular states and states at which only the order fails: errors, NaN, and solving with pivoting."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from solvers import ALIGNED, TOLERANCE, aligning, aligning_states, on_backend, relative_error
+
+import sysdyn as sd
+from sysdyn.backends.executable import BACKENDS
+from sysdyn.errors import SingularState
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model import (
+    auto_tree,
+)
+from sysdyn.offline import sampling
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.safety import GUARD, WEAK
+from sysdyn.online.solver import Solver
+from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.reference import aba
+from sysdyn.sparse import umfpack
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def aligning_solver(request) -> Solver:
+    return sd.compile(sd.forward_dynamics(aligning()), backend=request.param)
+
+
+def test_singular_state_names_equation_unknown_and_state(aligning_solver):
+    q, qd, tau, fx = aligning_states()
+    with pytest.raises(
+        SingularState, match=r"cannot be solved at this state 4: equation .* does not give .*on_singular='nan'"
+    ) as found:
+        aligning_solver(q, qd, tau, fx)
+    assert found.value.states == (4,)
+    assert found.value.equation in aligning_solver.problem.system().row_names
+    assert found.value.unknown in aligning_solver.problem.system().col_names
+    assert found.value.equation in str(found.value) and found.value.unknown in str(found.value)
+    with pytest.raises(SingularState, match="cannot be solved at this state: equation"):
+        aligning_solver(q[4], qd[4], tau[4], fx[4])
+    with pytest.raises(SingularState, match=r"at this state 4 \(and 1 more of 20\)"):
+        aligning_solver(*(np.concatenate([x, x]) for x in (q, qd, tau, fx)))
+
+
+@pytest.mark.parametrize("policy", ["nan", "repivot"])
+def test_singular_states_leave_the_others_alone(aligning_solver, policy):
+    q, qd, tau, fx = aligning_states()
+    solution = aligning_solver(q, qd, tau, fx, on_singular=policy)
+    assert solution.ok.tolist() == [not singular for singular in ALIGNED]
+    assert "1 not solved" in repr(solution)
+    keep = solution.ok
+    expected = aligning_solver(q[keep], qd[keep], tau[keep], fx[keep])
+    for quantity in QUANTITIES:
+        assert np.isnan(solution[quantity][4]).all()
+        np.testing.assert_allclose(solution[quantity][keep], expected[quantity], rtol=1e-12, atol=1e-12)
+    single = aligning_solver(q[4], qd[4], tau[4], fx[4], on_singular=policy)
+    assert not single.ok and np.isnan(single.qdd).all()
+    shaped = aligning_solver(*(x.reshape(2, 5, *x.shape[1:]) for x in (q, qd, tau, fx)), on_singular=policy)
+    assert shaped.ok.shape == (2, 5) and not shaped.ok[0, 4]
+
+
+def test_on_singular_is_an_option_of_compile_too():
+    q, qd, tau, fx = aligning_states()
+    solver = sd.compile(sd.forward_dynamics(aligning()), on_singular="nan")
+    assert solver(q, qd, tau, fx).ok.sum() == 9
+    assert pickle.loads(pickle.dumps(solver))(q, qd, tau, fx).ok.sum() == 9
+    with pytest.raises(SingularState):
+        solver(q, qd, tau, fx, on_singular="raise")
+
+
+@functools.cache
+def careless() -> Solver:
+    """Forward dynamics of a chain, ordered by UMFPACK at a generic q: exact zero pivots at right angles."""
+    problem = sd.forward_dynamics(auto_tree(6, 1, 1.5, 1))
+    system = problem.system()
+    sampled = sampling.sample_matrix(system, sampling.sample_states(problem, 1))
+    elimination = Elimination(system, *umfpack.permutations(sampled.at_sample(0, 1.0)))
+    safety, _ = elimination.assess(sampled.scaling, 64)
+    assert not safety.ok
+    # at its worst states the pivots are as large as they like
+    elimination.limits = dict.fromkeys(elimination.limits, (GUARD, WEAK))
+    good = sd.compile(problem, "aba")
+    choice = replace(good.choice, ordering="careless", row_perm=tuple(elimination.factors.row_perm),
+                     col_perm=tuple(elimination.factors.col_perm), safety=safety)  # fmt: skip
+    broken = replace(good.compiled, choice=choice, program=elimination.program(QUANTITIES))
+    return Solver(problem, good.options, broken)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_repivot_solves_states_at_which_only_the_order_fails(backend):
+    solver = on_backend(careless(), backend)
+    model = solver.model
+    q, qd, tau = model.random_state(seed=6, batch=24)
+    q[::3] = np.random.default_rng(6).integers(0, 4, q[::3].shape) * (np.pi / 2)
+    flagged = ~solver(q, qd, tau, on_singular="nan").ok
+    assert flagged[::3].any() and not flagged[1::3].any() and not flagged[2::3].any()
+    solution = solver(q, qd, tau, on_singular="repivot")
+    assert solution.ok.all()
+    assert relative_error(solution.qdd, aba(model, q, qd, tau)) <= 1e-8
+    k = int(np.flatnonzero(flagged)[0])
+    assert (
+        relative_error(
+            solver(q[k], qd[k], tau[k], on_singular="repivot").qdd[None], aba(model, q[k], qd[k], tau[k])[None]
+        )
+        <= 1e-9
+    )
+    with pytest.raises(SingularState, match="does not give"):
+        solver(q, qd, tau)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("policy", ["raise", "nan"])
+def test_a_pivot_near_zero_costs_no_digits(backend, policy):
+    """Near right angles the order alone loses them; the states are solved again with pivoting, whatever the policy."""
+    solver = on_backend(careless(), backend)
+    model = solver.model
+    q, qd, tau = model.random_state(seed=7, batch=40)
+    q[::2] = np.random.default_rng(7).integers(0, 4, q[::2].shape) * (np.pi / 2) + 1e-5
+    solution = solver(q, qd, tau, on_singular=policy)
+    assert solution.ok.all()
+    assert relative_error(solution.qdd, aba(model, q, qd, tau)) <= TOLERANCE
+    if backend == "llvm":
+        step = solver.bind(q, qd, tau)
+        step()
+        weak = step.status == WEAK_PIVOT
+        assert weak.any() and not weak.all() and not step.status[~weak].any()
+        assert relative_error(step.out["qdd"], aba(model, q, qd, tau)) > 1e-6
