@@ -4,7 +4,7 @@
     q.l_knee, qd.l_knee                     by joint; q.base[0] … where a joint has several variables
     l_foot_ft: fx                           by measurement and component, as in `problem.y_names`; l_foot_ft.fx as well
     tau:l_knee, fx:l_foot.nz                a component of a quantity, where one measurement states it
-    active: l_contact                       1 or 0: whether what is switchable is on
+    active: l_contact                       1 or 0: whether a switchable measurement is on
 
 A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one.
 """
@@ -16,27 +16,32 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.data.states import column_names
+from sysdyn.data.states import column_names, flat_place
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.noise import Prior, Switchable
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import UNITS
 from sysdyn.model import Model
 from sysdyn.problem import Problem
 
+# The column of time is called this in every file that is written.
 TIME = "t"
+# Files that are read may call it by any of these names.
 _TIMES = (TIME, "time", "timestamp")
+# A column may have its unit in brackets behind its name, as in "q.l_knee [rad]".
 _UNIT = re.compile(r"(.*\S)\s+\[([^\]]+)\]")
-_OF_FREEDOM = {"qd": ("rad/s", "m/s"), "qdd": ("rad/s²", "m/s²"), "tau": ("N m", "N")}  # angular, linear
+# Freedoms have the first unit where they are angular and the second where they are linear.
+_FREEDOM_UNITS = {"qd": ("rad/s", "m/s"), "qdd": ("rad/s²", "m/s²"), "tau": ("N m", "N")}
 
 
 class Columns:
-    """What the log of a problem may have and must have.
+    """The columns that the log of a problem may have, and those that it must have.
 
-    values  names of the measurements whose value is known without it
+    values  names of the measurements whose value is known without a column
     names   canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
-    units   of each column
-    group   what each column is part of: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
+    units   unit of each column
+    group   (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
     """
 
     def __init__(self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = ()):
@@ -47,7 +52,8 @@ class Columns:
             for k, name in enumerate(column_names(model, x)):
                 entries.append((name.replace(":", ".", 1), units[k], (x, k), True))
         for m in problem.valued:
-            needed = not (m.name in values or m.optional or getattr(m, "quantity", "") == "fx")
+            no_contact = isinstance(m, RawMeasurement) and m.quantity == "fx"  # zero without a column
+            needed = not (m.name in values or m.optional or no_contact)
             for k, (c, unit) in enumerate(zip(m.components(model), component_units(m, model), strict=True)):
                 entries.append((f"{m.name}: {c}", unit, (f"y:{m.name}", k), needed))
         entries += [(f"active: {m.name}", "1", (f"active:{m.name}", 0), False) for m in problem.switchable]
@@ -67,11 +73,8 @@ class Columns:
             elif kind == TIME:
                 others = list(_TIMES)
             elif owner in raw:
-                body, component = raw[owner].pairs(model)[k]
-                quantity = raw[owner].quantity
-                joint = quantity in ("tau", "qdd")
-                at = model.v_slice(body).start + component if joint else 6 * body + component
-                others.append(column_names(model, quantity)[at])
+                quantity, pair = raw[owner].quantity, raw[owner].pairs(model)[k]
+                others.append(column_names(model, quantity)[flat_place(model, quantity, *pair)])
             elif kind == "y" and self.group.count((group, k)) == 1 and (group, 1) not in self.group:
                 others.append(owner)  # a sensor with one component
             for spelling in {name, *others}:
@@ -82,7 +85,7 @@ class Columns:
     def numbers(self, header: Sequence[str], where: str) -> list[int]:
         """The column that each name of a header means.
 
-        Raises UnknownName, InvalidInput for names that occur twice, wrong units, and what is missing.
+        Raises UnknownName, and InvalidInput for names that occur twice, wrong units, and missing columns.
         """
         found: list[int] = []
         for name in header:
@@ -116,7 +119,7 @@ class Columns:
 
 def freedom_units(model: Model, quantity: str) -> list[str]:
     """Unit of each freedom (nv) of qd, qdd or tau."""
-    angular, linear = _OF_FREEDOM[quantity]
+    angular, linear = _FREEDOM_UNITS[quantity]
     return [angular if np.any(joint.S[:3, k]) else linear for joint in model.joints for k in range(joint.nv)]
 
 
@@ -130,10 +133,10 @@ def _position_units(model: Model) -> list[str]:
 
 def component_units(m: Measurement, model: Model) -> list[str]:
     """Unit of each component of a measurement."""
-    of = getattr(m, "of", m)
+    of = m.of if isinstance(m, (Prior, Switchable)) else m
     if not isinstance(of, RawMeasurement):
         return list(of.units)
-    if of.quantity in _OF_FREEDOM:
+    if of.quantity in _FREEDOM_UNITS:
         units = freedom_units(model, of.quantity)
         return [units[model.v_slice(i).start + k] for i, k in of.pairs(model)]
     return [UNITS[of.quantity][k // 3] for _, k in of.pairs(model)]

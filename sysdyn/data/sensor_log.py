@@ -1,4 +1,4 @@
-"""Logs of joint positions, velocities and sensors, estimated state by state in chunks, with standard deviations."""
+"""Sensor logs: joint positions, velocities and sensors over time, read and estimated in chunks of states."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, Columns, freedom_units
+from sysdyn.data.log_columns import TIME, Columns
 from sysdyn.data.states import OK, column_names
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, read_table, write_table
-from sysdyn.measurements.variables import UNITS
 from sysdyn.online.solver import Solver
 
+# A missing value of a log is an error, leaves its state out, or switches its component off.
 MISSING = ("raise", "skip", "sensor")
 
 
@@ -32,7 +32,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Estimates:
-    """What is estimated of the states of a chunk: {quantity: (n, m)}, their standard deviations, and which are solved.
+    """Estimates of the states of a chunk: t (n,) [s], values {quantity: (n, m)}, std likewise, ok (n,): solved or not.
 
     std is empty where the problem has no noise.
     """
@@ -45,7 +45,7 @@ class Estimates:
 
 @dataclass
 class Summary:
-    """How a log went: states solved, not solved, and left out for missing values; components that were missing."""
+    """Tally of a log: states estimated, of these unsolved; states skipped for missing values; components missing."""
 
     states: int = 0
     unsolved: int = 0
@@ -54,11 +54,11 @@ class Summary:
 
 
 class Log:
-    """A log file (.csv, .npz, .parquet) of a problem: see `sysdyn.data.log_columns` for what its columns are called.
+    """A log file (.csv, .npz, .parquet) of a problem: see `sysdyn.data.log_columns` for the names of its columns.
 
     values   {measurement: (m,)} of those that are the same in every state and need no column
-    missing  what to do with NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off the
-             components of what is Switchable)
+    missing  treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
+             components of Switchable measurements)
 
     Iterating gives `Chunk`s of at most `rows` states. Raises FileError naming row and column for NaN, for infinite
     values and for time that goes backwards; UnknownName and InvalidInput for the header.
@@ -98,9 +98,15 @@ class Log:
             k, j = infinite[0]
             raise FileError(f"{self.path} row {rows[k]}, column {self.header[j]!r}: {x[k, j]} is not finite")
         if self.missing == "skip":
-            keep = ~gaps.any(axis=1)
+            keep = np.asarray(~gaps.any(axis=1))
             self.summary.skipped += int(np.sum(~keep))
             return keep
+        self._check_gaps(gaps, rows)
+        self.summary.missing += int(np.sum(gaps))
+        return np.ones(len(x), dtype=bool)
+
+    def _check_gaps(self, gaps: np.ndarray, rows: np.ndarray) -> None:
+        """Raise FileError for a missing value that no switch stands for."""
         groups = [self.columns.group[n][0] for n in self.numbers]
         switched = np.array([g.startswith("y:") and g[2:] in self._switchable for g in groups])
         allowed = switched if self.missing == "sensor" else np.zeros(len(groups), dtype=bool)
@@ -115,8 +121,6 @@ class Log:
                 f"{where}, and the problem cannot do without it: "
                 + (f"make {what!r} switchable (switchable = true)" if groups[j][:2] == "y:" else f"{what} is needed")
             )
-        self.summary.missing += int(np.sum(gaps))
-        return np.ones(len(x), dtype=bool)
 
     def _check_time(self, t: np.ndarray, rows: np.ndarray, last: float) -> None:
         back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
@@ -139,17 +143,19 @@ class Log:
                 active[name] = ~gaps[:, order]
         for group, found in arrays.items():
             if group.startswith("active:"):
-                if not np.isin(found, (0.0, 1.0)).all():
-                    k = int(np.flatnonzero(~np.isin(found, (0.0, 1.0)))[0])
-                    raise FileError(f"{self.path} row {rows[k]}: {group} is {found[k, 0]:g}; it must be 0 or 1")
                 name = group.removeprefix("active:")
-                active[name] = (found != 0.0) & active.get(name, True)
-                active[name] = np.broadcast_to(active[name], (len(t), self._size(name)))
+                active[name] = self._switched(group, found, rows) & active.get(name, True)
         y = {**self.values, **{group[2:]: found for group, found in arrays.items() if group[:2] == "y:"}}
         return Chunk(rows, t, arrays["q"], arrays["qd"], y, active)
 
-    def _size(self, name: str) -> int:
-        return sum(group == f"y:{name}" for group, _ in self.columns.group)
+    def _switched(self, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(n, components) bool: a column active:NAME (n, 1) as it holds for each component of the measurement."""
+        wrong = np.flatnonzero(~np.isin(switch, (0.0, 1.0)))
+        if len(wrong):
+            k = int(wrong[0])
+            raise FileError(f"{self.path} row {rows[k]}: {group} is {switch[k, 0]:g}; it must be 0 or 1")
+        values = group.replace("active:", "y:", 1)
+        return np.broadcast_to(switch != 0.0, (len(rows), sum(g == values for g, _ in self.columns.group)))
 
     # ---- solving ---------------------------------------------------------------------------------------------------
 
@@ -202,10 +208,3 @@ def estimate_log(log: Log, solver: Solver, out: str | Path | None = None,
     if writer is not None:
         writer.close()
     return log.summary
-
-
-def output_units(solver: Solver, quantity: str) -> list[str]:
-    """Unit of each column of an output."""
-    if quantity in ("tau", "qdd"):
-        return freedom_units(solver.model, quantity)
-    return [UNITS[quantity][k % 6 // 3] for k in range(6 * solver.model.nb)]

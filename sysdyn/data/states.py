@@ -7,8 +7,8 @@ axis N for one state. A .csv file has a header of column names and a row a state
     fx:l_foot.nz, a:l_foot.a_x, f:l_foot.nz         by body and component (nx ny nz fx fy fz; alpha_x … a_z)
     w:l_sole.fz                                     by contact or loop joint and component; an array w (N, nw)
 
-q and qd are needed, and what the problem knows and has no constant value; fx is zero where it is missing. Values of
-what the problem does not know are left aside, so that a result can be read as the states of another problem.
+q and qd are needed, and the known quantities without a constant value; fx is zero where it is missing. Values of the
+unknown quantities are left aside, so that a result can be read as the states of another problem.
 """
 
 from __future__ import annotations
@@ -31,16 +31,22 @@ from sysdyn.model import Model
 from sysdyn.online.predict import predict
 from sysdyn.problem import Problem
 
+# States are stored in files of these kinds.
 SUFFIXES = (".npz", ".csv")
-OK = "ok"  # column and array that says whether a state was solved
+# The column and the array of this name say whether a state was solved.
+OK = "ok"
+# Every file has these two, the state itself.
+_STATE = ("q", "qd")
+# These quantities have six components a body; the others have the freedoms of the joints.
 _WRENCHES = ("fx", "a", "f")
 
-Values = Mapping[str, np.ndarray]  # {measurement: (m,)} of those that have the same value in every state
+# {measurement: (m,)} gives the measurements whose value is the same in every state.
+Values = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class States:
-    """n states: arrays by name, as `Solver` takes them. unused: what the file had but the problem does not know."""
+    """n states: arrays by name, as `Solver` takes them. unused: quantities of the file, unknown in the problem."""
 
     n: int
     arrays: Mapping[str, np.ndarray]
@@ -64,8 +70,8 @@ def column_names(model: Model, quantity: str, constraints: Sequence[Constraint] 
 def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None = None) -> States:
     """n random states: q, q̇ as `Model.random_state`, known values standard normal (forces, torques: ten times that).
 
-    Where sensors or noise make values depend on each other, they are `predict`ed for random q̈ and fx, with noise. What
-    has a constant value keeps it, and contacts and loop joints hold.
+    Where sensors or noise make values depend on each other, they are `predict`ed for random q̈ and fx, with noise.
+    Constant values stay, and contacts and loop joints hold.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, _ = model.random_state(seed=seed, batch=n)
@@ -75,7 +81,8 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
         held = {m.name for m in problem.constraints}
         y = {name: x for name, x in predict(problem, q, qd, qdd, fx, seed).items() if name not in held}
         y |= {name: np.broadcast_to(x, (n, len(x))) for name, x in (values or {}).items()}
-        return States(n, {**arrays, "y": y})
+        arrays["y"] = y
+        return States(n, arrays)
     for name, size in problem.input_sizes[2:]:
         value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
         arrays[name] = value.reshape(n, -1, 6) if name in _WRENCHES else value
@@ -83,22 +90,22 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
 
 
 def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None) -> dict[str, Any]:
-    """The arrays with what has a constant value: a raw one in its quantity, another in y."""
+    """The arrays with the constant values: of a raw measurement in its quantity, of another in y."""
     if not values or isinstance(arrays.get("y"), np.ndarray):  # a packed y has all of them
         return arrays
     lead = np.shape(arrays["q"])[:-1]
     for m in problem.raw:
         if m.name in values:
-            sizes = dict(problem.input_sizes)
-            flat = np.reshape(arrays.get(m.quantity, np.zeros(sizes[m.quantity])), (-1, sizes[m.quantity]))
-            flat = np.broadcast_to(flat, (math.prod(lead), sizes[m.quantity])).copy()
-            flat[:, [_position(problem.model, m.quantity, *pair) for pair in m.pairs(problem.model)]] = values[m.name]
+            size = dict(problem.input_sizes)[m.quantity]
+            flat = np.reshape(arrays.get(m.quantity, np.zeros(size)), (-1, size))
+            flat = np.broadcast_to(flat, (math.prod(lead), size)).copy()
+            flat[:, [flat_place(problem.model, m.quantity, *pair) for pair in m.pairs(problem.model)]] = values[m.name]
             arrays[m.quantity] = flat.reshape(*lead, -1, 6) if m.quantity in _WRENCHES else flat.reshape(*lead, -1)
     constant = {m.name: values[m.name] for m in problem.custom if m.name in values}
-    return {**arrays, "y": constant} if constant else arrays
+    return arrays | {"y": constant} if constant else arrays
 
 
-def _position(model: Model, quantity: str, body: int, component: int) -> int:
+def flat_place(model: Model, quantity: str, body: int, component: int) -> int:
     """Place of a scalar in the flat array of its quantity."""
     return 6 * body + component if quantity in _WRENCHES else model.v_slice(body).start + component
 
@@ -115,7 +122,7 @@ def check_suffix(path: str | Path, what: str) -> str:
 
 
 def read_states(path: str | Path, problem: Problem, values: Values | None = None) -> States:
-    """The states in a file. values: of what needs no column, being the same in every state.
+    """The states in a file. values: those that are the same in every state and need no column.
 
     Raises FileError (unreadable, malformed; with line and column) and UnknownName.
     """
@@ -134,43 +141,71 @@ def _from_npz(path: str, payload: bytes, problem: Problem, values: Values) -> St
         found = {name: archive[name] for name in archive.files}
     except Exception as error:  # zipfile and numpy each raise their own kinds
         raise FileError(f"{path} is not a readable .npz file: {error}") from error
-    valid = ("q", "qd", *QUANTITIES, "w", "y")
-    for name in found:
-        if name not in (*valid, OK):
-            raise UnknownName(f"array in {path}:", name, valid)
-    needed = ["q", "qd"]
-    varying = {m.quantity for m in problem.raw if m.name not in values}
-    needed += [x for x in problem.known_quantities if x != "fx" and x in varying and "y" not in found]
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise FileError(
-            f"{path} has no array {', '.join(missing)}; it has {', '.join(found) or 'none'}. "
-            f"This problem needs {', '.join(needed)}"
-        )
-    known = ("q", "qd", *problem.known_quantities, "y")
-    if "y" in found:
-        known = ("q", "qd", "y")
+    _check_names(path, found, problem, values)
+    known = ("q", "qd", "y") if "y" in found else (*_STATE, *problem.known_quantities)
     arrays = {name: x for name, x in found.items() if name in known}
     for name, x in arrays.items():
-        if x.dtype.kind not in "fiu":
-            raise FileError(f"{path}: array {name} has type {x.dtype}, but real numbers are needed")
-        if x.ndim == 0:
-            raise FileError(f"{path}: array {name} is a single number; its last axis must be the variables")
-        if not np.isfinite(x).all():
-            where = tuple(int(k) for k in np.argwhere(~np.isfinite(x))[0])
-            raise FileError(f"{path}: {name}{list(where)} is {x[where]}; every value must be finite")
+        _check_array(path, name, x)
     q = arrays["q"]
     if q.ndim > 2:
         raise FileError(f"{path}: q has shape {q.shape}, but (states, {problem.model.nq}) is needed")
     return States(len(q) if q.ndim == 2 else 1, arrays, tuple(x for x in found if x not in (*arrays, OK)))
 
 
+def _check_names(path: str, found: Mapping[str, np.ndarray], problem: Problem, values: Values) -> None:
+    """Raise for arrays of unknown names, and for the ones that the problem needs and the archive lacks."""
+    valid = (*_STATE, *QUANTITIES, "w", "y")
+    for name in found:
+        if name not in (*valid, OK):
+            raise UnknownName(f"array in {path}:", name, valid)
+    varying = {m.quantity for m in problem.raw if m.name not in values}
+    packed = "y" in found  # it has the values of all measurements
+    needed = [*_STATE, *(x for x in problem.known_quantities if x != "fx" and x in varying and not packed)]
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise FileError(
+            f"{path} has no array {', '.join(missing)}; it has {', '.join(found) or 'none'}. "
+            f"This problem needs {', '.join(needed)}"
+        )
+
+
+def _check_array(path: str, name: str, x: np.ndarray) -> None:
+    """Raise unless x is an array of finite real numbers."""
+    if x.dtype.kind not in "fiu":
+        raise FileError(f"{path}: array {name} has type {x.dtype}, but real numbers are needed")
+    if x.ndim == 0:
+        raise FileError(f"{path}: array {name} is a single number; its last axis must be the variables")
+    if not np.isfinite(x).all():
+        where = tuple(int(k) for k in np.argwhere(~np.isfinite(x))[0])
+        raise FileError(f"{path}: {name}{list(where)} is {x[where]}; every value must be finite")
+
+
 def _from_csv(path: str, payload: bytes, problem: Problem, values: Values) -> States:
+    (line, names), *rows = _csv_rows(path, payload, problem.model)
+    header = [name.strip() for name in names]
+    place = _csv_places(problem.model, header)
+    _check_header(path, line, header, place, _needed(problem, values))
+    if not rows:
+        raise FileError(f"{path} names its columns but has no states below them")
+    known = (*_STATE, *problem.known_quantities)
+    used = [k for k, name in enumerate(header) if name != OK and place[name][0] in known]
+    numbers = _csv_numbers(path, header, rows, used)
+    flat = {name: np.zeros((len(rows), size)) for name, size in problem.input_sizes if name in known}
+    for j, k in enumerate(used):
+        quantity, position = place[header[k]]
+        flat[quantity][:, position] = numbers[:, j]
+    shapes = {name: (-1, 6) if name in _WRENCHES else (-1,) for name in flat}
+    arrays = {name: x.reshape(len(rows), *shapes[name]) for name, x in flat.items()}
+    unused = dict.fromkeys(place[x][0] for x in header if x != OK and place[x][0] not in known)
+    return States(len(rows), arrays, tuple(unused))
+
+
+def _csv_rows(path: str, payload: bytes, model: Model) -> list[tuple[int, list[str]]]:
+    """(line, fields) of the rows that are not blank, the header first. Raises FileError where there is none."""
     try:
         text = payload.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
-    model, known = problem.model, problem.known_quantities
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:
         rows = [(reader.line_num, row) for row in reader if any(x.strip() for x in row)]
@@ -178,43 +213,50 @@ def _from_csv(path: str, payload: bytes, problem: Problem, values: Values) -> St
         raise FileError(f"{path}, line {reader.line_num}: {error}") from error
     if not rows:
         raise FileError(f"{path} is empty: its first line must name the columns, such as {column_names(model, 'q')[0]}")
-    header = [name.strip() for name in rows[0][1]]
+    return rows
+
+
+def _csv_places(model: Model, header: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """{column: (quantity, place in its flat array)} of all columns that a file may have.
+
+    Wrenches of constraints are results and never read, so that every column w:… has place 0.
+    """
     place = {
         name: (quantity, k)
-        for quantity in ("q", "qd", *QUANTITIES)
+        for quantity in (*_STATE, *QUANTITIES)
         for k, name in enumerate(column_names(model, quantity))
     }
-    place |= {name.strip(): ("w", 0) for name in rows[0][1] if name.strip().startswith("w:")}
+    return place | {name: ("w", 0) for name in header if name.startswith("w:")}
+
+
+def _check_header(
+    path: str, line: int, header: Sequence[str], place: Mapping[str, tuple[str, int]], needed: Sequence[str]
+) -> None:
+    """Raise for columns that are unknown, occur twice or are missing."""
     seen = set()
     for number, name in enumerate(header, start=1):
         if name not in place and name != OK:
-            raise UnknownName(f"column in {path}, line {rows[0][0]}, column {number}:", name, place)
+            raise UnknownName(f"column in {path}, line {line}, column {number}:", name, place)
         if name in seen:
-            raise FileError(f"{path}, line {rows[0][0]}: column {name!r} occurs twice")
+            raise FileError(f"{path}, line {line}: column {name!r} occurs twice")
         seen.add(name)
-    missing = [name for name in _needed(problem, values) if name not in seen]
+    missing = [name for name in needed if name not in seen]
     if missing:
         shown = ", ".join(missing[:6]) + (f", … ({len(missing)} in all)" if len(missing) > 6 else "")
         raise FileError(f"{path} lacks columns that this problem needs: {shown}")
-    if len(rows) == 1:
-        raise FileError(f"{path} names its columns but has no states below them")
-    used = [k for k, name in enumerate(header) if name != OK and place[name][0] in ("q", "qd", *known)]
-    numbers = np.empty((len(rows) - 1, len(used)))
-    for i, (line, row) in enumerate(rows[1:]):
+
+
+def _csv_numbers(
+    path: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], used: Sequence[int]
+) -> np.ndarray:
+    """(rows, used columns): the numbers in these columns."""
+    numbers = np.empty((len(rows), len(used)))
+    for i, (line, row) in enumerate(rows):
         if len(row) != len(header):
             raise FileError(f"{path}, line {line} has {len(row)} values for {len(header)} columns")
         for j, k in enumerate(used):
             numbers[i, j] = _number(row[k], f"{path}, line {line}, column {header[k]!r}")
-    sizes = dict(problem.input_sizes)
-    arrays: dict[str, np.ndarray] = {
-        name: np.zeros((len(numbers), size)) for name, size in sizes.items() if name in ("q", "qd", *known)
-    }
-    for j, k in enumerate(used):
-        quantity, position = place[header[k]]
-        arrays[quantity][:, position] = numbers[:, j]
-    arrays = {name: x.reshape(len(x), -1, 6) if name in _WRENCHES else x for name, x in arrays.items()}
-    unused = dict.fromkeys(place[x][0] for x in header if x != OK and place[x][0] not in ("q", "qd", *known))
-    return States(len(numbers), arrays, tuple(unused))
+    return numbers
 
 
 def _needed(problem: Problem, values: Values) -> list[str]:
@@ -224,7 +266,7 @@ def _needed(problem: Problem, values: Values) -> list[str]:
     for m in problem.raw:
         if m.quantity != "fx" and m.name not in values:
             columns = column_names(model, m.quantity)
-            names += [columns[_position(model, m.quantity, *pair)] for pair in m.pairs(model)]
+            names += [columns[flat_place(model, m.quantity, *pair)] for pair in m.pairs(model)]
     return names
 
 
