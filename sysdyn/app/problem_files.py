@@ -1,58 +1,35 @@
-"""Robots and problems as people write them down: on the command line, and in the TOML files of `problems/`."""
+"""Problem files: tasks in TOML, a robot, what is known of it, and how it is to be solved (`problems/`)."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from sysdyn.app.measurement_tables import MeasurementTable, check_keys
 from sysdyn.app.robots import GENERATOR, load_robot
 from sysdyn.data.log_columns import check_units
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.errors import FileError, InvalidInput, SysdynError, UnknownName
-from sysdyn.files.toml import Document, Place
-from sysdyn.measurements.constraints import CONSTRAINTS
-from sysdyn.measurements.declared import sensor
+from sysdyn.errors import FileError, InvalidInput, UnknownName
+from sysdyn.files.toml import Document
 from sysdyn.measurements.linear import numbers
-from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import ModelNoise, Prior, Switchable, noise_of
-from sysdyn.measurements.raw import RAW, RawMeasurement
-from sysdyn.measurements.registry import SENSORS
 from sysdyn.model import Model
-from sysdyn.model.urdf import rpy
 from sysdyn.offline.options import ORDERINGS, output_quantities
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 
+# A problem is one of these by name, or else a list of measurements.
 KINDS = ("inverse", "forward", "hybrid")
+# A user may ask for one of these orders, or for "auto", which tries them.
 ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
-# What a file can state: keys are the arguments of the class.
-RAW_NAMES = {cls.__name__: cls for cls in RAW.values()}
-MEASUREMENTS: dict[str, type[Measurement]] = {
-    **RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
-}  # fmt: skip
-EXCEPT = "except"  # beside targets = "all": which ones not
-DECLARED = "declared"  # the type of a sensor that the robot description has
-FRAMES = ("frame", "frame_a", "frame_b")  # arguments that are frames
-# What a problem is solved for where nothing is asked: the quantity that RNEA or ABA returns.
+# By default a problem is solved for the quantity that RNEA or ABA returns.
 WANTED = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
+# A file has these keys, each of the type given.
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
     "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
-}  # fmt: skip
-_WRAPPERS = {"prior": Prior, "switchable": Switchable}
-_VALUE_KEYS = ("value", "mean")  # of a measurement, of a prior
-_NUMBERS = (int, float, list)
-_TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
-               "switchable": bool}  # fmt: skip
-_FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
-_BLOCK_KEYS = ("quantity", "on", "matrix")
-_TYPE_NAMES = {
-    str: "a string", list: "a list", (str, list): "a string or a list", dict: "a table", bool: "true or false",
-    _NUMBERS: "a number or a list of numbers",
 }  # fmt: skip
 
 
@@ -60,7 +37,7 @@ _TYPE_NAMES = {
 class Task:
     """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
 
-    values: of measurements that have the same one in every state, {name: (m,)}.
+    values {measurement: (m,)}: those that are the same in every state.
     """
 
     problem: Problem
@@ -111,30 +88,20 @@ def load_task(path: str | Path) -> Task:
     """
     doc = Document(path)
     data = doc.data
-    _check(doc, (), data, _FILE_KEYS)
+    check_keys(doc, (), data, _FILE_KEYS)
     if "robot" not in data:
         raise FileError(f'{path} names no robot: add robot = "icub", "auto_tree:6" or the path of a URDF file')
-    kind, torque, tables = data.get("problem", ""), data.get("torque", ()), data.get("measurement", ())
-    if not kind and not tables:
+    kind, torque, measured = data.get("problem", ""), data.get("torque", ()), bool(data.get("measurement"))
+    if not kind and not measured:
         raise FileError(f'{path} states no problem: add problem = "forward" (or inverse, hybrid) or [[measurement]]')
     if torque and kind != "hybrid":
         doc.fail(("torque",), 'torque = … is only for problem = "hybrid"')
     model = _model(doc)
     with doc.at(("torque",) if torque else ("problem",)):
         problem = make_problem(model, kind, torque) if kind else Problem(model, ())
-    values: dict[str, np.ndarray] = {}
-    for k, table in enumerate(tables):
-        place = ("measurement", k)
-        if not isinstance(table, Mapping):
-            doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
-        with doc.at(place):
-            m = _measurement(doc, place, table, model)
-            problem = problem + m
-            if (key := _VALUE_KEYS[isinstance(m, Prior)]) in table:
-                with doc.at((*place, key)):
-                    values[m.name] = _constant(m, table[key], model)
+    problem, values = _with_measurements(doc, problem)
     for name, unit in data.get("units", {}).items():
-        _check(doc, ("units",), {name: unit}, {name: (str, list)})
+        check_keys(doc, ("units",), {name: unit}, {name: (str, list)})
         with doc.at(("units", name)):
             check_units(problem, {name: unit})
     for key, valid in (("ordering", ("auto", *ALL_ORDERINGS)), ("on_singular", ON_SINGULAR)):
@@ -146,7 +113,7 @@ def load_task(path: str | Path) -> Task:
         with doc.at(("outputs",)):
             outputs = output_quantities(data["outputs"], problem.quantities)
     return Task(
-        problem, kind if kind and not tables else "measurements", data.get("title", ""),
+        problem, kind if kind and not measured else "measurements", data.get("title", ""),
         data.get("ordering", "auto"), outputs, data.get("on_singular", "raise"), values,
     )  # fmt: skip
 
@@ -170,105 +137,17 @@ def _model(doc: Document) -> Model:
     return model.replace(**options) if options else model
 
 
-def _measurement(doc: Document, place: Place, table: Mapping, model: Model) -> Measurement:
-    """The measurement that a table describes; its keys are the arguments of its class."""
-    kind = table.get("type")
-    if kind is None:
-        doc.fail(place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')
-    if kind not in (*MEASUREMENTS, DECLARED):
-        raise UnknownName("type of measurement", kind, (*MEASUREMENTS, DECLARED))
-    make = sensor if kind == DECLARED else MEASUREMENTS[kind]
-    parameters = {("sensor" if kind == DECLARED and key == "name" else key): p
-                  for key, p in inspect.signature(make).parameters.items() if key != "model"}  # fmt: skip
-    valid = {**dict.fromkeys(parameters, object), **_TABLE_KEYS}
-    if kind in RAW_NAMES:
-        valid[EXCEPT] = (str, list)
-    if "noise" not in parameters:
-        del valid["noise"]
-    _check(doc, place, table, valid)
-    for key, p in parameters.items():
-        if p.default is p.empty and key not in table:
-            doc.fail(place, f"{kind} needs {key} = …; its keys are {', '.join(parameters)}")
-    given = {}
-    for key in parameters:
-        if key in table:
-            with doc.at((*place, key)):
-                given[key] = _argument(doc, (*place, key), key, table[key])
-    if EXCEPT in table:
-        if table.get("targets", "all") != "all":
-            doc.fail((*place, EXCEPT), "except is from all; targets names others")
-        given["targets"] = _all_but(RAW_NAMES[kind], table[EXCEPT], model)
-    if kind == DECLARED:
-        given = {"model": model, "name": given.pop("sensor"), **given}
-    wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if table.get(key)]
-    if len(wrappers) > 1:
-        doc.fail(place, "a measurement is either a prior or switchable")
-    try:
-        m = make(**given)
-        if wrappers:
-            m = wrappers[0](m, table.get("name"))
-        m.components(model)  # a name that the robot does not have is found here, not when it is compiled
-        if m.noise is not None:
-            with doc.at((*place, "noise")):
-                noise_of(m, model)
-    except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SysdynError):
-            raise
-        raise InvalidInput(f"this does not describe a {kind}: {error}") from error
-    for wrapped, key in enumerate(_VALUE_KEYS):
-        if key in table and wrapped != isinstance(m, Prior):
-            doc.fail((*place, key), "a prior has a mean, everything else a value")
-    return m
-
-
-def _all_but(cls: type[RawMeasurement], gone: str | list, model: Model) -> list[str]:
-    """Names of the joints or bodies but for some. Raises UnknownName."""
-    joints = cls.quantity in ("tau", "qdd")
-    names = model.joint_names if joints else model.body_names
-    gone = [gone] if isinstance(gone, str) else gone
-    for name in gone:
-        if name not in names:
-            raise UnknownName("joint" if joints else "body", name, names)
-    return [name for name in names if name not in gone]
-
-
-def _argument(doc: Document, place: Place, key: str, value: object) -> object:
-    """An argument of a class as TOML says it: frames as (body, T), blocks of Linear by (quantity, name)."""
-    if key in FRAMES and isinstance(value, Mapping):
-        _check(doc, place, value, _FRAME_KEYS)
-        if "body" not in value or ("matrix" in value and len(value) > 2):
-            doc.fail(
-                place, f'{key} is a name, or {{body = "…", xyz = […], rpy = […]}}, or {{body = "…", matrix = […]}}'
-            )
-        if "matrix" in value:
-            return value["body"], value["matrix"]
-        T = np.eye(4)
-        T[:3, 3] = numbers("xyz", value.get("xyz", (0, 0, 0)), (3,))
-        T[:3, :3] = rpy(numbers("rpy", value.get("rpy", (0, 0, 0)), (3,))).T
-        return value["body"], T
-    if key == "blocks":
-        if not isinstance(value, list) or not all(isinstance(x, Mapping) and set(x) == set(_BLOCK_KEYS) for x in value):
-            doc.fail(place, f"blocks is a list of tables with the keys {', '.join(_BLOCK_KEYS)}")
-        return {(x["quantity"], x["on"]): x["matrix"] for x in value}
-    return value
-
-
-def _constant(m: Measurement, value: object, model: Model) -> np.ndarray:
-    """(m,) numbers: one for all, or one for each component."""
-    n = len(m.components(model))
-    x = np.full(n, value, dtype=float) if isinstance(value, (int, float)) else value
-    return numbers(f"the value of {m.name!r}", x, (n,))
-
-
-def _check(doc: Document, place: Place, data: Mapping, valid: Mapping) -> None:
-    """Raise for keys that do not exist and values of the wrong type."""
-    for key, value in data.items():
-        if key not in valid:
-            error = UnknownName("key", key, valid)
-            error.args = (f"{doc.where((*place, key))}: {error}",)
-            raise error
-        if not isinstance(value, valid[key]) or (isinstance(value, bool) and valid[key] not in (bool, object)):
-            doc.fail((*place, key), f"{key} is {value!r}, but {_TYPE_NAMES[valid[key]]} is needed")
-
-
-__all__ = ["ALL_ORDERINGS", "KINDS", "MEASUREMENTS", "Task", "load_robot", "load_task", "make_problem"]
+def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
+    """(problem with the measurements of the file, {measurement: (m,)} of the constant values stated there)."""
+    values: dict[str, np.ndarray] = {}
+    for k, table in enumerate(doc.data.get("measurement", ())):
+        place = ("measurement", k)
+        if not isinstance(table, Mapping):
+            doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
+        with doc.at(place):
+            stated = MeasurementTable(doc, k, table, problem.model)
+            m = stated.measurement()
+            problem = problem + m
+            if (value := stated.constant(m)) is not None:
+                values[m.name] = value
+    return problem, values

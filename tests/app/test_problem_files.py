@@ -9,7 +9,8 @@ import pytest
 from oracles import icub_urdf
 
 import sysdyn as sd
-from sysdyn.app.problem_files import MEASUREMENTS, load_task
+from sysdyn.app.measurement_tables import MEASUREMENTS
+from sysdyn.app.problem_files import load_task
 from sysdyn.errors import FileError, InvalidInput, ProblemError, SysdynError, UnknownName
 
 HEAD = """robot = "chain:3"
