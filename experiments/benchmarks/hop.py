@@ -18,7 +18,8 @@ import numpy as np
 from squat import BAND_95, coverage, write_log
 
 import sysdyn as sd
-from sysdyn.app.problem_files import Task, load_task
+from sysdyn.app.problem_files import load_task
+from sysdyn.app.tasks import Task
 from sysdyn.data.sensor_log import Log, estimate_log
 
 PROBLEM = Path(__file__).resolve().parents[2] / "problems" / "hopping_leg.toml"

@@ -15,10 +15,11 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from sysdyn.app.problem_files import ALL_ORDERINGS, KINDS, Task, load_task, make_problem
+from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import ICUB, load_robot
-from sysdyn.app.terminal import Bar, count_cells, errors, output
-from sysdyn.app.views import new_table, print_model, print_solution
+from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, REFERENCES, Task, make_problem
+from sysdyn.app.terminal import Bar, count_cells, errors, new_table, output
+from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.data.states import States, check_suffix, random_states, read_states, write_states
@@ -29,11 +30,10 @@ from sysdyn.online.compile import compile
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import PAPER
-from sysdyn.reference import aba, rnea
 from sysdyn.reference.flops import count_flops
 
-NOT_SOLVED, WRONG = 1, 2  # exit codes
-REFERENCES = {"inverse": rnea, "forward": aba}
+# The program exits with these codes where some state could not be solved, and where the input is wrong.
+NOT_SOLVED, WRONG = 1, 2
 
 
 class Commands(TyperGroup):
@@ -212,9 +212,9 @@ def solve(
 
     Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
     """
-    given = [option for option in (states, random, log) if option is not None]
-    if len(given) != 1:
-        raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if given else ""))
+    sources = [option for option in (states, random, log) if option is not None]
+    if len(sources) != 1:
+        raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
     if log is not None:
         task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
         _solve_log(task, log, out, missing, picture, seconds)
@@ -227,8 +227,15 @@ def solve(
     if states is not None:
         check_suffix(states, "states file")
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-    given = read_states(states, task.problem, task.values) if states else None
-    given = given or random_states(task.problem, random or 1, seed, task.values)
+    if states is None:
+        given = random_states(task.problem, random or 1, seed, task.values)
+    else:
+        given = read_states(states, task.problem, task.values)
+    _solve_states(task, given, out, seconds)
+
+
+def _solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
+    """Solve at the given states; print and write the results."""
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = _compile(task, seconds=seconds)
@@ -336,44 +343,68 @@ def flops(
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
     task = _task(subject, base, kind, torque, None, outputs)
+    counted, refused = _count_orders(task, _chosen_orders(task, orders), seconds)
+    counted["end to end"] += _count_forms(task, seconds)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
-    refused = []
-    rows: dict[str, list[tuple]] = {"solve": [], "end to end": []}
-    quick = [name for name in ALL_ORDERINGS if name != "mixed"]  # which takes minutes, as others do to fail on noise
-    names = ("symmetric",) if task.problem.noisy else quick
-    for name in names if orders is None else orders.replace(" ", "").split(","):
+    for scope, rows in counted.items():
+        table.add_row(f"[bold]{scope}[/bold]")
+        for name, *cells in rows:
+            table.add_row(f"  {name}", *cells)
+    console = output()
+    console.print(f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(task.wanted)}")
+    console.print(table)
+    for name, why in refused.items():
+        console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
+
+
+def _chosen_orders(task: Task, orders: str | None) -> list[str]:
+    """The orders to count. Raises UnknownName."""
+    if orders is None:  # "mixed" takes minutes, as the others do to fail on noise
+        return ["symmetric"] if task.problem.noisy else [name for name in ALL_ORDERINGS if name != "mixed"]
+    names = orders.replace(" ", "").split(",")
+    for name in names:
         if name not in ALL_ORDERINGS:
             raise UnknownName("ordering", name, ALL_ORDERINGS)
+    return names
+
+
+# {scope: rows of a table}, a row being the name of a program, its counts, its fill-in and a remark.
+_Counted = dict[str, list[tuple[str, ...]]]
+
+
+def _count_orders(task: Task, names: Sequence[str], seconds: float | None) -> tuple[_Counted, dict[str, str]]:
+    """(counts of these orders, {order that does not apply: why})."""
+    counted: _Counted = {"solve": [], "end to end": []}
+    refused = {}
+    for name in names:
         try:
             solver = _compile(replace(task, ordering=name), backend="python", seconds=seconds)
         except SysdynError as error:
-            refused.append((name, str(error).splitlines()[0]))
+            refused[name] = str(error).splitlines()[0]
             continue
         mark = "triangular" if solver.triangular else ""
         for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
             if counts is not None:
-                rows[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+                counted[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
+    return counted, refused
+
+
+def _count_forms(task: Task, seconds: float | None) -> list[tuple[str, ...]]:
+    """Counts end to end of the elimination with passes, of the recursion, and of the algorithm by the book."""
+    rows = []
     for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
         with contextlib.suppress(SysdynError):
             solver = _compile(
                 replace(task, ordering="auto"), backend="python", formulation=formulation, seconds=seconds
             )
             if solver.passes != PAPER:
-                found, fill = count_cells(solver.flops.end_to_end), f"{solver.fill_in:,}" if solver.fill_in else ""
-                rows["end to end"].append((f"{label}, {solver.ordering}", *found, fill, ""))
+                fill = f"{solver.fill_in:,}" if solver.fill_in else ""
+                rows.append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end), fill, ""))
     if task.kind in REFERENCES:
         algorithm = REFERENCES[task.kind]
-        counted = count_flops(algorithm, task.problem.model, fx=True)
-        rows["end to end"].append((f"{algorithm.__name__.upper()}, reference", *count_cells(counted), "", ""))
-    for scope, lines in rows.items():
-        table.add_row(f"[bold]{scope}[/bold]")
-        for line in lines:
-            table.add_row("  " + line[0], *line[1:])
-    console = output()
-    console.print(f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(task.wanted)}")
-    console.print(table)
-    for name, why in refused:
-        console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
+        by_the_book = count_flops(algorithm, task.problem.model, fx=True)
+        rows.append((f"{algorithm.__name__.upper()}, reference", *count_cells(by_the_book), "", ""))
+    return rows
 
 
 @app.command()

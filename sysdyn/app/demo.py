@@ -9,27 +9,29 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from sysdyn.app.problem_files import WANTED, make_problem
-from sysdyn.app.terminal import Bar, count_cells
+from sysdyn.app.tasks import REFERENCES, WANTED, make_problem
+from sysdyn.app.terminal import Bar, count_cells, new_table
 from sysdyn.backends.executable import Step
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import Solver
-from sysdyn.reference import aba, rnea
 from sysdyn.reference.flops import count_flops
 
-CHECKED = 1000  # states compared with the other library
-BATCH = 10_000  # states of the timed batch
-LOOP = 2000  # calls of the timed loops
-ROUNDS = 7  # repetitions, of which the median counts
+# Solutions are compared with the other library at this many states.
+CHECKED = 1000
+# The timed batch has this many states.
+BATCH = 10_000
+# The timed loops have this many calls.
+LOOP = 2000
+# Each time is the median of this many repetitions.
+ROUNDS = 7
 
+# Each kind of problem has a name in prose, and symbols of its known and of its wanted quantities.
 NOUNS = {"inverse": "inverse dynamics", "forward": "forward dynamics"}
 KNOWN = {"inverse": "q̈, fx", "forward": "τ, fx"}
 FOUND = {"inverse": "τ", "forward": "q̈"}
-REFERENCES = {"inverse": rnea, "forward": aba}
 
 
 def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
@@ -64,13 +66,6 @@ def _heading(console: Console, text: str) -> None:
     console.print(f"\n[bold]{text}[/bold]")
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="left" if k == 0 else "right", overflow="fold")
-    return table
-
-
 def _offline(console: Console, model: Model) -> dict[str, Solver]:
     _heading(console, "2  Offline, once for each problem: order, program, machine code")
     solvers, facts = {}, []
@@ -84,7 +79,7 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
         fill = f"{solver.fill_in:,}" + (" (triangular)" if solver.triangular else "")
         size = f"{system.shape[0]:,} = {system.shape[1]:,}"
         facts.append((KNOWN[kind], FOUND[kind], size, f"{system.nnz:,}", solver.ordering, fill, spent))
-    table = _table("", *NOUNS.values())
+    table = new_table("", *NOUNS.values())
     names = ("known", "wanted", "equations = unknowns", "entries of D", "order chosen", "fill-in", "offline time")
     for name, *cells in zip(names, *facts, strict=True):
         table.add_row(name, *cells)
@@ -109,8 +104,8 @@ def _recursive(console: Console, model: Model) -> dict[str, Solver]:
     chosen = " and ".join(f"{solver.ordering} for {NOUNS[kind]}" for kind, solver in solvers.items())
     console.print(
         "Where only τ or q̈ is wanted, sysdyn.compile goes on from there: the same equations in canonical frames, with "
-        f"base inertial parameters, as recursions whose form is found by a search ({chosen}). What is not asked for, a "
-        "and f of every body, is left out."
+        f"base inertial parameters, as recursions whose form is found by a search ({chosen}). The unrequested a and f "
+        "of every body are left out."
     )
     return solvers
 
@@ -125,7 +120,7 @@ def _families(names: list[str]) -> list[str]:
 
 def _counts(console: Console, model: Model, solvers: dict[str, Solver], fastest: dict[str, Solver]) -> None:
     _heading(console, "3  Exact operation counts of the compiled programs")
-    table = _table("", "mul", "add", "div", "total", "sin/cos pairs")
+    table = new_table("", "mul", "add", "div", "total", "sin/cos pairs")
     for kind, reference in REFERENCES.items():
         counts = solvers[kind].flops
         table.add_row(f"{NOUNS[kind]}, {FOUND[kind]} of q, q̇, {KNOWN[kind]}", *count_cells(counts.end_to_end))
@@ -178,7 +173,7 @@ def _check(console: Console, model: Model, urdf: str, solvers: dict[str, dict[st
         console.print("The independent library pin is not installed, so this check is a weaker one: pip install pin.")
     q, qd, x = model.random_state(seed=1, batch=CHECKED)
     x = 10.0 * x
-    table = _table("", "largest relative error (∞-norm)")
+    table = new_table("", "largest relative error (∞-norm)")
     worst = 0.0
     for kind, own in REFERENCES.items():
         expected = peer.solve(kind, q, qd, x) if peer else own(model, q, qd, x)
@@ -196,7 +191,7 @@ def _check(console: Console, model: Model, urdf: str, solvers: dict[str, dict[st
 def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Peer | None) -> None:
     _heading(console, "5  Speed of the recursions on this machine, one thread, medians of this run")
     q, qd, x = model.random_state(seed=2, batch=BATCH)
-    table = _table("", *NOUNS.values())
+    table = new_table("", *NOUNS.values())
     rows: dict[str, list[float]] = {"batch": [], "bind": [], "peer": []}
     for kind, solver in solvers.items():
         step = solver.bind(q[0].copy(), qd[0].copy(), x[0].copy(), fx=np.zeros((model.nb, 6)))

@@ -1,4 +1,4 @@
-"""Pictures of a problem's matrix before and after permutation, with the fill-in of the elimination."""
+"""Plots of a problem's matrix before and after permutation, with the fill-in of the elimination."""
 
 from __future__ import annotations
 
@@ -22,28 +22,37 @@ from sysdyn.offline.pipeline import eliminated_system
 from sysdyn.online.solver import Solver
 from sysdyn.sparse.lu import eliminate
 
+# Pictures are files of these kinds.
 SUFFIXES = (".png", ".pdf", ".svg")
+# These kinds of entry stand beside the quantities of the unknowns.
 KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
-# Okabe and Ito's palette, which stays apart for colour-blind readers.
+# Each kind has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
 COLOURS = {
     "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
     "w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00",
 }  # fmt: skip
+# Brackets show the kinds by these symbols.
 SYMBOLS = {
     "a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", "w": "$w$",
     KNOWN: "known", MULTIPLIER: r"$\lambda$",
 }  # fmt: skip
+# The legend names the kinds, in this order.
 LEGEND = {
     "a": "acceleration $a$", "fB": "net force $f^B$", "f": "joint wrench $f$", "tau": r"torque $\tau$",
     "fx": "external wrench $f^x$", "qdd": r"joint acceleration $\ddot{q}$", "w": "constraint wrench $w$",
     KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FILL: "fill-in of L + U",
 }  # fmt: skip
-SIDE = 5.3  # inches of each matrix
-LEAST_MARK = 1.15  # points: an entry is never drawn smaller
-LEAST_LABEL = 7.5  # points of a bracket that carries a label
-MANY_BODIES = 12  # beyond which chains of bodies are labelled instead of each
-MANY_GROUPS = 8  # beyond which an order has no parts worth a bracket
+# The side of a matrix is this many inches long.
+SIDE = 5.3
+# An entry is never drawn smaller than this many points.
+LEAST_MARK = 1.15
+# A bracket carries a label if it is at least this many points long.
+LEAST_LABEL = 7.5
+# Of robots with more bodies, chains of bodies are labelled instead of each body.
+MANY_BODIES = 12
+# An order of more groups of equal kinds has no parts worth a bracket.
+MANY_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Pattern:
 
 
 def pattern(solver: Solver) -> Pattern:
-    """What `plot_matrix` draws."""
+    """The pattern that `plot_matrix` draws. Raises ProblemError where the solver eliminates no matrix."""
     system = eliminated_system(solver.problem, solver.options, solver.choice.passes)
     row_perm, col_perm = solver.choice.row_perm, solver.choice.col_perm
     n = len(system.columns)

@@ -2,69 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from sysdyn.app.measurement_tables import MeasurementTable, check_keys
 from sysdyn.app.robots import GENERATOR, load_robot
+from sysdyn.app.tasks import ALL_ORDERINGS, Task, make_problem
 from sysdyn.data.log_columns import check_units
-from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.errors import FileError, InvalidInput, UnknownName
+from sysdyn.errors import FileError, UnknownName
 from sysdyn.files.toml import Document
 from sysdyn.measurements.linear import numbers
 from sysdyn.model import Model
-from sysdyn.offline.options import ORDERINGS, output_quantities
+from sysdyn.offline.options import output_quantities
 from sysdyn.online.solver import ON_SINGULAR
-from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
+from sysdyn.problem import Problem
 
-# A problem is one of these by name, or else a list of measurements.
-KINDS = ("inverse", "forward", "hybrid")
-# A user may ask for one of these orders, or for "auto", which tries them.
-ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
-# By default a problem is solved for the quantity that RNEA or ABA returns.
-WANTED = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
 # A file has these keys, each of the type given.
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
     "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Task:
-    """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
-
-    values {measurement: (m,)}: those that are the same in every state.
-    """
-
-    problem: Problem
-    kind: str
-    title: str = ""
-    ordering: str = "auto"
-    outputs: tuple[str, ...] | None = None
-    on_singular: str = "raise"
-    values: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The quantities asked for, else those that the kind of problem is solved for."""
-        return self.outputs or WANTED.get(self.kind) or self.problem.quantities
-
-
-def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem:
-    """Inverse, forward or hybrid dynamics of the model; torque: joints whose torque is known (hybrid only)."""
-    if kind not in KINDS:
-        raise UnknownName("problem", kind, KINDS)
-    if kind == "hybrid":
-        if not torque:
-            raise InvalidInput('hybrid dynamics needs the joints whose torque is known (torque = ["…"], --torque …)')
-        return hybrid_dynamics(model, torque)
-    if torque:
-        raise InvalidInput(f"torque names joints of a hybrid problem; this one is {kind!r}, where they are not needed")
-    return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
 
 
 def load_task(path: str | Path) -> Task:
@@ -75,7 +34,7 @@ def load_task(path: str | Path) -> Task:
     fixed_joints = "lump"     as for `load_urdf`; default: lumped but for those with a declared sensor of the file
     problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; left out: only the measurements below
     ordering, outputs, on_singular   as for `sysdyn.compile`
-    [[measurement]]           type = "LoadCells" or another of MEASUREMENTS, with the arguments of its class, or
+    [[measurement]]           type = "LoadCells" or another of `MEASUREMENTS`, with the arguments of its class, or
                               type = "declared", sensor = "l_foot_ft", of the robot description, with components,
                               noise, reference; except = [names] of a raw one: all targets but those
                               frames: a name, or {body = "l_foot", xyz = […], rpy = […]}, or {body, matrix = 4 × 4}

@@ -11,7 +11,9 @@ from typing import Any
 from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.model import Model, auto_tree, chain, load
 
+# The package icub-models has the robot "icub" under this name.
 ICUB = "iCubGazeboV2_5"
+# A generated robot is written as the name of its generator and numbers behind a colon.
 GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
 
 

@@ -1,4 +1,4 @@
-"""What the command line writes with: two consoles, counts in tables, and the progress bar of the offline phase."""
+"""The terminal: its two consoles, tables, operation counts in them, and the progress bar of the offline phase."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from sysdyn.program.operations import Flops
 
-PIPED_WIDTH = 120  # characters where the output is not a terminal
-PATIENCE = 1.0  # seconds after which a bar is shown
+# Output that goes to no terminal is this many characters wide.
+PIPED_WIDTH = 120
+# A bar is shown after this many seconds.
+PATIENCE = 1.0
 
 
 def output() -> Console:
@@ -60,6 +63,14 @@ class Bar:
         self._timer.cancel()
         self._timer.join()
         self._progress.stop()
+
+
+def new_table(*columns: str, left: int = 1) -> Table:
+    """A table without lines whose first `left` columns are text and the others numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="left" if k < left else "right", overflow="fold")
+    return table
 
 
 def count_cells(flops: Flops | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pictures of estimates over time, with bands of two standard deviations."""
+"""Plots of estimates over time, with bands of two standard deviations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from sysdyn.data.sensor_log import Estimates
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 
-POINTS = 2000  # of a curve
+# A curve has at most this many points.
+POINTS = 2000
+# A picture has at most this many panels by default.
 PANELS = 12
+# Labels show the quantities by these symbols.
 SYMBOLS = {"tau": r"$\tau$", "qdd": r"$\ddot{q}$"}
+# Curves and bands have these colours, of Okabe and Ito's palette.
 LINE, BAND = "#0072B2", "#E69F00"
 
 

@@ -1,26 +1,19 @@
-"""A robot and its solution as people look at them on a terminal."""
+"""Views of a model and of a solution on a terminal."""
 
 from __future__ import annotations
 
 import numpy as np
 from rich.markup import escape
-from rich.table import Table
 
-from sysdyn.app.terminal import output
+from sysdyn.app.terminal import new_table, output
 from sysdyn.data.states import column_names
+from sysdyn.measurements import variables
 from sysdyn.model import Model
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 
-UNITS = {"tau": "N m or N", "qdd": "rad/s² or m/s²", "fx": "N m, N", "a": "rad/s², m/s²", "f": "N m, N", "w": "N m, N"}
-
-
-def new_table(*columns: str, left: int = 1) -> Table:
-    """A table without lines whose first `left` columns are text and the others numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="left" if k < left else "right", overflow="fold")
-    return table
+# Units of a quantity in words; w, the wrenches of constraints, has those of every wrench.
+UNITS = {quantity: ", ".join(units) for quantity, units in (*variables.UNITS.items(), ("w", variables.UNITS["f"]))}
 
 
 def print_model(model: Model) -> None:

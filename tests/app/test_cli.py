@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import NOT_SOLVED, WRONG, app
-from sysdyn.app.problem_files import ALL_ORDERINGS, load_task
+from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
+from sysdyn.app.tasks import ALL_ORDERINGS
 from sysdyn.data.states import column_names, random_states, read_states, write_states
 from sysdyn.diagnosis.structure import structure
 from sysdyn.errors import FileError, InvalidInput, UnknownName

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import Task, load_task
+from sysdyn.app.problem_files import load_task
+from sysdyn.app.tasks import Task
 from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.errors import SingularState
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import sysdyn as sd
 from sysdyn.app.cli import app
-from sysdyn.app.problem_files import Task, load_task
+from sysdyn.app.problem_files import load_task
+from sysdyn.app.tasks import Task
 from sysdyn.app.time_plot import POINTS, Bands
 from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Estimates, Log, estimate_log

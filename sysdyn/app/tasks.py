@@ -1,0 +1,58 @@
+"""Tasks: a problem, named by its kind or stated by measurements, and how it is to be compiled and solved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.model import Model
+from sysdyn.offline.options import ORDERINGS
+from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
+from sysdyn.reference import aba, rnea
+
+# A problem is one of these by name, or else a list of measurements.
+KINDS = ("inverse", "forward", "hybrid")
+# A user may ask for one of these orders, or for "auto", which tries them.
+ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
+# By default a problem is solved for the quantity that RNEA or ABA returns.
+WANTED = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
+# These algorithms by the book are counted and run beside the solvers of their kind.
+REFERENCES = {"inverse": rnea, "forward": aba}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
+
+    values {measurement: (m,)}: those that are the same in every state.
+    """
+
+    problem: Problem
+    kind: str
+    title: str = ""
+    ordering: str = "auto"
+    outputs: tuple[str, ...] | None = None
+    on_singular: str = "raise"
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The quantities asked for, else those that the kind of problem is solved for."""
+        return self.outputs or WANTED.get(self.kind) or self.problem.quantities
+
+
+def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem:
+    """Inverse, forward or hybrid dynamics of the model; torque: joints whose torque is known (hybrid only)."""
+    if kind not in KINDS:
+        raise UnknownName("problem", kind, KINDS)
+    if kind == "hybrid":
+        if not torque:
+            raise InvalidInput('hybrid dynamics needs the joints whose torque is known (torque = ["…"], --torque …)')
+        return hybrid_dynamics(model, torque)
+    if torque:
+        raise InvalidInput(f"torque names joints of a hybrid problem; this one is {kind!r}, where they are not needed")
+    return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
