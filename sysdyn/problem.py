@@ -38,8 +38,9 @@ class Problem(Statement):
     ) -> BlockSystem:  # fmt: skip
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
-        Where equations are noisy it is an AugmentedSystem, whose solution is the estimate. turn: with the further
-        unknowns of an exact problem. passes and outputs: see `BlockSystem`.
+        Where equations are noisy it is an AugmentedSystem, whose solution is the estimate; its `plain` is the system of
+        the equations alone, as it is of a BlockSystem. turn: with the further unknowns of an exact problem. passes and
+        outputs: see `BlockSystem`. The problem keeps the systems of its latest calls, so that one is assembled once.
         """
         return system(self, layout, known, turn, passes, outputs)
 

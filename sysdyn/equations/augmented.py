@@ -25,7 +25,7 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES, Layout
-from sysdyn.passes import PAPER
+from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration
 
@@ -49,7 +49,7 @@ class AugmentedSystem(BlockSystem):
         outputs: Sequence[str] = QUANTITIES,
     ):  # fmt: skip
         super().__init__(problem, layout, known, passes=passes, outputs=outputs)
-        self.plain = BlockSystem(problem, layout, known, passes=passes, outputs=outputs)
+        self._equations = BlockSystem(problem, layout, known, passes=passes, outputs=outputs)
         rows = len(self.plain.assembly.rows)
         n = len(self.plain.columns)
         self.n_unknowns = n
@@ -59,6 +59,10 @@ class AugmentedSystem(BlockSystem):
         self.body_of = [*self._bodies_of_columns(), *self._bodies_of_rows()]
         multipliers = (("multiplier", body) for body in self.body_of[n:])
         self.col_blocks = (*self.plain.col_blocks, *multipliers)
+
+    @property
+    def plain(self) -> BlockSystem:
+        return self._equations
 
     def _bodies_of_columns(self) -> list[int]:
         """The body that each unknown belongs to; a wrench of a constraint to those that it loads."""
@@ -178,10 +182,18 @@ def system(
     problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[str] = QUANTITIES,
 ) -> BlockSystem:  # fmt: skip
-    """The equations of a problem: an AugmentedSystem where some are noisy, see `Problem.system`."""
-    if problem.noisy:
-        return AugmentedSystem(problem, layout, known, passes, outputs)
-    return BlockSystem(problem, layout, known, turn, passes, outputs)
+    """The equations of a problem: an AugmentedSystem where some are noisy, see `Problem.system`.
+
+    The problem keeps them: calls with the same arguments give the same object.
+    """
+    chosen, kinds = named_passes(passes), tuple(outputs)
+
+    def make() -> BlockSystem:
+        if problem.noisy:
+            return AugmentedSystem(problem, layout, known, chosen, kinds)
+        return BlockSystem(problem, layout, known, turn, chosen, kinds)
+
+    return problem.kept((layout, known, turn, chosen, kinds), make)
 
 
 def _ancestors(parent, i: int) -> list[int]:

@@ -96,6 +96,11 @@ class BlockSystem:
         blocks = [block for block in self.layout.blocks for _ in range(self.layout.size(*block))]
         self.col_blocks = tuple(blocks[c] for c in self.columns)
 
+    @property
+    def plain(self) -> BlockSystem:
+        """The equations of the problem without multipliers, whether some are noisy or not."""
+        return self
+
     # ---- expressions -------------------------------------------------------------------------------------------
 
     def assemble(self, graph: Graph, mark: bool = False) -> Assembly:

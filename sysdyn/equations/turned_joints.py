@@ -27,9 +27,13 @@ Block = tuple[str, int]
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
-    """Names and places of the unknowns; turn: with those of turned joints."""
-    constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
-    return Layout(problem.model, name, constraints, turned(problem) if turn else ())
+    """Names and places of the unknowns; turn: with those of turned joints. The problem keeps it."""
+
+    def make() -> Layout:
+        constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
+        return Layout(problem.model, name, constraints, turned(problem) if turn else ())
+
+    return problem.kept(("layout", name, turn), make)
 
 
 def turned(problem: Statement) -> tuple[Block, ...]:

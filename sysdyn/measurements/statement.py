@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
+
+MOST_KEPT = 8  # A statement keeps so many layouts and systems of equations.
+
+Kept = TypeVar("Kept")
 
 
 class Statement:
@@ -49,7 +53,6 @@ class Statement:
                     which = f"twice by {m.name!r}" if first == m.name else f"by {first!r} and again by {m.name!r}"
                     raise ProblemError(f"{scalar} is stated {which}: remove one of them")
                 owner[key] = m.name
-        self._owner = owner
         for m in self.custom:
             m.components(model)  # names that the model does not have are found here
         softened: dict[str, str] = {}
@@ -62,6 +65,32 @@ class Statement:
                         "remove it from one of them"
                     )
                 softened[component] = m.name
+
+    # ---- results that it keeps -----------------------------------------------------------------------------------
+
+    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gave for this key before, else what it gives now; the latest `MOST_KEPT` results are kept.
+
+        A statement does not change, so that its layouts and systems of equations can be used again. Copies and pickles
+        leave them out.
+        """
+        store: dict[Hashable, Kept] = self._store
+        if key not in store:
+            made = make()
+            while len(store) >= MOST_KEPT:
+                store.pop(next(iter(store)), None)
+            store[key] = made
+            return made
+        return store[key]
+
+    @cached_property
+    def _store(self) -> dict:
+        return {}
+
+    def __getstate__(self) -> dict:
+        """Model, measurements and parameters alone: the rest follows from them."""
+        own = self.__dict__.items()
+        return {name: x for name, x in own if not isinstance(getattr(type(self), name, None), cached_property)}
 
     # ---- changing it -------------------------------------------------------------------------------------------
 
@@ -129,50 +158,58 @@ class Statement:
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def raw(self) -> tuple[RawMeasurement, ...]:
         """Exact components of quantities."""
         return tuple(m for m in self.measurements if isinstance(m, RawMeasurement) and m.noise is None)
 
-    @property
+    @cached_property
     def custom(self) -> tuple[Measurement, ...]:
         """Measurements with a value of their own: sensors, and all that is noisy."""
         return tuple(m for m in self.valued if not isinstance(m, RawMeasurement) or m.noise is not None)
 
-    @property
+    @cached_property
     def valued(self) -> tuple[Measurement, ...]:
         """Measurements that have a value, in order; not the noise of the model."""
         return tuple(m for m in self.measurements if not isinstance(m, ModelNoise))
 
-    @property
+    @cached_property
     def noisy(self) -> tuple[Measurement, ...]:
         """Measurements, priors and equations that hold but for noise; where there are any, solving is estimation."""
         return tuple(m for m in self.measurements if m.noise is not None)
 
-    @property
+    @cached_property
     def switchable(self) -> tuple[Switchable, ...]:
         """Measurements that can be switched off."""
         return tuple(m for m in self.measurements if isinstance(m, Switchable))
 
-    @property
+    @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
         return tuple(m for m in self.measurements if isinstance(m, Constraint))
 
-    @property
+    @cached_property
     def quantities(self) -> tuple[str, ...]:
         """Those of which the unknowns consist: tau, qdd, fx, a, f, and w where there are constraints."""
         return (*QUANTITIES, "w") if self.constraints else QUANTITIES
 
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
         """(body, component) pairs of `quantity` that are stated."""
-        return frozenset((i, k) for x, i, k in self._owner if x == quantity)
+        return self._pairs.get(quantity, frozenset())
 
-    @property
+    @cached_property
+    def _pairs(self) -> dict[str, frozenset[tuple[int, int]]]:
+        """{quantity: (body, component) of its scalars that raw measurements state exactly}."""
+        found: dict[str, set[tuple[int, int]]] = {}
+        for m in self.raw:
+            found.setdefault(m.quantity, set()).update(m.pairs(self.model))
+        return {quantity: frozenset(pairs) for quantity, pairs in found.items()}
+
+    @cached_property
     def known_quantities(self) -> tuple[str, ...]:
         """Those of tau, qdd, fx, a, f that are stated at least in part."""
         return tuple(x for x in QUANTITIES if self.knows(x))
 
-    @property
+    @cached_property
     def input_sizes(self) -> tuple[tuple[str, int], ...]:
         """(name, scalars) of each group of inputs of the problem's programs.
 

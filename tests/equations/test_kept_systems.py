@@ -1,0 +1,64 @@
+"""What a problem keeps: each layout and system of equations is made once, and none is copied or stored."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.measurements.statement import MOST_KEPT
+
+
+def noisy(model: sd.Model) -> sd.Problem:
+    known = [sd.JointTorque("all", name="tau", noise=1.0), sd.ExternalWrench("all", name="fx"),
+             sd.JointAcceleration("all", name="qdd", noise=0.1)]  # fmt: skip
+    return sd.Problem(model, known)
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
+def test_a_system_is_assembled_once_for_the_same_arguments(make):
+    problem = make(sd.chain(3))
+    system = problem.system()
+    assert problem.system("paper", known="rows", passes=["symmetric_elimination"]) is system
+    assert problem.system().plain is system.plain
+    assert problem.system().assembly is system.assembly
+    assert problem.layout() is problem.layout("paper")
+    others = [problem.system("net_force"), problem.system(known="substituted"), problem.system(passes="all"),
+              problem.system(outputs=("qdd",))]  # fmt: skip
+    assert all(other is not system for other in others)
+
+
+def test_changed_problems_have_systems_of_their_own():
+    problem = sd.forward_dynamics(sd.chain(2))
+    system = problem.system()
+    less = problem - sd.ExternalWrench(("body1",))
+    assert len(less.system().row_names) == len(system.row_names) - 6
+    assert problem.varying("gravity").system() is not system
+    assert less.knows("fx") == {(0, k) for k in range(6)} and problem.knows("a") == frozenset()
+
+
+def test_the_number_of_kept_systems_is_bounded():
+    problem = sd.forward_dynamics(sd.chain(1))
+    for k in range(3 * MOST_KEPT):
+        assert problem.kept(k, lambda k=k: [k]) == [k]
+    again = [problem.kept(k, lambda: None) for k in range(2 * MOST_KEPT, 3 * MOST_KEPT)]
+    assert again == [[k] for k in range(2 * MOST_KEPT, 3 * MOST_KEPT)]
+    assert problem.kept(0, lambda: "made anew") == "made anew"
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
+def test_copies_and_pickles_leave_kept_systems_out(make):
+    problem = make(sd.chain(6))
+    before = len(pickle.dumps(problem))
+    system = problem.system()
+    q, qd, _ = problem.model.random_state(seed=0)
+    expected = system.values({"q": q, "qd": qd})
+    assert len(pickle.dumps(problem)) == before
+    for other in (copy.copy(problem), pickle.loads(pickle.dumps(problem))):
+        assert type(other) is sd.Problem and other.y_names == problem.y_names
+        assert other.system() is not system
+        for x, y in zip(other.system().values({"q": q, "qd": qd}), expected, strict=True):
+            np.testing.assert_array_equal(x, y)
