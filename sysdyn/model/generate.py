@@ -15,7 +15,10 @@ from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Plana
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
 
+# The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)
+# The joint types that `random_tree` draws from, in this order: a seed gives the same robot whatever JOINTS has besides.
+RANDOM_JOINTS = ("revolute", "prismatic", "helical", "cylindrical", "planar", "spherical", "free", "fixed")
 
 
 def auto_tree(nb: int, branching: float = 1, skew: float = 0, taper: float = 1) -> Model:
@@ -61,10 +64,11 @@ def chain(n: int, seed: int = 0) -> Model:
     return _numbered(f"chain({n}, seed={seed})", [Revolute()] * n, range(-1, n - 1), X_tree, I)
 
 
-def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = tuple(JOINTS)) -> Model:
+def random_tree(nb: int, seed: int = 0, joints: Sequence[str] = RANDOM_JOINTS) -> Model:
     """A random tree of `nb` bodies: parents, placements, joint types (of `joints`), axes and physical inertias.
 
-    Every other axis lies along ±x, ±y or ±z, the others anywhere. The same for the same seed. Raises UnknownName.
+    Every other axis lies along ±x, ±y or ±z, the others anywhere. The same for the same seed and `joints`.
+    Raises UnknownName, InvalidInput (no joint types, no bodies).
     """
     _positive_count("nb", nb)
     if not joints:

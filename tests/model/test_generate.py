@@ -1,14 +1,19 @@
 """Generated models against the formulas they come from."""
 
+import importlib.util
 import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from robots import ROBOTS, load_robot
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
-from sysdyn.model import JOINTS, Prismatic, Revolute, auto_tree, chain, frame_transform, from_dh, random_tree
+from sysdyn.model import JOINTS, Joint, Prismatic, Revolute, auto_tree, chain, frame_transform, from_dh, random_tree
 from sysdyn.model.checks import implausible
+from sysdyn.model.generate import RANDOM_JOINTS
 from sysdyn.model.spatial import rotation, skew, translation
 
 # ---- autoTree -----------------------------------------------------------------------------------------------------
@@ -81,12 +86,47 @@ def test_chain_is_a_serial_chain_about_z():
 
 
 def test_random_tree_uses_the_joint_types_given():
-    assert {j.kind for j in random_tree(200, seed=0).joints} == set(JOINTS)
+    assert {j.kind for j in random_tree(200, seed=0).joints} == set(RANDOM_JOINTS)
     assert {j.kind for j in random_tree(30, seed=0, joints=["free", "planar"]).joints} == {"free", "planar"}
     with pytest.raises(UnknownName, match="'hinge'"):
         random_tree(3, joints=["hinge"])
     with pytest.raises(InvalidInput, match="no joint types"):
         random_tree(3, joints=[])
+
+
+@dataclass(frozen=True)
+class Slab(Joint):
+    """Translation along x and y."""
+
+    nq: ClassVar[int] = 2
+    nv: ClassVar[int] = 2
+    kind: ClassVar[str] = "slab"
+
+    @cached_property
+    def S(self):
+        return np.eye(6)[:, 3:5]
+
+    def transform(self, q):
+        return np.eye(3), np.array([q[0], q[1], 0.0])
+
+    def random(self, rng, batch=()):
+        return rng.uniform(-1.0, 1.0, (*batch, 2))
+
+
+def test_a_further_joint_type_leaves_the_random_robots_of_a_seed_as_they_are(monkeypatch):
+    before = [random_tree(9, seed=seed).digest for seed in range(6)]
+    monkeypatch.setitem(JOINTS, "slab", Slab)
+    assert [random_tree(9, seed=seed).digest for seed in range(6)] == before
+    spec = importlib.util.find_spec("sysdyn.model.generate")
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)  # as in a program whose table had the type from the beginning
+    assert [fresh.random_tree(9, seed=seed).digest for seed in range(6)] == before
+    assert [j.kind for j in random_tree(4, seed=1, joints=["slab"]).joints] == ["slab"] * 4
+
+
+def test_the_random_robots_of_a_seed_stay_as_they_are():
+    kinds = "cylindrical free prismatic revolute helical helical revolute free free revolute revolute fixed"
+    assert " ".join(j.kind for j in random_tree(12, seed=1).joints) == kinds
 
 
 # ---- Denavit-Hartenberg -------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ EXAMPLES = {
     "free": [Free()],
     "fixed": [Fixed()],
 }
-ALL = [pytest.param(joint, id=f"{kind}{k}") for kind in JOINTS for k, joint in enumerate(EXAMPLES[kind])]
+ALL = [pytest.param(joint, id=f"{kind}{k}") for kind in JOINTS for k, joint in enumerate(EXAMPLES.get(kind, ()))]
 SIZES = {"revolute": (1, 1), "prismatic": (1, 1), "helical": (1, 1), "cylindrical": (2, 2), "planar": (3, 3),
          "spherical": (4, 3), "free": (7, 6), "fixed": (0, 0)}  # fmt: skip
 
@@ -32,9 +32,11 @@ def X_J(joint, q):
 
 
 def test_every_joint_type_has_an_example():
-    assert set(EXAMPLES) == set(JOINTS) == set(SIZES)
     for kind, cls in JOINTS.items():
+        assert kind in EXAMPLES, f"add joints of type {kind!r} to EXAMPLES of this file, so that its tests run on them"
+        assert kind in SIZES, f"add (nq, nv) of joint type {kind!r} to SIZES of this file"
         assert cls.kind == kind and (cls.nq, cls.nv) == SIZES[kind]
+    assert set(EXAMPLES) == set(SIZES) == set(JOINTS), "EXAMPLES or SIZES has a joint type that JOINTS has not"
 
 
 @pytest.mark.parametrize("joint", ALL)
