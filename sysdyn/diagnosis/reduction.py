@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.program.expr import constant_value, is_constant

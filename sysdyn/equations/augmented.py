@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.block_system import BlockSystem

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly

@@ -9,7 +9,6 @@ gyroscope               none: ω follows from q and q̇, which are given
 from __future__ import annotations
 
 import numpy as np
-from lxml import etree
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer
@@ -66,6 +65,8 @@ def sensor(model: Model, name: str, components="all", noise=None, reference: str
 
 def _settings(s: Sensor) -> tuple[str, str]:
     """(frame, direction) of a force/torque sensor. Raises UnknownName."""
+    from lxml import etree  # loaded with the first robot file: most programs read none
+
     element = etree.fromstring(s.xml) if s.xml else None
 
     def text(key: str, default: str, valid) -> str:

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
-from lxml import etree
 
 from sysdyn.errors import ModelError, UnknownName
 from sysdyn.model.frames import Sensor
@@ -132,6 +131,8 @@ class _Reader:
         )
 
     def root(self, text: bytes):
+        from lxml import etree  # loaded with the first robot file: most programs read none
+
         # No network, no external DTD, no entity expansion: a robot file is untrusted input.
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, encoding=None)
         try:
@@ -291,6 +292,8 @@ class _Reader:
                 yield self.placed_sensor(element, self.attribute(element, "name"), kind, carrier, X, joints)
 
     def placed_sensor(self, element, name, kind, carrier, X, joints: Mapping[str, UrdfJoint]) -> Sensor:
+        from lxml import etree  # see `root`
+
         return Sensor(
             name=name,
             type=element.get("type", ""),

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, overload
 
-import networkx as nx
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
@@ -321,12 +320,14 @@ class BlockPattern(NamedTuple):
     mass: np.ndarray
 
 
-def segment_tree(parent: Sequence[int]) -> nx.DiGraph:
+def segment_tree(parent: Sequence[int]) -> Any:
     """The tree of branches: a node for each serial-chain segment, an edge from each segment to those that hang on it.
 
-    A segment is the tuple of its nodes from base to tip; it ends where the tree branches or ends.
-    Raises ModelError as `SPO`. Jain II §7.1.
+    It is a networkx.DiGraph. A segment is the tuple of its nodes from base to tip; it ends where the tree branches or
+    ends. Raises ModelError as `SPO`. Jain II §7.1.
     """
+    import networkx as nx  # a tenth of `import sysdyn`, for this tree alone
+
     parent = checked_parents(parent)
     children = np.bincount([p for p in parent if p >= 0], minlength=len(parent))
     segments: list[list[int]] = []
@@ -345,13 +346,15 @@ def segment_tree(parent: Sequence[int]) -> nx.DiGraph:
     return tree
 
 
-def segment_pattern(tree: nx.DiGraph) -> BlockPattern:
+def segment_pattern(tree: Any) -> BlockPattern:
     """What the tree of branches says of the blocks; `tree` from `segment_tree`.
 
     On its own nodes a segment has the pattern of a serial chain (ℰ_φ one diagonal, φ a triangle, ℳ full); where one
     segment hangs on another, ℰ_φ connects the tip of the one to the first node of the other; where they are related,
     the blocks of φ and ℳ are full; all else is zero. Jain II §7.2 to 7.4, eq. (61) to (63).
     """
+    import networkx as nx  # see `segment_tree`
+
     n = sum(len(segment) for segment in tree)
     kernel, phi, mass = np.zeros((3, n, n), dtype=bool)
     for segment in tree:

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import block_diag
+import scipy  # which loads scipy.linalg where it is first used
 
 from sysdyn.errors import InvalidInput, ModelError, SingularState
 from sysdyn.model import Model
@@ -128,7 +128,7 @@ class SKOModel:
             armature = np.diag(model.armature[model.v_slice(k)])
             weights.append(None if p < 0 else _padded(X[k].T, rotors[p].shape[1], rotor.shape[1]))
             H.append(np.hstack([joint.S.T, rotor]))
-            M.append(block_diag(model.inertias[k], rotor.T @ armature @ rotor))
+            M.append(scipy.linalg.block_diag(model.inertias[k], rotor.T @ armature @ rotor))
         still = [np.zeros(rotor.shape[1]) for rotor in rotors]
         a, b = (np.concatenate([*chain.from_iterable(zip(x, still, strict=True))]) for x in (a, b))
         return cls(model.parent, weights, H, M, a, b, model.body_names)

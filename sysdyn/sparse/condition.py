@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 
 def equilibration(

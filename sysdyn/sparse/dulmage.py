@@ -18,8 +18,7 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
-from scipy.sparse.csgraph import connected_components
+import scipy  # which loads scipy.sparse where it is first used
 
 
 class Block(NamedTuple):
@@ -163,7 +162,7 @@ def _irreducible(by_row, columns: np.ndarray, rows: np.ndarray) -> tuple[Block, 
         return ()
     graph = by_row[rows][:, columns].tocoo()  # pair i → pair j: row i has an entry in column j
     graph = scipy.sparse.coo_matrix((np.ones(graph.nnz), (graph.row, graph.col)), graph.shape)  # stored zeros count
-    count, component = connected_components(graph, directed=True, connection="strong")
+    count, component = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
     before: dict[int, set[int]] = {k: set() for k in range(count)}
     for i, j in zip(component[graph.row].tolist(), component[graph.col].tolist(), strict=True):
         if i != j:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import maximum_matching

@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.condition import equilibration

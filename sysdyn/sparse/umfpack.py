@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-import scipy.sparse
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import BackendUnavailable
 
