@@ -27,6 +27,7 @@ from sysdyn.model import (
     Fixed,
     random_tree,
 )
+from sysdyn.model.generate import RANDOM_JOINTS
 
 
 def test_the_random_trees_here_have_every_type_of_joint():
