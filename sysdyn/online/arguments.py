@@ -1,19 +1,40 @@
-"""Values handed to a solver: collected by group, checked, and laid out for a kernel."""
+"""Values handed to a compiled problem: collected by group, checked, and laid out for a kernel."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.raw import RAW
+from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.problem import Problem
 
-WRENCHES = ("fx", "a", "f")  # quantities of shape (nb, 6)
+WRENCHES = ("fx", "a", "f")  # These quantities have the shape (nb, 6); all others are flat.
+
+Named: TypeAlias = Mapping[str, ArrayLike]  # Values by the name of a measurement, quantity or parameter.
+Arrays: TypeAlias = dict[str, np.ndarray]  # Arrays by the name of the group of inputs or outputs.
+
+
+class Arguments(NamedTuple):
+    """What a call is given, by kind, as it was handed in; see `Solver.__call__`.
+
+    known: quantities by position; quantities: the same by keyword.
+    """
+
+    q: ArrayLike
+    qd: ArrayLike
+    known: tuple[ArrayLike, ...]
+    quantities: Named
+    y: Named | ArrayLike | None = None
+    noise: Named | None = None
+    active: Named | None = None
+    parameters: Named | None = None
 
 
 class Inputs:
@@ -34,25 +55,69 @@ class Inputs:
         optional = (m.name for m in problem.custom if m.optional or getattr(m, "quantity", "") == "fx")
         self.optional = {"fx", *(f"y:{name}" for name in optional)}
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
+        self.measurements = {m.name: (m, len(m.components(model))) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
+        self.declared = {p.name: p.declared for p in problem.parameters}
 
     def shape(self, name: str, size: int) -> tuple[int, ...]:
         """Shape of the group `name` of `size` scalars at one state."""
         return (self.model.nb, 6) if name in WRENCHES else (size,)
 
+    # ---- of a call -------------------------------------------------------------------------------------------------
+
+    def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
+        """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
+
+        fx and optional measurements are zero where they are missing, covariances and parameters as declared.
+
+        Raises InvalidInput naming what else is missing, double, not known, of another type or shape.
+        """
+        arrays, lead = self._broadcast(self._collected(arguments, keep=False))
+        if self.quaternions:
+            arrays["q"] = self._normalised(arrays["q"])
+        return arrays, lead
+
+    def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
+        """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
+        arrays: Arrays = {}
+        numbers = set()
+        for name, x in self._collected(arguments, keep=True).items():
+            size = self.sizes[name]
+            shape = self.shape(name, size)
+            if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
+                shown = name.removeprefix("y:")
+                raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
+            self._reject_wrenches(name, x)
+            single = x.shape in ((size,), shape)
+            if not single and x.shape[1:] not in ((size,), shape):
+                raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")
+            arrays[name] = x.reshape(size) if single else x.reshape(len(x), size)
+            if not single:
+                numbers.add(len(x))
+        if len(numbers) > 1:
+            raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
+        return arrays, tuple(numbers)
+
     # ---- by name ---------------------------------------------------------------------------------------------------
 
-    def collect(
-        self, q, qd, known: tuple, y, quantities: Mapping, noise=None, active=None, parameters=None, keep=False
-    ) -> dict:  # fmt: skip
-        """Values by group; fx and optional measurements are zero where they are missing, covariances and parameters as
-        declared.
+    def _collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
+        """The value of every group. keep: arrays stay the ones they are."""
+        q, qd, known, quantities, y, noise, active, parameters = arguments
+        given = self._quantities(known, quantities)
+        if self.noises or noise is not None:
+            self._add_noise(given, {} if noise is None else noise)
+        if self.switches or active is not None:
+            self._add_switches(given, {} if active is None else active)
+        if self.declared or parameters is not None:
+            self._add_parameters(given, {} if parameters is None else parameters)
+        if y is not None:
+            self._add_measured(given, y, keep)
+        given["q"], given["qd"] = q, qd
+        return {name: given[name] if name in given else self._default(name) for name in self.sizes}
 
-        keep: arrays stay the ones they are.
-
-        Raises InvalidInput for what else is missing, double or not known.
-        """
+    def _quantities(self, known: tuple[ArrayLike, ...], quantities: Named) -> dict[str, ArrayLike]:
+        """Known quantities, by position and by keyword."""
         given = dict(quantities)
         if len(known) > len(self.positional):
             raise InvalidInput(
@@ -66,26 +131,16 @@ class Inputs:
         for name in given:
             if name not in self.positional:
                 raise UnknownName("known quantity", name, self.positional)
-        if self.noises or noise is not None:
-            self._add_noise(given, {} if noise is None else noise)
-        if self.switches or active is not None:
-            self._add_switches(given, {} if active is None else active)
-        if self.problem.parameters or parameters is not None:
-            self._add_parameters(given, {} if parameters is None else parameters)
-        if y is not None:
-            self._add_measured(given, y, keep)
-        given["q"], given["qd"] = q, qd
-        for name, size in self.sizes.items():
-            if name not in given:
-                if name not in self.optional:
-                    what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
-                    raise InvalidInput(
-                        f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}"
-                    )
-                given[name] = np.zeros(size)
         return given
 
-    def _add_noise(self, given: dict, noise: Mapping) -> None:
+    def _default(self, name: str) -> np.ndarray:
+        """The value of a group that was not given."""
+        if name not in self.optional:
+            what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
+            raise InvalidInput(f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}")
+        return np.zeros(self.sizes[name])
+
+    def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
         """The numbers of each covariance, as declared or as in {measurement: standard deviations or covariance}."""
         if not isinstance(noise, Mapping):
             raise InvalidInput(f"noise is {{measurement name: standard deviation or covariance}}, not {noise!r}")
@@ -95,17 +150,16 @@ class Inputs:
         for name, x in self.noises.items():
             given[x.group] = x.numbers(noise[name]) if name in noise else x.declared
 
-    def _add_parameters(self, given: dict, parameters: Mapping) -> None:
+    def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Parameters of the model that are inputs: as the model has them, or as in {name: (…, size)}."""
-        declared = {p.name: p.declared for p in self.problem.parameters}
         if not isinstance(parameters, Mapping):
             raise InvalidInput(f"parameters is {{name: value}}, not {parameters!r}")
         for name in parameters:
-            if name not in declared:
-                raise UnknownName("parameter that is an input", name, declared)
-        given |= {**declared, **parameters}
+            if name not in self.declared:
+                raise UnknownName("parameter that is an input", name, self.declared)
+        given |= {**self.declared, **parameters}
 
-    def _add_switches(self, given: dict, active: Mapping) -> None:
+    def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
         """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
         sizes = self.switches
         if not isinstance(active, Mapping):
@@ -120,70 +174,66 @@ class Inputs:
             whole = x.ndim == 0 or x.shape[-1] != size
             given[f"active:{name}"] = np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
 
-    def _add_measured(self, given: dict, y: Mapping | np.ndarray, keep: bool) -> None:
-        """Values by measurement, scattered into the full-size groups."""
-        measurements = {m.name: m for m in self.problem.valued}
-        full: dict[str, list] = {}
+    # ---- values of measurements ------------------------------------------------------------------------------------
+
+    def _add_measured(self, given: dict[str, ArrayLike], y: Named | ArrayLike, keep: bool) -> None:
+        """Values by measurement; those of exact quantities are scattered into groups of full size."""
+        parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
         for name, value in (y if isinstance(y, Mapping) else self.problem.unpack(real("y", y))).items():
-            if name not in measurements:
-                raise UnknownName("measurement", name, measurements)
-            m, value = measurements[name], value if keep else real(f"y[{name!r}]", value)
-            size = len(m.components(self.model))
-            if not keep and value.shape[-1:] != (size,):
-                raise InvalidInput(f"y[{name!r}] has shape {value.shape}, but its last axis must be {size}")
-            quantity = getattr(m, "quantity", None)
-            if quantity not in RAW or m.noise is not None:
-                given[f"y:{name}"] = value
-                continue
-            if keep:
+            if name not in self.measurements:
+                raise UnknownName("measurement", name, self.measurements)
+            m, size = self.measurements[name]
+            x = value if keep else _sized(name, value, size)
+            if not isinstance(m, RawMeasurement) or m.noise is not None:
+                given[f"y:{name}"] = x
+            elif keep:
                 raise InvalidInput(
-                    f"bind reads arrays in place: instead of y[{name!r}] hand in {quantity}= at full size"
+                    f"bind reads arrays in place: instead of y[{name!r}] hand in {m.quantity}= at full size"
                 )
-            if quantity in given:
-                raise InvalidInput(f"{quantity} is given twice: as {quantity}= and in y[{name!r}]")
-            full.setdefault(quantity, []).append((m, value))
-        for quantity, parts in full.items():
-            absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p, _ in parts)]
-            if absent and quantity != "fx":
-                raise InvalidInput(
-                    f"no value for measurement {', '.join(map(repr, absent))}: y needs all of those of {quantity}"
-                )
-            try:
-                lead = np.broadcast_shapes(*(v.shape[:-1] for _, v in parts))
-            except ValueError:
-                raise InvalidInput(
-                    f"the leading (batch) axes of the values of {quantity} in y do not fit together"
-                ) from None
-            array = np.zeros((*lead, self.sizes[quantity]))
-            for m, value in parts:
-                array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
-            given[quantity] = array
+            elif m.quantity in given:
+                raise InvalidInput(f"{m.quantity} is given twice: as {m.quantity}= and in y[{name!r}]")
+            else:
+                parts.setdefault(m.quantity, []).append((m, np.asarray(x)))
+        for quantity, values in parts.items():
+            given[quantity] = self._scattered(quantity, values)
+
+    def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
+        """(…, size) of a quantity whose components several measurements state; fx is zero where none does."""
+        given = [m for m, _ in values]
+        absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p in given)]
+        if absent and quantity != "fx":
+            raise InvalidInput(
+                f"no value for measurement {', '.join(map(repr, absent))}: y needs all of those of {quantity}"
+            )
+        try:
+            lead = np.broadcast_shapes(*(v.shape[:-1] for _, v in values))
+        except ValueError:
+            raise InvalidInput(
+                f"the leading (batch) axes of the values of {quantity} in y do not fit together"
+            ) from None
+        array = np.zeros((*lead, self.sizes[quantity]))
+        for m, value in values:
+            array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
+        return array
 
     def _position(self, quantity: str, body: int, component: int) -> int:
         return self.model.v_slice(body).start + component if quantity in ("tau", "qdd") else 6 * body + component
 
     # ---- by shape --------------------------------------------------------------------------------------------------
 
-    def checked(self, given: dict) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    def _broadcast(self, given: Mapping[str, ArrayLike]) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes)."""
-        arrays, leads = {}, []
-        for name, size in self.sizes.items():
-            x = given[name]
-            if type(x) is not np.ndarray or x.dtype != np.float64:
-                x = real(name.removeprefix("y:"), x)
+        arrays: Arrays = {}
+        leads: list[tuple[str, tuple[int, ...]]] = []
+        for name, value in given.items():
+            plain = type(value) is np.ndarray and value.dtype == np.float64
+            x, size = value if plain else real(name.removeprefix("y:"), value), self.sizes[name]
             self._reject_wrenches(name, x)
             if x.shape == (size,):
                 arrays[name] = x if x.flags.c_contiguous else np.ascontiguousarray(x)
-                continue
-            shape = self.shape(name, size)
-            lead = x.shape[: -len(shape)]
-            if lead + shape != x.shape:
-                if x.shape[-1:] != (size,) or name not in WRENCHES:  # wrenches may be flat
-                    wanted = "(…, " + ", ".join(map(str, shape)) + ")"
-                    raise InvalidInput(f"{name.removeprefix('y:')} has shape {x.shape}, but {wanted} is needed")
-                lead = x.shape[:-1]
-            arrays[name] = x
-            leads.append((name, lead))
+            else:
+                arrays[name] = x
+                leads.append((name, self._leading(name, x)))
         if not leads:
             return arrays, ()
         try:
@@ -201,30 +251,22 @@ class Inputs:
             arrays[name] = np.ascontiguousarray(x.reshape(math.prod(lead), size))  # size may be 0
         return arrays, lead
 
-    def prepared(self, given: dict) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
-        arrays, numbers = {}, set()
-        for name, size in self.sizes.items():
-            x, shape = given[name], self.shape(name, size)
-            if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
-                shown = name.removeprefix("y:")
-                raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
-            self._reject_wrenches(name, x)
-            single = x.shape in ((size,), shape)
-            if not single and x.shape[1:] not in ((size,), shape):
-                raise InvalidInput(f"{name} has shape {x.shape}, but {shape} or (N, …) is needed")
-            arrays[name] = x.reshape(size) if single else x.reshape(len(x), size)
-            if not single:
-                numbers.add(len(x))
-        if len(numbers) > 1:
-            raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
-        return arrays, tuple(numbers)
+    def _leading(self, name: str, x: np.ndarray) -> tuple[int, ...]:
+        """The batch axes of the value of a group."""
+        shape = self.shape(name, self.sizes[name])
+        lead = x.shape[: -len(shape)]
+        if lead + shape == x.shape:
+            return lead
+        if x.shape[-1:] == (self.sizes[name],) and name in WRENCHES:  # wrenches may be flat
+            return x.shape[:-1]
+        wanted = "(…, " + ", ".join(map(str, shape)) + ")"
+        raise InvalidInput(f"{name.removeprefix('y:')} has shape {x.shape}, but {wanted} is needed")
 
     def _reject_wrenches(self, name: str, x: np.ndarray) -> None:
         if name == "fx" and not self.wrenches and x.any():
             raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
-    def normalised(self, q: np.ndarray) -> np.ndarray:
+    def _normalised(self, q: np.ndarray) -> np.ndarray:
         """q with unit quaternions; what is not finite stays, for the kernel to find."""
         if q.ndim == 1:  # one state: plain floats are several times faster than array operations
             norms = (sum(x * x for x in q[s].tolist()) for s in self.quaternions)
@@ -233,6 +275,8 @@ class Inputs:
         elif not np.isfinite(q).all():
             return q
         return self.model.normalise(q)
+
+    # ---- what a kernel found -------------------------------------------------------------------------------------
 
     def reject_not_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidInput naming the first entry that is infinite or not a number."""
@@ -256,7 +300,15 @@ class Inputs:
                     )
 
 
-def real(name: str, x) -> np.ndarray:
+def _sized(name: str, value: ArrayLike, size: int) -> np.ndarray:
+    """The value (…, size) of a measurement."""
+    x = real(f"y[{name!r}]", value)
+    if x.shape[-1:] != (size,):
+        raise InvalidInput(f"y[{name!r}] has shape {x.shape}, but its last axis must be {size}")
+    return x
+
+
+def real(name: str, x: ArrayLike | None) -> np.ndarray:
     """x as float64. Raises InvalidInput where it is not an array of real numbers."""
     if x is None:
         raise InvalidInput(f"{name} is None: an array is needed")

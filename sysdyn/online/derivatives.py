@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable, Step, checked_threads
+from sysdyn.backends.executable import Executable, Step
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.elimination import Choice, Elimination
@@ -18,11 +17,12 @@ from sysdyn.offline.pipeline import eliminated_system
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
-from sysdyn.online.arguments import Inputs
+from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online.calls import Calls
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.program.status import LARGEST_ANGLE, WEAK_PIVOT
+from sysdyn.program.status import WEAK_PIVOT
 
 BOTH = 300_000  # entries of factors times solutions up to which both forms of implicit differentiation are tried
 
@@ -116,7 +116,9 @@ class Derivatives:
         self.shapes = {
             (x, name): shape[x] + (shape[name] if name in shape else (sizes[groups[name]],)) for x in of for name in wrt
         }
-        self._names = {f"d{x}_d{name}": (x, name) for x in of for name in wrt}
+        results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
+        self._names = {group: block for group, (block, _) in results.items()}
+        self._calls = Calls(self._inputs, self._executable, results)
 
     @property
     def flops(self) -> Flops:
@@ -148,28 +150,20 @@ class Derivatives:
         """
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
-        if threads is not None:
-            checked_threads(threads)
-        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
-        arrays, lead = self._inputs.checked(given)
-        if self._inputs.quaternions:
-            arrays["q"] = self._inputs.normalised(arrays["q"])
-        n = math.prod(lead)
-        outputs, status = self._executable.results(arrays, n, threads)
-        status &= ~WEAK_PIVOT
-        if status.any():
-            self._inputs.reject_not_finite(arrays)
-            self._inputs.reject_large_angles(arrays["q"], LARGEST_ANGLE)
-            bad = np.flatnonzero(status)
+        run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        run.status[:] &= ~WEAK_PIVOT
+        if run.status.any():
+            self._calls.reject_bad_inputs(run)
+            bad, n = np.flatnonzero(run.status), len(run.status)
             if on_singular == "raise":
                 raise SingularState(
                     f"{', '.join(self.of)} cannot be differentiated at {len(bad)} of {n} states, the first being "
                     f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
                     states=tuple(bad.tolist()),
                 )
-            for x in outputs.values():
+            for x in run.outputs.values():
                 x[bad] = np.nan
-        return {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}
+        return self._calls.results(run)
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping | None = None,
@@ -177,13 +171,7 @@ class Derivatives:
         threads: int = 1, **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
-        checked_threads(threads)
-        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
-        arrays, lead = self._inputs.prepared(given)
-        status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
-        outputs = {name: np.zeros((len(status), size)) for name, size in self.program.output_groups}
-        out = {self._names[name]: x.reshape(lead + self.shapes[self._names[name]]) for name, x in outputs.items()}
-        return self._executable.step(arrays, outputs, status, out, single=not lead, threads=threads)
+        return self._calls.bind(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
 
     def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
         """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""

@@ -9,7 +9,7 @@ import numpy as np
 from sysdyn.diagnosis.reduction import Reduction, involved, noisy_rows
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import ProblemError
-from sysdyn.online.arguments import WRENCHES, Inputs
+from sysdyn.online.arguments import WRENCHES, Arguments, Inputs
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
@@ -33,9 +33,8 @@ def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solutio
             "or leave out noise="
         )
     inputs = Inputs(problem)
-    arrays, lead = inputs.checked(inputs.collect(q, qd, known, y, quantities))
+    arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.reject_not_finite(arrays)
-    arrays["q"] = problem.model.normalise(arrays["q"])
     system = problem.system()
     reduction = Reduction(system, noisy_rows(system))
     n = math.prod(lead)

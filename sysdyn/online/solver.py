@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.backends import casadi
-from sysdyn.backends.executable import Executable, Step, checked_threads
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.backends.executable import Executable, Step
+from sysdyn.errors import ProblemError, SingularState, UnknownName
 from sysdyn.offline.elimination import Choice
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import LEVELS, Options
@@ -21,14 +20,15 @@ from sysdyn.offline.pipeline import Compiled
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import is_singular, pivoted_solve
 from sysdyn.online import export, storage
-from sysdyn.online.arguments import Inputs
+from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online.calls import Calls, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.posterior import Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.status import BAD_INPUT, LARGEST_ANGLE, WEAK_PIVOT
+from sysdyn.program.status import WEAK_PIVOT
 
 ON_SINGULAR = ("raise", "nan", "repivot")
 REPIVOTED_ERROR = 1e-9  # backward error up to which a state counts as solved by pivoting
@@ -62,6 +62,8 @@ class Solver:
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(self.program, options.backend, LEVELS[options.level])
+        results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
+        self._calls = Calls(self._inputs, self._executable, results)
         self._solution: Callable[..., Solution] = Solution
         if problem.noisy:
             posterior = Posterior(
@@ -99,63 +101,51 @@ class Solver:
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if threads is not None:
-            checked_threads(threads)
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-        given = self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters)
-        arrays, lead = self._inputs.checked(given)
-        if self._inputs.quaternions:
-            arrays["q"] = self._inputs.normalised(arrays["q"])
-        outputs, status = self._executable.results(arrays, math.prod(lead), threads)
-        if status.any():
-            self._resolve(arrays, outputs, status, on_singular or self.on_singular)
-        values = {name: x.reshape(lead + self._inputs.shape(name, x.shape[1])) for name, x in outputs.items()}
-        return self._solution(self.problem, arrays, lead, values, status.reshape(lead) == 0)
+        run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        if run.status.any():
+            self._resolve(run, on_singular or self.on_singular)
+        ok = run.status.reshape(run.lead) == 0
+        return self._solution(self.problem, run.arrays, run.lead, self._calls.results(run), ok)
 
     # ---- states where the order fails --------------------------------------------------------------------------
 
-    def _resolve(self, arrays: dict, outputs: dict, status: np.ndarray, policy: str) -> None:
+    def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
-        if (status & BAD_INPUT).any():
-            self._inputs.reject_not_finite(arrays)
-        bad = np.flatnonzero(status)
-        part = {name: np.broadcast_to(x, (len(status), x.shape[-1]))[bad] for name, x in arrays.items()}
-        self._inputs.reject_large_angles(part["q"], LARGEST_ANGLE)
+        self._calls.reject_bad_inputs(run)
         # near a zero pivot digits are lost that pivoting keeps, whatever is to be done at one
-        weak = status[bad] == WEAK_PIVOT
-        if weak.any():
-            solved = self._repivot({name: x[weak] for name, x in part.items()}, outputs, bad[weak])
-            status[bad[weak][solved]] = 0
-            bad, part = np.flatnonzero(status), {name: x[status[bad] != 0] for name, x in part.items()}
-            if not len(bad):
-                return
+        self._repivot(run, np.flatnonzero(run.status == WEAK_PIVOT))
+        bad = np.flatnonzero(run.status)
+        if not len(bad):
+            return
         if policy == "raise":
-            raise self._singular(part, bad, len(status))
-        for x in outputs.values():
+            raise self._singular(run, bad)
+        for x in run.outputs.values():
             x[bad] = np.nan
         if policy == "repivot":
             # at a singular state pivoting leaves a small residual, too, of an answer without meaning
-            regular = ~is_singular(self.problem.system(), part)
-            solved = self._repivot({name: x[regular] for name, x in part.items()}, outputs, bad[regular])
-            status[bad[regular][solved]] = 0
+            self._repivot(run, bad[~is_singular(self.problem.system(), run.at(bad))])
 
-    def _repivot(self, inputs: dict, outputs: dict, states: np.ndarray) -> np.ndarray:
-        """(N,) bool: the states with these inputs that pivoting solves; their outputs are replaced."""
-        system = self.problem.system()
+    def _repivot(self, run: Run, states: np.ndarray) -> None:
+        """Solve these states by pivoting; outputs and status of those that it solves are replaced."""
+        if not len(states):
+            return
+        system, inputs = self.problem.system(), run.at(states)
         with np.errstate(all="ignore"):
             d = pivoted_solve(system, inputs, refine=1)
             good = system.residual(inputs, d).backward_error <= REPIVOTED_ERROR
-        for name, x in outputs.items():
+        for name, x in run.outputs.items():
             x[states[good]] = d[good][:, system.layout.quantity_columns(name)]
-        return good
+        run.status[states[good]] = 0
 
-    def _singular(self, part: dict, bad: np.ndarray, n: int) -> SingularState:
+    def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """The error that names the first pivot to fail at the first bad state."""
+        n = len(run.status)
         which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
         what, equation, unknown = "the result is not finite", "", ""
         if self.program.guards:
-            values = np.abs(self._executable.guarded({name: x[0] for name, x in part.items()})[0])
+            values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
             failed = [g for g, v in zip(self.program.guards, values, strict=True) if not v >= g.threshold]
             if failed:
                 equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
@@ -186,32 +176,8 @@ class Solver:
         """
         if self.options.backend != "llvm":
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
-        checked_threads(threads)
-        arrays, lead = self._inputs.prepared(
-            self._inputs.collect(q, qd, known, y, quantities, noise, active, parameters, keep=True)
-        )
-        outputs = self._out(out, lead)
-        status = np.zeros(lead[0] if lead else 1, dtype=np.int64)
-        flat = {name: outputs[name].reshape(len(status), size) for name, size in self.program.output_groups}
-        return self._executable.step(arrays, flat, status, outputs, single=not lead, threads=threads)
-
-    def _out(self, out, lead: tuple[int, ...]) -> dict[str, np.ndarray]:
-        shapes = {name: lead + self._inputs.shape(name, size) for name, size in self.program.output_groups}
-        if out is None:
-            out = {}
-        elif not isinstance(out, Mapping):
-            if len(shapes) != 1:
-                raise InvalidInput(f"out must be a dict with {', '.join(shapes)}: the solver has several outputs")
-            out = {next(iter(shapes)): out}
-        for name, x in out.items():
-            if name not in shapes:
-                raise UnknownName("output", name, shapes)
-            fits = isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shapes[name]
-            if not fits or not x.flags.c_contiguous or not x.flags.writeable:
-                raise InvalidInput(
-                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}"
-                )
-        return {name: out[name] if name in out else np.zeros(shape) for name, shape in shapes.items()}
+        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
+        return self._calls.bind(given, threads, out)
 
     # ---- derivatives -------------------------------------------------------------------------------------------
 
