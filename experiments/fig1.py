@@ -19,6 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 import sysdyn as sd
 from sysdyn.app import matrix_plot as drawing
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.equations.assembly import Assembly, generic
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -321,7 +322,7 @@ def _compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.
 def _step(program: Program, values: dict[str, np.ndarray]) -> Callable[[], None]:
     inputs = {name: values[name] for name, _ in program.input_groups}
     results = {name: np.zeros((1, size)) for name, size in program.output_groups}
-    return Executable(program).step(inputs, results, np.zeros(1, dtype=np.int64), results, single=True)
+    return Executable(MachineCode(program)).step(inputs, results, np.zeros(1, dtype=np.int64), results, single=True)
 
 
 # ---- showing ---------------------------------------------------------------------------------------------------------

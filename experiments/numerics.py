@@ -24,6 +24,7 @@ from sysdyn.app.matrix_plot import save_figure
 from sysdyn.app.robots import load_robot
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable
 from sysdyn.measurements.variables import QUANTITIES
@@ -91,7 +92,7 @@ class Kernel:
 
     def __init__(self, graph, inputs, groups):
         self.program = Program.from_graph(graph, inputs, groups)
-        self.executable = Executable(self.program, level=0)
+        self.executable = Executable(MachineCode(self.program, level=0))
 
     def __call__(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         n = len(states["q"])

@@ -10,7 +10,7 @@ from oracles import icub
 from robots import load_robot
 
 import sysdyn as sd
-from sysdyn.backends.executable import BACKENDS
+from sysdyn.backends.registry import BACKENDS
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import (

@@ -109,12 +109,12 @@ def compared(
 
 def kernel_call(solver: sd.Solver, arrays: Mapping[str, np.ndarray], out: np.ndarray, single: bool):
     """A call of the kernel itself, of one state at a time or of the SIMD one, over all rows of `arrays` into `out`."""
-    executable = solver._executable
-    kernel = executable._scalar if single else executable._vector
+    code = solver._executable.backend
+    kernel = code.scalar if single else code.vector
     (name, _), *_ = solver.program.output_groups
     status = np.empty(len(out), dtype=np.int64)
-    words = executable._words(arrays, {name: out}, status, 0, len(out))
-    work, pointer = executable._work(kernel), words.ctypes.data
+    words = code.words(arrays, {name: out}, status, 0, len(out))
+    work, pointer = code.work(kernel), words.ctypes.data
 
     def call() -> None:
         kernel.run(pointer, work)

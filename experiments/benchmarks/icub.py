@@ -61,10 +61,10 @@ def kernel_time(solver: sd.Solver, arrays: dict[str, np.ndarray], copies: int = 
     """Seconds of the scalar kernel itself for one state: many states in one call, all the same."""
     outputs = {name: np.empty((copies, size)) for name, size in solver.program.output_groups}
     status = np.empty(copies, dtype=np.int64)
-    executable = solver._executable
-    words = executable._words({k: x.reshape(-1) for k, x in arrays.items()}, outputs, status, 0, copies)
-    work, pointer = executable._work(executable._scalar), words.ctypes.data
-    return timed(lambda: executable._scalar.run(pointer, work)).least / copies
+    code = solver._executable.backend
+    words = code.words({k: x.reshape(-1) for k, x in arrays.items()}, outputs, status, 0, copies)
+    work, pointer = code.work(code.scalar), words.ctypes.data
+    return timed(lambda: code.scalar.run(pointer, work)).least / copies
 
 
 def run(base: str, problem: str, output: str, known: str, states: int) -> list[dict]:

@@ -1,1 +1,1 @@
-"""Ways to run a Program: `llvm` (machine code) and `python` (NumPy, the oracle)."""
+"""Ways to run a program, or to write it in another language."""

@@ -1,4 +1,4 @@
-"""Any algorithm that runs on `Expr`, compiled to machine code."""
+"""Any algorithm that runs on `Expr`, compiled by a back end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import Flops
@@ -29,6 +31,7 @@ def compile_function(
     *,
     sharing: str = "algebraic",
     level: int = 2,
+    backend: str = "llvm",
 ) -> Function:
     """Machine code of function(*inputs): an array, or a tuple of arrays, of `Expr` and numbers.
 
@@ -37,10 +40,13 @@ def compile_function(
 
     inputs: name → shape, in the order of the function's arguments. The function is called once, with object arrays of
     `Expr`; what it decides, it decides then. sharing: which equal results are computed once, see `Graph`. level: of
-    code generation, 0 (fast to compile) to 3. Object code is cached on disk.
+    code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on disk) or "python" (NumPy, which
+    has no `bind`).
 
-    Raises InvalidInput where the result is no array or tuple of arrays of `Expr` and numbers.
+    Raises InvalidInput where the result is no array or tuple of arrays of `Expr` and numbers, UnknownName and
+    BackendUnavailable for the back end.
     """
+    chosen = backend_named(backend)
     graph = Graph(sharing)
     shapes = {name: tuple(shape) for name, shape in inputs.items()}
     arguments = {name: graph.inputs(name, math.prod(shape)) for name, shape in shapes.items()}
@@ -57,7 +63,8 @@ def compile_function(
                 )
     groups = [(f"{_RESULT}{k or ''}", list(array.flat)) for k, array in enumerate(results)]
     program = Program.from_graph(graph, list(arguments.items()), groups)
-    return Function(_name(function), program, shapes, [x.shape for x in results], several, level)
+    ready = chosen(program, level, zeros=False)
+    return Function(_name(function), ready, shapes, [x.shape for x in results], several)
 
 
 class Function:
@@ -66,10 +73,10 @@ class Function:
     flops: exact counts of the program.
     """
 
-    def __init__(self, name: str, program: Program, inputs: dict, results: list[tuple], several: bool, level: int):
-        self.name, self.program = name, program
+    def __init__(self, name: str, backend: Backend, inputs: dict, results: list[tuple], several: bool):
+        self.name, self.program = name, backend.program
         self._inputs, self._results, self._several = inputs, results, several
-        self._executable = Executable(program, level=level, zeros=False)
+        self._executable = Executable(backend)
 
     @property
     def flops(self) -> Flops:

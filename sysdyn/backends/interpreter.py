@@ -1,13 +1,16 @@
-"""Run a Program with NumPy, operation by operation: the oracle of the other backends, and the batch tool offline."""
+"""Run a Program with NumPy, operation by operation: the oracle of the other back ends, and the batch tool offline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
 from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 
 _NUMPY = {
     ADD: np.add, SUB: np.subtract, MUL: np.multiply, DIV: np.divide,
@@ -18,8 +21,8 @@ _NUMPY = {
 def run(
     program: Program,
     inputs: Sequence,
-    functions: dict[int, Callable] = _NUMPY,
-    watch: Callable[[int, object], None] | None = None,
+    functions: Mapping[int, Callable] = _NUMPY,
+    watch: Callable[[int, Any], None] | None = None,
 ) -> list:
     """The outputs of `program` for `inputs` (one scalar or (N,) array an input, in order).
 
@@ -28,13 +31,13 @@ def run(
     """
     n_in, first = program.n_inputs, program.first_op
     lhs, rhs = program.lhs.tolist(), program.rhs.tolist()
-    last = np.arange(first + len(program), dtype=np.int64)
+    last_use = np.arange(first + len(program), dtype=np.int64)
     here = first + np.arange(len(program))
-    np.maximum.at(last, program.lhs, here)
+    np.maximum.at(last_use, program.lhs, here)
     two = program.rhs >= 0
-    np.maximum.at(last, program.rhs[two], here[two])
-    last[program.outputs] = np.iinfo(np.int64).max
-    last = last.tolist()
+    np.maximum.at(last_use, program.rhs[two], here[two])
+    last_use[program.outputs] = np.iinfo(np.int64).max
+    last = last_use.tolist()
     value: list = list(inputs) + program.constants.tolist()
     value.extend([None] * len(program))
     with np.errstate(all="ignore"):
@@ -50,7 +53,7 @@ def run(
     return [value[i] for i in program.outputs.tolist()]
 
 
-def run_groups(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run_groups(program: Program, inputs: Arrays, functions: Mapping[int, Callable] = _NUMPY) -> dict[str, np.ndarray]:
     """Outputs by group (N, size) for inputs by group, each (N, size) or (size,) for all N states."""
     arrays = [np.asarray(inputs[name], dtype=float) for name, _ in program.input_groups]
     n = max((a.shape[0] for a in arrays if a.ndim == 2), default=1)
@@ -59,7 +62,7 @@ def run_groups(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.
         for a, (_, size) in zip(arrays, program.input_groups, strict=True)
     ]
     flat = [row for c in columns for row in c]
-    values = run(program, flat)
+    values = run(program, flat, functions)
     result, at = {}, 0
     for name, size in program.output_groups:
         block = np.empty((n, size))
@@ -68,3 +71,42 @@ def run_groups(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.
         result[name] = block
         at += size
     return result
+
+
+def guarded(program: Program, inputs: Arrays) -> np.ndarray:
+    """(N, guards): the values that the program guards, for inputs by group; (1, guards) where all states share all."""
+    seen: dict[int, Any] = {g.value: None for g in program.guards}
+
+    def watch(number: int, value: Any) -> None:
+        if number in seen:
+            seen[number] = value
+
+    flat = [row for name, _ in program.input_groups for row in np.atleast_2d(inputs[name]).T]
+    run(program, flat, watch=watch)
+    columns = np.broadcast_arrays(*(np.atleast_1d(seen[g.value]) for g in program.guards))
+    return np.stack(columns, axis=1)
+
+
+class Interpreter(Backend):
+    """The back end that needs nothing but NumPy. functions: what executes each kind of operation."""
+
+    name = "python"
+    functions: Mapping[int, Callable] = _NUMPY
+
+    def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
+        part = slice(start, start + size)
+        rows = {name: x if x.ndim == 1 else x[part] for name, x in inputs.items()}
+        bits = status[part]
+        bits[:] = 0
+        for name, _ in self.program.input_groups:
+            bits |= np.where(np.isfinite(rows[name]).all(axis=-1), 0, BAD_INPUT)
+        for name, x in run_groups(self.program, rows, self.functions).items():
+            outputs[name][part] = x
+            bits |= np.where(np.isfinite(x).all(axis=-1), 0, BAD_OUTPUT)
+        if self.program.guards:
+            values = np.abs(self.guarded(rows))
+            bits |= np.where((values >= [g.threshold for g in self.program.guards]).all(axis=1), 0, BAD_PIVOT)
+            bits |= np.where((values >= [g.weak for g in self.program.guards]).all(axis=1), 0, WEAK_PIVOT)
+
+    def guarded(self, inputs: Arrays) -> np.ndarray:
+        return guarded(self.program, inputs)

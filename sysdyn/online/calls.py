@@ -64,6 +64,7 @@ class Calls(Generic[Key]):
 
     def bind(self, arguments: Arguments, threads: int, out: object = None) -> Step:
         """A prepared call that reads the arrays of the arguments, and writes `out` or arrays of its own."""
+        self._executable.require_binding()
         checked_threads(threads)
         arrays, lead = self.inputs.in_place(arguments)
         shown, n = self._outputs(out, lead), math.prod(lead)

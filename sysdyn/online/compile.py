@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sysdyn.backends.executable import BACKENDS
+from sysdyn.backends.registry import BACKENDS, backend_named
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.files import cache
 from sysdyn.offline.key import cache_key
@@ -78,6 +78,7 @@ def compile(
     for name, value, valid in choices:
         if value not in valid:
             raise UnknownName(name, value, valid)
+    backend_named(backend)  # what it needs is missed now, not after the search
     if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
         raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
     if seconds is not None and not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):

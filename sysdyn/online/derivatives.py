@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.elimination import Choice, Elimination
@@ -107,7 +108,7 @@ class Derivatives:
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method = of, wrt, method
         self._inputs = Inputs(problem, options.wrenches)
-        self._executable = Executable(program, "llvm", LEVELS[options.level], zeros=False)
+        self._executable = Executable(backend_named(options.backend)(program, LEVELS[options.level], zeros=False))
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
         groups = {name.removeprefix("y:"): name for name in sizes}
         nv, nb = self.model.nv, self.model.nb

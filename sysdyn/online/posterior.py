@@ -29,6 +29,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
@@ -169,7 +170,7 @@ class Posterior:
                 if program is None:
                     program = self._program(groups)
                     self._store(name, program)
-                self._executables[name] = Executable(program, self._backend, self._level)
+                self._executables[name] = Executable(backend_named(self._backend)(program, self._level))
             return self._executables[name]
 
     def _program(self, groups: Describe) -> Program:

@@ -12,7 +12,8 @@ import numpy as np
 
 from sysdyn.backends import casadi
 from sysdyn.backends.executable import Executable, Step
-from sysdyn.errors import ProblemError, SingularState, UnknownName
+from sysdyn.backends.registry import backend_named
+from sysdyn.errors import SingularState, UnknownName
 from sysdyn.offline.elimination import Choice
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import LEVELS, Options
@@ -61,7 +62,7 @@ class Solver:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.wrenches)
-        self._executable = Executable(self.program, options.backend, LEVELS[options.level])
+        self._executable = Executable(backend_named(options.backend)(self.program, LEVELS[options.level]))
         results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
         self._calls = Calls(self._inputs, self._executable, results)
         self._solution: Callable[..., Solution] = Solution
@@ -174,8 +175,6 @@ class Solver:
         `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
         digits are lost that a call of the solver would keep.
         """
-        if self.options.backend != "llvm":
-            raise ProblemError("bind needs machine code: compile with backend='llvm'")
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         return self._calls.bind(given, threads, out)
 

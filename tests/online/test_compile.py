@@ -32,7 +32,7 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
     monkeypatch.setattr(compile_module, "build", never)
     second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast")
     assert second.program.digest == first.program.digest and second.report() == first.report()
-    assert second._executable._scalar.cached and second._executable._vector.cached
+    assert second._executable.backend.scalar.cached and second._executable.backend.vector.cached
     q, qd, tau = problem.model.random_state(seed=1, batch=9)
     np.testing.assert_array_equal(first(q, qd, tau).f, second(q, qd, tau).f)
     for other in (

@@ -20,6 +20,7 @@ from values import random_groups
 
 import sysdyn as sd
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.backends.schedule import schedule
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
@@ -260,11 +261,11 @@ def test_zeros_are_zeros_in_memory_that_was_used_before(tree):
     program = J.program
     outputs = {name: np.full((40, size), 7.0) for name, size in program.output_groups}
     inputs = {"q": q, "qd": qd, "qdd": qdd, "fx": np.zeros(6 * tree.model.nb)}
-    Executable(program, zeros=False).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
+    Executable(MachineCode(program, zeros=False)).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
     whole = np.concatenate(list(outputs.values()), axis=1)
     untouched = (whole == 7.0).all(axis=0)
     assert untouched.any() and program.zero_outputs[untouched].all()
-    Executable(program).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
+    Executable(MachineCode(program)).run(inputs, outputs, np.empty(40, dtype=np.int64), 1)
     whole = np.concatenate(list(outputs.values()), axis=1)
     assert (whole[:, program.zero_outputs] == 0.0).all()
 

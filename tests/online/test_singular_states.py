@@ -11,7 +11,7 @@ import pytest
 from solvers import ALIGNED, TOLERANCE, aligning, aligning_states, on_backend, relative_error
 
 import sysdyn as sd
-from sysdyn.backends.executable import BACKENDS
+from sysdyn.backends.registry import BACKENDS
 from sysdyn.errors import SingularState
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import (

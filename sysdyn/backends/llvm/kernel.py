@@ -15,16 +15,15 @@ import ctypes
 import hashlib
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
 
 from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.registers import angles_first, arranged
-from sysdyn.backends.llvm.target import machine, registers
+from sysdyn.backends.llvm.target import library, machine, registers, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
@@ -40,7 +39,7 @@ _lock = threading.RLock()
 class Kernel:
     """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
 
-    run: object
+    run: Callable[[int, int], None]
     method: ctypes.Structure  # the same for `sysdyn.backends.llvm.entry`
     width: int
     rounds: int
@@ -68,11 +67,12 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
     by program, width, level, zeros, processor and versions.
     """
     with _lock:
+        llvm = library()
         target = machine(level)
         processor = target.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         about = (
             sources_digest(*EMITTING),
-            llvmlite.__version__,
+            version(),
             llvm.llvm_version_info,
             *processor,
             entry.IR,

@@ -1,20 +1,39 @@
-"""The processor that machine code is made for."""
+"""The processor that machine code is made for, and the library that makes it, loaded when it is first needed."""
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
+import functools
+import importlib
+from types import ModuleType
+from typing import Any
 
 from sysdyn.backends.llvm.registers import REGISTERS
+from sysdyn.errors import BackendUnavailable
 
-_ready = False
+
+@functools.cache
+def library() -> ModuleType:
+    """llvmlite.binding, ready to make code for this machine. Raises BackendUnavailable."""
+    try:
+        llvm = importlib.import_module("llvmlite.binding")
+    except ImportError as error:
+        raise BackendUnavailable(
+            "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine "
+            "code by backend='python'"
+        ) from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
 
 
-def machine(level: int) -> llvm.TargetMachine:
-    global _ready
-    if not _ready:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        _ready = True
+def version() -> str:
+    """The version of llvmlite."""
+    return importlib.import_module("llvmlite").__version__
+
+
+def machine(level: int) -> Any:
+    """llvmlite's TargetMachine of this processor; code-generation level 0 to 3."""
+    llvm = library()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
@@ -27,11 +46,11 @@ def machine(level: int) -> llvm.TargetMachine:
 
 def simd_width() -> int:
     """Doubles in the widest vector register of this machine."""
-    features = llvm.get_host_cpu_features()
+    features = library().get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
 
 
 def registers() -> int:
     """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
-    features = llvm.get_host_cpu_features()
+    features = library().get_host_cpu_features()
     return REGISTERS if features.get("avx512f") or not features.get("sse2") else REGISTERS - 16

@@ -1,0 +1,68 @@
+"""The contract of a back end: a program, and a way to run it on one state, on many, and by prepared calls.
+
+Arrays are C-contiguous float64 by name of the program's groups: inputs (N, size), or (size,) for what all states share;
+outputs (N, size). status (N,) int64 receives for each state the bits of `sysdyn.program.status`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from sysdyn.program.program import Program
+
+Arrays = Mapping[str, np.ndarray]
+Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
+
+
+class Backend(ABC):
+    """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
+
+    level: of code generation, 0 (fast to compile) to 3, for those that generate code. zeros: outputs that are the
+    constant 0 are written, too; where not, they have to be 0 beforehand. Runs may be under way on many threads.
+    """
+
+    name: ClassVar[str]
+    binds: ClassVar[bool] = False  # Whether the back end has prepared calls.
+    shares: ClassVar[bool] = False  # Whether parts of a batch run faster on threads side by side.
+    width: int = 1  # Parts of a batch are multiples of so many states.
+
+    def __init__(self, program: Program, level: int = 2, zeros: bool = True):
+        self.require()
+        self.program, self.level, self.zeros = program, level, zeros
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise BackendUnavailable, with the remedy, unless what the back end needs is installed."""
+        return None
+
+    @abstractmethod
+    def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
+        """Run states start … start + size − 1 of the batch."""
+
+    @abstractmethod
+    def guarded(self, inputs: Arrays) -> np.ndarray:
+        """(N, guards): the values that the program guards."""
+
+    def one(self, inputs: Arrays) -> Results:
+        """The results at one state, in new arrays of one row."""
+        outputs, status = self.new(1)
+        self.run(inputs, outputs, status, 0, 1)
+        return outputs, status
+
+    def prepared(
+        self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
+    ) -> tuple[Callable[[], None], object]:
+        """(a call without arguments that runs these states, what has to stay alive as long as it).
+
+        single: the state is the only one, so that the call should be one of least latency. Only where `binds`.
+        """
+        raise NotImplementedError(f"{self.name} has no prepared calls")
+
+    def new(self, n: int) -> Results:
+        """New arrays for the results at n states."""
+        new = np.empty if self.zeros else np.zeros
+        return {name: new((n, size)) for name, size in self.program.output_groups}, np.empty(n, dtype=np.int64)

@@ -1,0 +1,110 @@
+"""The back end of machine code: a kernel of one state and one of a register of states, called at addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sysdyn.backends import interpreter
+from sysdyn.backends.backend import Arrays, Backend, Results
+from sysdyn.backends.llvm import entry, target
+from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
+from sysdyn.program.program import Program
+
+
+class MachineCode(Backend):
+    """scalar: the kernel of one state; vector: that of `width` states at a time."""
+
+    name = "llvm"
+    binds = True
+    shares = True
+
+    def __init__(self, program: Program, level: int = 2, zeros: bool = True):
+        super().__init__(program, level, zeros)
+        self.width = target.simd_width()
+        self.scalar = compile_kernel(program, 1, level, zeros)
+        self.vector = compile_kernel(program, self.width, level, zeros)
+        self._local = threading.local()
+
+    @classmethod
+    def require(cls) -> None:
+        target.library()
+
+    def one(self, inputs: Arrays) -> Results:
+        """A call that is prepared once a thread."""
+        try:
+            call = self._local.call
+        except AttributeError:
+            call = self._local.call = _Call(self)
+        return call(inputs)
+
+    def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
+        kernel = self.scalar if len(status) == 1 else self.vector
+        words = self.words(inputs, outputs, status, start, size)
+        kernel.run(_address(words), self.work(kernel))
+
+    def prepared(
+        self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
+    ) -> tuple[Callable[[], None], object]:
+        kernel = self.scalar if single else self.vector
+        words = self.words(inputs, outputs, status, start, size)
+        work, address = aligned(kernel.work_doubles)
+        keep = kernel, words, work
+        if single:
+            return entry.prepared(kernel.method, _address(words), address), keep
+        return partial(kernel.run, _address(words), address), keep
+
+    def guarded(self, inputs: Arrays) -> np.ndarray:
+        return interpreter.guarded(self.program, inputs)
+
+    def words(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> np.ndarray:
+        """Arguments of a kernel for states start … start + size − 1, as `sysdyn.backends.llvm.kernel` has them."""
+        words = [size, _address(status) + 8 * start]
+        for name, length in self.program.input_groups:
+            x = inputs[name]
+            words += (_address(x), 0) if x.ndim == 1 else (_address(x) + 8 * length * start, length)
+        for name, length in self.program.output_groups:
+            words += (_address(outputs[name]) + 8 * length * start, length)
+        return np.array(words, dtype=np.int64)
+
+    def work(self, kernel: Kernel) -> int:
+        """Address of this thread's workspace."""
+        held: dict[int, tuple[np.ndarray, int]] = self._local.__dict__.setdefault("work", {})
+        if kernel.width not in held:
+            held[kernel.width] = aligned(kernel.work_doubles)
+        return held[kernel.width][1]
+
+
+class _Call:
+    """A thread's call of one state: buffers that stay, and the kernel with their addresses."""
+
+    def __init__(self, backend: MachineCode):
+        program = backend.program
+        self._inputs = {name: np.zeros(size) for name, size in program.input_groups}
+        ends = np.cumsum([size for _, size in program.output_groups]).tolist()
+        self._places = [
+            (name, slice(end - size, end)) for (name, size), end in zip(program.output_groups, ends, strict=True)
+        ]
+        self._row, self._status = np.zeros((1, program.n_outputs)), np.zeros(1, dtype=np.int64)
+        outputs = {name: self._row[:, place] for name, place in self._places}
+        self._words = backend.words(self._inputs, outputs, self._status, 0, 1)
+        self._run = partial(backend.scalar.run, _address(self._words), backend.work(backend.scalar))
+
+    def __call__(self, inputs: Arrays) -> Results:
+        for name, x in self._inputs.items():
+            x[:] = inputs[name]
+        self._run()
+        row = self._row.copy()
+        return {name: row[:, place] for name, place in self._places}, self._status.copy()
+
+
+def _address(x: Any) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(x))
+    except (TypeError, ValueError, BufferError):  # read-only, empty or broadcast; five times slower
+        return x.__array_interface__["data"][0]

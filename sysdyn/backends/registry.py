@@ -1,0 +1,18 @@
+"""The back ends by the names that users give them."""
+
+from __future__ import annotations
+
+from sysdyn.backends.backend import Backend
+from sysdyn.backends.interpreter import Interpreter
+from sysdyn.backends.llvm.machine_code import MachineCode
+from sysdyn.errors import UnknownName
+
+BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (MachineCode, Interpreter)}
+
+
+def backend_named(name: str) -> type[Backend]:
+    """The back end of that name. Raises UnknownName, and BackendUnavailable where what it needs is not installed."""
+    if name not in BACKENDS:
+        raise UnknownName("backend", name, BACKENDS)
+    BACKENDS[name].require()
+    return BACKENDS[name]
