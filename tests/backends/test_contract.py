@@ -171,7 +171,7 @@ def test_estimates_have_standard_deviations(backend):
     estimate = solver(q, qd, y=y)
     close(estimate.qdd, np.full((3, MODEL.nv), 1.5))
     close(estimate.std("qdd"), np.full((3, MODEL.nv), 0.15))
-    executables = solver._posterior._executables.values()
+    executables = estimate._posterior._executables.values()
     assert executables and all(type(x.backend) is BACKENDS[backend] for x in executables)
 
 
@@ -203,7 +203,7 @@ def test_prepared_calls_compute_or_are_refused(backend):
 def test_solvers_are_saved_with_their_backend(backend, tmp_path):
     solver = compiled(backend)
     solver.save(tmp_path / "solver.npz")
-    loaded = sd.load(tmp_path / "solver.npz")
+    loaded = sd.load_solver(tmp_path / "solver.npz")
     assert type(loaded._executable.backend) is BACKENDS[backend]
     q, qd, tau = MODEL.random_state(seed=6)
     np.testing.assert_array_equal(loaded(q, qd, tau).qdd, solver(q, qd, tau).qdd)
