@@ -10,7 +10,6 @@ RNEA or ABA over random states, relative to the greatest entry of the state's re
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +17,18 @@ from typing import NamedTuple
 
 import icub_models
 import numpy as np
-from common import ROOT, write_csv
+from common import write_csv
 
 import sysdyn as sd
-
-sys.path.insert(0, str(ROOT / "tests"))
-from robots import load_robot  # noqa: E402
+from sysdyn.paper.arms import load_arm
 
 URDF = Path(icub_models.get_model_file("iCubGazeboV2_5"))
+# States are checked in batches of this many.
 CHUNK = 1000
 
 
 class Row(NamedTuple):
-    """One figure: what is asked for, of which robot, what others reach and what is aimed at (None: nothing)."""
+    """One figure: the outputs, the robot, the best published count and the count aimed at (None: there is none)."""
 
     robot: str
     problem: str
@@ -42,14 +40,14 @@ class Row(NamedTuple):
 
 
 def robot(name: str) -> Callable[[], sd.Model]:
-    return lambda: load_robot(name)[0]
+    return lambda: load_arm(name)[0]
 
 
 def general(name: str) -> Callable[[], sd.Model]:
     """The geometry of the robot with inertial parameters of which none is zero or equal to another."""
 
     def make() -> sd.Model:
-        model = load_robot(name)[0]
+        model = load_arm(name)[0]
         return model.replace(inertias=sd.chain(model.nb, seed=1).inertias, strict=None)
 
     return make

@@ -1,1 +1,1 @@
-"""The command line, problem files, and pictures."""
+"""The application: command line, problem files, views and plots."""

@@ -1,1 +1,1 @@
-"""States and sensor logs as files."""
+"""Data: states and sensor logs as files."""

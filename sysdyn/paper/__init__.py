@@ -1,1 +1,1 @@
-"""What only the reproduction of the paper needs: its counters, its orders, its experiments."""
+"""The paper reproduced: its counters, its orders, its matrix form of the ABA, its experiments."""

@@ -1,8 +1,8 @@
-"""The operation counters behind the paper's Figures 1 and 2, as they were published, errors included.
+"""Counters of operations behind the paper's Figures 1 and 2, as they were published, errors included.
 
-They count what they say, not what a solver executes: `lu_cost` leaves all but the diagonal of each update out, and
-`mult_cost` the multiplications of every inner product with more than one term. They are here to reproduce those
-figures; what a program really costs is `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.expr.Graph.count`.
+They do not count the operations of a solver: `lu_cost` leaves all but the diagonal of each update out, and `mult_cost`
+the multiplications of every inner product with more than one term. They are here to reproduce those figures; exact
+counts are `sysdyn.count_flops`, `Solver.flops` and `sysdyn.program.expr.Graph.count`.
 
 Matrices are NumPy arrays or SciPy sparse matrices; an entry counts where it is not exactly zero.
 Nori, published experiments.
@@ -11,7 +11,7 @@ Nori, published experiments.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -26,9 +26,11 @@ from sysdyn.paper.matrix_aba import matrix_aba
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 
-Matrix = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
+# A matrix is dense, or sparse in any of SciPy's formats, which ship no types of their own.
+Matrix: TypeAlias = np.ndarray | Any
 
-PIVOT_TOLERANCE = 0.1  # of the UMFPACK that ran the experiments: the default of lu in MATLAB
+# UMFPACK ran the published experiments with this tolerance, the default of lu in MATLAB.
+PIVOT_TOLERANCE = 0.1
 
 
 class Cost(NamedTuple):
@@ -42,8 +44,8 @@ class Cost(NamedTuple):
         return self.mul + self.add
 
 
-# Costs for a chain of n ≥ 2 revolute joints with generic placements, RBDA ch. 10; the ABA's, page 202, is the curve of
-# Figure 1. LTDL: factorisation and solution of H q̈ = τ − C; the divisions by 6 leave no remainder.
+# A chain of n ≥ 2 revolute joints with generic placements has these costs, RBDA ch. 10; the ABA's, page 202, is the
+# curve of Figure 1. LTDL is the factorisation and solution of H q̈ = τ − C; its divisions by 6 leave no remainder.
 RBDA: dict[str, Callable[[int], Cost]] = {
     "rnea": lambda n: Cost(93 * n - 108, 81 * n - 100),
     "crba": lambda n: Cost(10 * n**2 + 22 * n - 32, 6 * n**2 + 37 * n - 43),
@@ -73,15 +75,15 @@ def lu_cost(A: Matrix, figure: int = 1) -> Cost:
         _eliminate(R, k)
         l, u = R[k + 1 :, k], R[k, k + 1 :]
         I = np.flatnonzero((l != 0.0) & (u != 0.0))
-        mul += np.count_nonzero(l) + len(I)
+        mul += int(np.count_nonzero(l)) + len(I)
         add += len(I)
         if figure == 1:
-            mul -= sum(np.count_nonzero(x != one) for x in (R[I, k], R[k, I]) for one in (1.0, -1.0))
-    return Cost(int(mul), int(add))
+            mul -= sum(int(np.count_nonzero(x != one)) for x in (R[I, k], R[k, I]) for one in (1.0, -1.0))
+    return Cost(mul, add)
 
 
 def fb_cost(L: Matrix, U: Matrix, b: np.ndarray) -> Cost:
-    """Cost of the solution of L U x = b: each entry off the diagonals, each pivot, and what is subtracted from.
+    """Cost of the solution of L U x = b: each entry off the diagonals, each pivot, each nonzero reduced by a product.
 
     mul = nnz(L off diagonal) + nnz(diag L) + nnz(U off diagonal) + nnz(diag U), the unit diagonal of L included,
     add = nnz(b) + nnz(L off diagonal) + nnz(L⁻¹ b) + nnz(U off diagonal). Raises InvalidInput, SingularState.
@@ -152,16 +154,9 @@ def umfpack_pivots(A: Matrix) -> tuple[list[int], list[int]]:
 
     Entries that are exactly zero are left out, as they were. Raises BackendUnavailable.
     """
-    module = umfpack._module()
-    context = module.UmfpackContext("di")
-    context.control[module.UMFPACK_PRL] = 0
-    context.control[module.UMFPACK_SCALE] = module.UMFPACK_SCALE_NONE
-    context.control[module.UMFPACK_PIVOT_TOLERANCE] = PIVOT_TOLERANCE
-    A = scipy.sparse.csc_matrix(A)
+    A = scipy.sparse.csc_matrix(A, copy=True)
     A.eliminate_zeros()
-    A.sort_indices()
-    _, _, P, Q, _, _ = context.lu(A)
-    return P.tolist(), Q.tolist()
+    return umfpack.permutations(A, PIVOT_TOLERANCE)
 
 
 def solution_cost(
@@ -177,7 +172,7 @@ def solution_cost(
 def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
     """Cost of W^L D W^R d' + b = 0 as the curve shows it: the products W2 W1, W3 (W2 W1), W4 (…), W^L D, and `fw_cost`.
 
-    What it costs to find the articulated-body inertias inside W^L and W^R, and the product with W^R, was left out.
+    The costs of the articulated-body inertias inside W^L and W^R, and of the product with W^R, were left out.
     Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
     counted. Raises ProblemError where this is not forward dynamics. Nori, Property 2.
     """
@@ -210,7 +205,7 @@ def total(*costs: Cost) -> Cost:
 
 
 def _eliminate(R: np.ndarray, k: int) -> None:
-    """Pivot k of an LU in place: R holds the rows of U and columns of L so far, and what is left. SingularState."""
+    """Pivot k of an LU in place: R holds the rows of U and columns of L so far, and the remainder. SingularState."""
     if R[k, k] == 0.0:
         raise SingularState(f"pivot {k} is zero: permute the rows first, see row_pivoting", equation=str(k))
     i = k + 1 + np.flatnonzero(R[k + 1 :, k])
@@ -221,7 +216,7 @@ def _eliminate(R: np.ndarray, k: int) -> None:
 
 def _dense(A: Matrix) -> np.ndarray:
     """A copy of A as floats."""
-    return np.array(A.toarray() if scipy.sparse.issparse(A) else A, dtype=float)
+    return np.array(A if isinstance(A, np.ndarray) else A.toarray(), dtype=float)
 
 
 def _square(A: Matrix) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""Experiments: scripts that compute figures into CSV files, draw them from there, and say what was found.
+"""Experiments: scripts that compute figures into CSV files, draw them from there, and report their findings.
 
 An experiment is a file of the folder `experiments` with
 
-    TITLE                     what it is about, one line
-    CLAIM                     what the paper states, with its equation, property or figure
+    TITLE                     its subject, one line
+    CLAIM                     the statement of the paper, with its equation, property or figure
     compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a smaller version that takes seconds
     plot(folder)              writes <name>….png, reading only those files
-    findings(folder)          returns what was found and where it differs from the claim, reading only those files
+    findings(folder)          returns the findings and their differences from the claim, reading only those files
 
 and, at its end, `if __name__ == "__main__": main(__file__)`, so that it also runs alone.
 """
@@ -27,8 +27,11 @@ from types import ModuleType
 
 from sysdyn.errors import FileError, UnknownName
 
+# The source tree, or the folder that holds the installed package.
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")  # source tree, installed package
+# The experiments are in the first folder of a source tree, in the second of an installation.
+FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")
+# The findings of all experiments are on this page.
 PAGE = "findings.md"
 
 
@@ -89,7 +92,7 @@ def _number(text: str) -> object:
 
 
 def names() -> list[str]:
-    """Names of the experiments that there are. Raises FileError where the folder is not found."""
+    """Names of the experiments. Raises FileError where their folder is not found."""
     return sorted(path.stem for path in _folder().glob("*.py"))
 
 
@@ -101,9 +104,9 @@ def default_folder() -> Path:
 def reproduce(
     wanted: Iterable[str], folder: Path, quick: bool = False, say: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Run the named experiments, or all, and write what they found into one page of all. Returns the page.
+    """Run the named experiments, or all, and write their findings into one page of all. Returns the page.
 
-    What the page says of other experiments stays. say: told of each step. Raises UnknownName, FileError.
+    Sections of other experiments stay. say: called with a line at each step. Raises UnknownName, FileError.
     """
     known, wanted = names(), list(wanted)
     for name in wanted:
@@ -112,7 +115,7 @@ def reproduce(
     page = folder / PAGE
     sections = _sections(page)
     for name in known if not wanted or "all" in wanted else wanted:
-        module = _load(_folder() / f"{name}.py")
+        module = load_experiment(_folder() / f"{name}.py")
         began = time.perf_counter()
         say(f"{name}: {module.TITLE}")
         module.compute(folder, quick)
@@ -133,7 +136,7 @@ def _sections(page: Path) -> dict[str, str]:
 
 def main(file: str) -> None:
     """One experiment as a script: its options, its run, its findings."""
-    module = _load(Path(file))
+    module = load_experiment(Path(file))
     parser = argparse.ArgumentParser(description=module.TITLE)
     parser.add_argument("--quick", action="store_true", help="reduced sizes")
     parser.add_argument("--plot-only", action="store_true", help="draw and report what was computed before")
@@ -159,8 +162,11 @@ def _folder() -> Path:
     )
 
 
-def _load(path: Path) -> ModuleType:
+def load_experiment(path: Path) -> ModuleType:
+    """The module of a script. Raises FileError where it is none."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise FileError(f"{path} is not a Python script")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -28,7 +28,8 @@ from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.paper.orders import articulated
-from sysdyn.program.expr import Expr, is_constant
+from sysdyn.program.expr import Expr
+from sysdyn.reference.aba import less_product
 
 Label = tuple[str, int]  # (quantity, body) of a block row or column
 Blocks = dict[tuple[Label, Label], np.ndarray]
@@ -90,7 +91,10 @@ def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tupl
     dtype = np.result_type(*X)
     IA = list(model.inertias.astype(dtype))
     right: Blocks = {}
-    W1, W2, W3, W4 = left = ({}, {}, {}, {})
+    W1: Blocks = {}
+    W2: Blocks = {}
+    W3: Blocks = {}
+    W4: Blocks = {}
     for i in reversed(range(model.nb)):
         S, parent = model.joints[i].S.astype(dtype), model.parent[i]
         a, f, tau = ("a", i), ("f", i), ("tau", i)
@@ -104,15 +108,8 @@ def transformations(model: Model, X: Sequence[np.ndarray]) -> tuple[Blocks, tupl
         W1[tau, a], W2[tau, tau], W3[a, tau] = S.T @ IA[i], inverse, -S
         if parent >= 0:
             W4[("f", parent), a] = X[i].T @ IA[i]
-            IA[parent] = IA[parent] + X[i].T @ _less_product(IA[i], U, W) @ X[i]  # I_λ + X^T I^a X
-    return right, left
-
-
-def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """I − U W (6, 6) for symmetric U W = W^T U^T: along an axis of the joint W is 1, and rounding leaves nothing."""
-    exact = [all(is_constant(w) and w in (0.0, 1.0) for w in column) for column in W.T]
-    product = [[W[:, r] @ U[s] if exact[r] else U[r] @ W[:, s] for s in range(6)] for r in range(6)]
-    return I - np.array(product, dtype=I.dtype)
+            IA[parent] = IA[parent] + X[i].T @ less_product(IA[i], U, W) @ X[i]  # I_λ + X^T I^a X
+    return right, (W1, W2, W3, W4)
 
 
 def _solve(H: np.ndarray, B: np.ndarray, joint: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import cross_force
+from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
 
@@ -61,7 +62,7 @@ def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
         solution = _ldl_solve(D, np.column_stack([U.T, u]), partial(_require, model, X, i))
         W[i], y[i] = solution[:, :6], solution[:, 6]
         if parent >= 0:
-            Ia = _less_product(IA[i], U, W[i])  # I^A − U D⁻¹ U^T
+            Ia = less_product(IA[i], U, W[i])  # I^A − U D⁻¹ U^T
             pa = pA[i] + Ia @ c[i] + W[i].T @ u  # p^A + I^a c + U D⁻¹ u
             IA[parent] = _plus_moved(IA[parent], X[i], Ia)  # I^A_λ + X^T I^a X
             pA[parent] = pA[parent] + X[i].T @ pa
@@ -77,14 +78,19 @@ def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
     return (qdd,)
 
 
-def _less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
+def less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
     """I − U W (6, 6) for symmetric U W = W^T U^T: along an axis of the joint W is 1, and rounding leaves nothing."""
-    exact = [all(is_number(w) and np.all((w == 0.0) | (w == 1.0)) for w in column) for column in W.T]
+    exact = [all(_is_zero_or_one(w) for w in column) for column in W.T]
 
     def entry(r: int, s: int):
         return I[r, s] - (W[:, r] @ U[s] if exact[r] else U[r] @ W[:, s])
 
     return symmetric(6, I.dtype, entry)
+
+
+def _is_zero_or_one(w) -> bool:
+    """0 or 1 in every state."""
+    return bool(np.all((w == 0.0) | (w == 1.0))) if is_number(w) else is_constant(w) and w in (0.0, 1.0)
 
 
 def _plus_moved(I: np.ndarray, X: np.ndarray, J: np.ndarray) -> np.ndarray:

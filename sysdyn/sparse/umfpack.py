@@ -35,16 +35,17 @@ def _module():
     return module
 
 
-def permutations(matrix: scipy.sparse.spmatrix) -> tuple[list[int], list[int]]:
-    """(row_perm, col_perm) of P A Q = L U for these values, scaling off, full pivot tolerance.
+def permutations(matrix: scipy.sparse.spmatrix, tolerance: float = 1.0) -> tuple[list[int], list[int]]:
+    """(row_perm, col_perm) of P A Q = L U for these values, scaling off.
 
+    tolerance: a pivot is at least this fraction of the largest entry of its column; 1 is partial pivoting.
     UMFPACK chooses rows by value: hand in values that stand for the worst-case pattern. Raises BackendUnavailable.
     """
     module = _module()
     context = module.UmfpackContext("di")
     context.control[module.UMFPACK_PRL] = 0
     context.control[module.UMFPACK_SCALE] = module.UMFPACK_SCALE_NONE
-    context.control[module.UMFPACK_PIVOT_TOLERANCE] = 1.0
+    context.control[module.UMFPACK_PIVOT_TOLERANCE] = tolerance
     A = scipy.sparse.csc_matrix(matrix)
     A.sort_indices()
     with np.errstate(all="ignore"), warnings.catch_warnings():

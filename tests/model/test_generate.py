@@ -248,7 +248,7 @@ def test_dh_rejects(changes, error, message):
         from_dh(**{**values, **changes})
 
 
-# ---- robots.json --------------------------------------------------------------------------------------------------
+# ---- arms of the literature ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -14,7 +14,7 @@ from sysdyn.equations.assembly import generic
 from sysdyn.errors import FileError
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.paper.counters import RBDA, umfpack_pivots
-from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce
+from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
@@ -22,7 +22,7 @@ from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import eliminate
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-FIG1, COSTS = (_load(FOLDERS[0] / f"{name}.py") for name in ("fig1", "costs"))
+FIG1, COSTS = (load_experiment(FOLDERS[0] / f"{name}.py") for name in ("fig1", "costs"))
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import sysdyn as sd
 from sysdyn.offline.safety import GUARD
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states
 from sysdyn.paper.counters import load_cells
-from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce, write_csv
+from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
 from sysdyn.sparse import umfpack
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-NUMERICS = _load(FOLDERS[0] / "numerics.py")
+NUMERICS = load_experiment(FOLDERS[0] / "numerics.py")
 PROBLEM = sd.forward_dynamics(sd.auto_tree(4, 1, 1.5, 0.9))
 ORDERS = ("aba", pytest.param("paper", marks=needs_umfpack))
 FEW = 12

@@ -13,12 +13,12 @@ import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.offline.sampling import order_samples
 from sysdyn.paper.counters import load_cells
-from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce, write_csv
+from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.markowitz import choose_pivots
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
-ORDERINGS = _load(FOLDERS[0] / "orderings.py")
+ORDERINGS = load_experiment(FOLDERS[0] / "orderings.py")
 TREE = sd.auto_tree(3, 1, 1.5, 0.9)
 
 

@@ -18,7 +18,7 @@ from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.offline.elimination import Elimination
 from sysdyn.paper.counters import load_cells, umfpack_pivots
-from sysdyn.paper.experiments import FOLDERS, _load, read_csv, reproduce
+from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce
 from sysdyn.paper.matrix_aba import matrix_aba, transformations
 from sysdyn.paper.orders import torn
 from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
@@ -231,7 +231,7 @@ def results(tmp_path_factory):
 
 
 def script(name: str):
-    return _load(FOLDERS[0] / f"{name}.py")
+    return load_experiment(FOLDERS[0] / f"{name}.py")
 
 
 def csv(folder, name: str, **where) -> list[dict]:
