@@ -5,11 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sysdyn.backends import casadi
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
@@ -21,8 +26,9 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.status import LARGEST_ANGLE
 
-_RESULT = "result"  # output groups are result, result1, …
-_EXPORT_STATES = 64  # among which the test vectors of an export are found
+_RESULT = "result"  # Output groups of a program are called result, result1, … where the results have no names.
+_EXPORT_STATES = 64  # The test vectors of an export are found among this number of states.
+_FLOAT = np.dtype(float)
 
 
 def compile_function(
@@ -33,7 +39,7 @@ def compile_function(
     level: int = 2,
     backend: str = "llvm",
 ) -> Function:
-    """Machine code of function(*inputs): an array, or a tuple of arrays, of `Expr` and numbers.
+    """Machine code of function(*inputs): an array, a tuple of arrays, or a dict of arrays, of `Expr` and numbers.
 
         mass_matrix = compile_function(partial(crba, model), {"q": (model.nq,)})
         H = mass_matrix(q)                                      # leading axes of q are batch axes
@@ -43,56 +49,86 @@ def compile_function(
     code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on disk) or "python" (NumPy, which
     has no `bind`).
 
-    Raises InvalidInput where the result is no array or tuple of arrays of `Expr` and numbers, UnknownName and
-    BackendUnavailable for the back end.
+    Raises InvalidInput where the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
+    back end.
     """
     chosen = backend_named(backend)
     graph = Graph(sharing)
     shapes = {name: tuple(shape) for name, shape in inputs.items()}
     arguments = {name: graph.inputs(name, math.prod(shape)) for name, shape in shapes.items()}
     result = function(*(np.reshape(np.array(x, dtype=object), shapes[name]) for name, x in arguments.items()))
-    several = isinstance(result, tuple)
-    results = [np.asarray(x) for x in (result if several else (result,))]
-    for k, array in enumerate(results):
+    layout, arrays = _layout(result)
+    for k, array in enumerate(arrays):
         for x in array.flat:
             if x.graph is not graph if type(x) is Expr else not isinstance(x, (int, float, np.number)):
-                where = f"result {k}" if several else "the result"
+                named = f"result {layout.groups[k]!r}" if isinstance(result, Mapping) else f"result {k}"
+                where = named if isinstance(result, (tuple, Mapping)) else "the result"
                 raise InvalidInput(
                     f"{where} of {_name(function)} holds {x!r}: only what comes from its arguments, and real numbers, "
                     "can be compiled"
                 )
-    groups = [(f"{_RESULT}{k or ''}", list(array.flat)) for k, array in enumerate(results)]
-    program = Program.from_graph(graph, list(arguments.items()), groups)
-    ready = chosen(program, level, zeros=False)
-    return Function(_name(function), ready, shapes, [x.shape for x in results], several)
+    groups = [(group, list(array.flat)) for group, array in zip(layout.groups, arrays, strict=True)]
+    program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], groups)
+    return Function(_name(function), chosen(program, level, zeros=False), shapes, layout)
+
+
+class Layout(NamedTuple):
+    """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
+
+    wrap: of the list of their arrays, the array, the tuple or the dict that the function gives.
+    """
+
+    groups: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    wrap: Callable[[list[np.ndarray]], Any]
 
 
 class Function:
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
-    flops: exact counts of the program.
+    inputs: name → shape, in the order of the arguments. flops: exact counts of the program.
     """
 
-    def __init__(self, name: str, backend: Backend, inputs: dict, results: list[tuple], several: bool):
-        self.name, self.program = name, backend.program
-        self._inputs, self._results, self._several = inputs, results, several
+    def __init__(self, name: str, backend: Backend, inputs: dict[str, tuple[int, ...]], results: Layout):
+        self.name, self.program, self.inputs = name, backend.program, inputs
+        self._results = results
         self._executable = Executable(backend)
+        self._idle: list[_OneState] = []  # prepared calls that no thread is using
+        self._prepares = backend.binds
 
     @property
     def flops(self) -> Flops:
         return self.program.flops
 
     def __repr__(self) -> str:
-        takes = ", ".join(f"{name} {shape}" for name, shape in self._inputs.items())
-        return f"Function {self.name}: {takes} → {', '.join(map(str, self._results))}; {self.program.flops}"
+        takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
+        return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
-    def __call__(self, *arrays, threads: int | None = None):
+    def __call__(self, *arrays: ArrayLike, threads: int | None = None) -> Any:
         """What the function gives, as float arrays; leading axes are batch axes and broadcast.
 
-        Raises InvalidInput for wrong shapes or values that are not finite, SingularState where a result is not.
+        Arrays of float64 of one state take the shortest way. Raises InvalidInput for wrong shapes or values that are
+        not finite, SingularState where a result is not.
         """
+        if self._prepares:
+            try:
+                call = self._idle.pop()
+            except IndexError:
+                call = self._one_state()
+            found = call(arrays)
+            self._idle.append(call)
+            if found is not None:
+                return found
+        rows, head, count = self._checked(arrays)
+        outputs, status = self._executable.results(rows, count, threads)
+        if status.any():
+            self._fail(rows, status)
+        return self._results.wrap(self._shaped(outputs, head))
+
+    def _checked(self, arrays: Sequence) -> tuple[dict[str, np.ndarray], tuple[int, ...], int]:
+        """({input: (size,) or (N, size) C-contiguous float64}, leading axes, N)."""
         values, heads = {}, []
-        for (name, shape), x in zip(self._inputs.items(), self._matched(arrays), strict=True):
+        for (name, shape), x in zip(self.inputs.items(), self._matched(arrays), strict=True):
             try:
                 x = np.asarray(x, dtype=float)
             except (TypeError, ValueError):
@@ -110,52 +146,70 @@ class Function:
             raise InvalidInput(f"the leading (batch) axes do not broadcast against each other: {shown}") from None
         count = math.prod(head)
         rows = {}
-        for name, shape in self._inputs.items():
+        for name, shape in self.inputs.items():
             x, size = values[name], math.prod(shape)
             shared = x.shape == shape
             rows[name] = np.ascontiguousarray(
                 x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
             )
-        outputs, status = self._executable.results(rows, count, threads)
-        if status.any():
-            self._fail(rows, status)
-        return self._shaped(outputs, head)
+        return rows, head, count
 
     def bind(self, *arrays: np.ndarray) -> Step:
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, one array or a tuple.
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
-        Arrays are C-contiguous float64, each of its full shape (one state); they are kept. `step.status` is not zero
-        where a value was not finite.
+        out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
+        are kept. `step.status` is not zero where a value was not finite. Raises InvalidInput for other arrays,
+        ProblemError where the back end has no prepared calls.
         """
         rows = {}
-        for (name, shape), x in zip(self._inputs.items(), self._matched(arrays), strict=True):
+        for (name, shape), x in zip(self.inputs.items(), self._matched(arrays), strict=True):
             if not isinstance(x, np.ndarray) or x.dtype != np.float64 or x.shape != shape or not x.flags.c_contiguous:
                 raise InvalidInput(f"{name} must be a C-contiguous float64 array of shape {shape}")
             rows[name] = x.reshape(-1)
-        outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
-        status = np.zeros(1, dtype=np.int64)
-        return self._executable.step(rows, outputs, status, self._shaped(outputs, ()), single=True)
+        return self._step(rows, self._results.wrap)
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+    def export_c(
+        self, folder: str | os.PathLike, name: str | None = None, states: Mapping[str, np.ndarray] | None = None
+    ) -> Path:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
-        name: by default the function's. The test vectors are at standard normal inputs. Raises InvalidInput for the
-        name, FileError where the folder cannot be written, SingularState where no test vector has a finite result.
+        name: by default the function's. states: {input: (N, …)}, among which the test vectors are found; by default
+        standard normal ones. Raises InvalidInput for the name, FileError where the folder cannot be written,
+        SingularState where no test vector has a finite result.
         """
         name = self.name if name is None else name
-        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self._inputs.items())}"
-        rng = np.random.default_rng(2)
-        states = {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
-        return project.export(folder, name, self._executable, Description(title), states)
+        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self.inputs.items())}"
+        if states is None:
+            rng = np.random.default_rng(2)
+            states = {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
+        rows = {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
+        return project.export(folder, name, self._executable, Description(title), rows)
 
-    def _matched(self, arrays: tuple) -> tuple:
-        if len(arrays) != len(self._inputs):
-            raise InvalidInput(f"{self.name} takes {', '.join(self._inputs) or 'nothing'}; {len(arrays)} arrays given")
+    def to_casadi(self, name: str | None = None) -> Any:
+        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
+
+        name: by default the function's. Raises BackendUnavailable where CasADi is not installed.
+        """
+        return casadi.function(self.program, self.name if name is None else name)
+
+    def _matched(self, arrays: Sequence) -> Sequence:
+        if len(arrays) != len(self.inputs):
+            raise InvalidInput(f"{self.name} takes {', '.join(self.inputs) or 'nothing'}; {len(arrays)} arrays given")
         return arrays
 
-    def _shaped(self, outputs: dict, head: tuple[int, ...]):
-        shaped = tuple(x.reshape(head + shape) for x, shape in zip(outputs.values(), self._results, strict=True))
-        return shaped if self._several else shaped[0]
+    def _one_state(self) -> _OneState:
+        arrays = [np.zeros(shape) for shape in self.inputs.values()]
+        rows = {name: x.reshape(-1) for name, x in zip(self.inputs, arrays, strict=True)}
+        return _OneState(arrays, self._step(rows, list), self._results.wrap)
+
+    def _step(self, rows: dict[str, np.ndarray], wrap: Callable[[list[np.ndarray]], Any]) -> Step:
+        """The run at one state, of rows that are kept, with new arrays for its results."""
+        outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
+        out = wrap(self._shaped(outputs, ()))
+        return self._executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
+
+    def _shaped(self, outputs: dict, head: tuple[int, ...]) -> list[np.ndarray]:
+        return [x.reshape(head + shape) for x, shape in zip(outputs.values(), self._results.shapes, strict=True)]
 
     def _fail(self, rows: dict, status: np.ndarray) -> None:
         for name, x in rows.items():
@@ -174,3 +228,41 @@ class Function:
 def _name(function: Callable) -> str:
     function = getattr(inspect.unwrap(function), "func", function)
     return getattr(function, "__name__", repr(function))
+
+
+class _OneState:
+    """A prepared call of one state, by one thread at a time: what comes in and goes out is copied."""
+
+    def __init__(self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[list[np.ndarray]], Any]):
+        self._inputs = [(x.shape, x) for x in inputs]
+        self._step, self._status, self._outputs, self._wrap = step, step.status, step.out, wrap
+
+    def __call__(self, arrays: Sequence) -> Any:
+        """What the function gives; None where an array is no float64 array of one state, or the status is bad."""
+        if len(arrays) != len(self._inputs):
+            return None
+        for x, (shape, kept) in zip(arrays, self._inputs, strict=True):
+            if type(x) is not np.ndarray or x.dtype is not _FLOAT or x.shape != shape:
+                return None
+            kept[...] = x
+        self._step()
+        if self._status[0]:
+            return None
+        return self._wrap([x.copy() for x in self._outputs])
+
+
+def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
+    """What a function gives, as its layout and its arrays."""
+    if isinstance(result, Mapping):
+        groups = tuple(result)
+        arrays = [np.asarray(x) for x in result.values()]
+        wrap: Callable[[list[np.ndarray]], Any] = partial(_named, groups)
+    else:
+        arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
+        groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
+        wrap = tuple if isinstance(result, tuple) else itemgetter(0)
+    return Layout(groups, tuple(x.shape for x in arrays), wrap), arrays
+
+
+def _named(names: tuple[str, ...], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    return dict(zip(names, arrays, strict=True))

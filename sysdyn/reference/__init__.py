@@ -10,11 +10,12 @@ from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layo
 from sysdyn.reference.regressor import joint_torque_regressor, regressor
 from sysdyn.reference.rnea import NewtonEuler, newton_euler, rnea
 from sysdyn.reference.rnea_derivatives import InverseDynamics, rnea_derivatives
+from sysdyn.reference.robot_functions import Kinematics, kinematics
 from sysdyn.reference.sko import SKOModel, task_frames
 
 __all__ = [
-    "Factor", "IKResult", "InverseDynamics", "MujocoLayout", "NewtonEuler", "SKOModel", "Sparsity", "aba", "crba",
-    "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics",
-    "joint_torque_regressor", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "regressor", "rnea",
+    "Factor", "IKResult", "InverseDynamics", "Kinematics", "MujocoLayout", "NewtonEuler", "SKOModel", "Sparsity", "aba",
+    "crba", "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics", "joint_torque_regressor",
+    "kinematics", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "regressor", "rnea",
     "rnea_derivatives", "sparsity", "task_frames",
 ]  # fmt: skip

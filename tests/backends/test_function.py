@@ -9,7 +9,7 @@ import pytest
 from programs import executed
 
 import sysdyn as sd
-from sysdyn.errors import InvalidInput, SingularState
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.program.expr import Graph
 
 MODEL = sd.random_tree(5, seed=2)
@@ -98,3 +98,54 @@ def test_bad_input_is_named(pair):
     stranger = Graph().input("stranger")
     with pytest.raises(InvalidInput, match="the result of <lambda> holds .*: only what comes from its arguments"):
         sd.compile_function(lambda x: np.array([stranger]), {"x": (1,)})
+
+
+def test_a_dict_of_results_comes_back_as_one():
+    function = sd.compile_function(lambda x: {"sum": x[0] + x[1], "twice": 2.0 * x}, {"x": (2,)})
+    found = function(np.array([1.0, 2.0]))
+    assert list(found) == ["sum", "twice"] and found["sum"].shape == ()
+    np.testing.assert_array_equal(found["twice"], [2.0, 4.0])
+    np.testing.assert_array_equal(function([[1.0, 2.0]])["sum"], [3.0])
+    assert [name for name, _ in function.program.output_groups] == ["sum", "twice"]
+    with pytest.raises(InvalidInput, match="result 'bad' of <lambda> holds None"):
+        sd.compile_function(lambda x: {"good": x, "bad": None}, {"x": (1,)})
+
+
+def test_the_short_way_gives_what_the_long_way_gives(pair):
+    """Arrays of float64 of one state are handed over as they are, whatever their strides; all others are converted."""
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([0.5, 4.0, -1.0])
+    expected = pair(x, y)
+    odd = np.stack([x, -x], axis=1)[:, 0]
+    read_only = y.copy()
+    read_only.flags.writeable = False
+    for arguments in ((odd, read_only), (x[::-1][::-1], y), (list(x), y), (x.astype(np.float32), y), (x[None], y)):
+        found = pair(*arguments)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a.reshape(b.shape), b)
+    assert not np.shares_memory(expected[1], pair(x, y)[1])
+    again = pair(x, y)
+    pair(2.0 * x, y)
+    np.testing.assert_array_equal(again[1], expected[1])
+
+
+def test_a_call_within_a_call_does_not_disturb_it():
+    """What a thread is computing is its own: an array may run the function itself while it is read."""
+    function = sd.compile_function(lambda x, y: x + 10.0 * y, {"x": (1,), "y": (1,)})
+
+    class Odd:
+        def __array__(self, dtype=None, copy=None):
+            assert function(np.array([5.0]), np.array([6.0])) == 65.0
+            return np.array([2.0])
+
+    assert function(np.array([1.0]), Odd()) == 21.0
+
+
+def test_the_interpreter_runs_the_same_program(pair):
+    slow = sd.compile_function(two_results, {"x": (3,), "y": (3,)}, backend="python")
+    x, y = np.array([[1.0, 2.0, 3.0], [0.1, 0.2, 0.3]]), np.array([0.5, 4.0, -1.0])
+    for a, b in zip(slow(x, y), pair(x, y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-15)
+    with pytest.raises(InvalidInput, match=r"x is nan at \[1\]"):
+        slow(np.array([1.0, np.nan, 0.0]), y)
+    with pytest.raises(UnknownName, match="unknown backend 'fortran'"):
+        sd.compile_function(two_results, {"x": (3,), "y": (3,)}, backend="fortran")

@@ -1,0 +1,308 @@
+"""Functions of a robot's state, compiled: kinematics, inertia matrix, bias forces, momentum, energy in one call.
+
+`ROBOT_FUNCTIONS` is the table of them: a further one is a line there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.backends.executable import Step
+from sysdyn.backends.function import Function, compile_function
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
+from sysdyn.model import Model
+from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
+from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.reference import centroidal
+from sysdyn.reference.crba import crba
+from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
+from sysdyn.reference.rnea import rnea
+
+UNIT_NORM = 1e-15  # Quaternions whose squared norm differs from 1 by less are used as they are.
+_EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
+
+
+@dataclass(frozen=True)
+class RobotFunction:
+    """A function of a robot's state that `kinematics` compiles.
+
+    says: what it is, with unit and axes. needs: its arguments, of q, qd and fx, in this order. shape: of the result;
+    "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function of a
+    frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
+    """
+
+    says: str
+    needs: tuple[str, ...]
+    shape: tuple[int | str, ...]
+    compute: Callable[..., np.ndarray]
+    of_frame: bool = False
+    references: tuple[str, ...] = ()
+
+    def sizes(self, model: Model) -> tuple[int, ...]:
+        """The shape of the result for a model."""
+        return tuple(getattr(model, n) if isinstance(n, str) else n for n in self.shape)
+
+
+# ---- what they compute that has no function of its own --------------------------------------------------------------
+
+
+def _bias(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+    return rnea(model, q, qd, np.zeros(model.nv))
+
+
+def _coriolis(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+    return _bias(model.replace(gravity=np.zeros(3)), q, qd)
+
+
+def _gravity(model: Model, q: np.ndarray) -> np.ndarray:
+    return _bias(model, q, np.zeros(model.nv))
+
+
+def _external(model: Model, q: np.ndarray, fx: np.ndarray) -> np.ndarray:
+    still = np.zeros(model.nv)
+    return -rnea(model.replace(gravity=np.zeros(3)), q, still, still, fx)
+
+
+_STATE = ("q", "qd")
+
+# The functions that `kinematics` knows, by name. A new one is a line here.
+ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
+    "mass_matrix": RobotFunction("H of H q̈ + C = τ", ("q",), ("nv", "nv"), crba),
+    "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
+    "coriolis": RobotFunction("C(q, q̇) without gravity", _STATE, ("nv",), _coriolis),
+    "gravity": RobotFunction("C(q, 0): the joint forces that hold the robot", ("q",), ("nv",), _gravity),
+    "external": RobotFunction("Σ J_i^T fx_i: the joint forces of external wrenches, H q̈ + C = τ + Σ J_i^T fx_i",
+                              ("q", "fx"), ("nv",), _external),
+    "pose": RobotFunction("T = [R p; 0 1] of a frame in the world [m]", ("q",), (4, 4), frame_pose, True),
+    "jacobian": RobotFunction("J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True,
+                              REFERENCES),
+    "jacobian_rate": RobotFunction("J̇, entry by entry", _STATE, (6, "nv"), jacobian_rate, True, REFERENCES),
+    "velocity": RobotFunction("J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES),
+    "bias_acceleration": RobotFunction("J̇ q̇ of a frame [rad/s², m/s²]", _STATE, (6,), bias_acceleration, True,
+                                       REFERENCES),
+    "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
+    "com_velocity": RobotFunction("its velocity [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity),
+    "com_jacobian": RobotFunction("J_c with J_c q̇ its velocity", ("q",), (3, "nv"),
+                                  centroidal.centre_of_mass_jacobian),
+    "momentum": RobotFunction("h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,),
+                              centroidal.momentum),
+    "momentum_matrix": RobotFunction("A with A q̇ = h", ("q",), (6, "nv"), centroidal.momentum_matrix),
+    "momentum_bias": RobotFunction("Ȧ q̇ [N m, N]", _STATE, (6,), centroidal.momentum_bias),
+    "kinetic_energy": RobotFunction("½ q̇^T H q̇ [J]", _STATE, (), centroidal.kinetic_energy),
+    "potential_energy": RobotFunction("−g^T Σ m_i c_i [J]", ("q",), (), centroidal.potential_energy),
+    "energy": RobotFunction("kinetic and potential [J]", _STATE, (), centroidal.energy),
+}  # fmt: skip
+
+
+def kinematics(
+    model: Model,
+    outputs: str | Sequence[str] | Mapping[str, str],
+    *,
+    reference: str = "local",
+    level: int = 2,
+    backend: str = "llvm",
+) -> Kinematics:
+    """Functions of the robot's state, compiled into one program: one call gives all of them.
+
+        kin = sd.kinematics(model, ["pose:l_hand", "jacobian:l_hand", "mass_matrix", "bias", "com"])
+        now = kin(q, qd)                                # {"pose:l_hand": (4, 4), …}; leading axes are batch axes
+        H = sd.kinematics(model, "mass_matrix")(q)      # a single name: its array alone
+
+    outputs: names as below, or {name of your own: one of these}.
+
+        mass_matrix (nv, nv)        H, armature included
+        bias, coriolis (nv)         C(q, q̇) of H q̈ + C = τ with and without gravity
+        gravity (nv)                C(q, 0)
+        external (nv)               Σ J_i^T fx_i of wrenches fx (nb, 6): H q̈ + C = τ + Σ J_i^T fx_i
+        pose:FRAME (4, 4)           T = [R p; 0 1], the frame in the world
+        jacobian:FRAME (6, nv)      J with J q̇ = [ω; v], the twist of the frame
+        jacobian_rate:FRAME (6, nv) J̇, entry by entry
+        velocity:FRAME (6)          J q̇ [rad/s, m/s]
+        bias_acceleration:FRAME (6) J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
+        com (3)                     centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
+        momentum (6)                [k; p] about the centre of mass in world axes [N m s, N s]; momentum_matrix (6, nv),
+                                    momentum_bias (6): A and Ȧ q̇ of h = A q̇
+        energy ()                   kinetic_energy () + potential_energy () [J], zero at the world's origin
+
+    FRAME is a frame or a body of the model. Twists are angular first. Their reference is part of the name, as in
+    "jacobian:l_hand:world", or else the argument `reference`: "local", at the frame's origin in its axes; "world", at
+    its origin in world axes (Pinocchio's LOCAL_WORLD_ALIGNED); "space", of the point at the world's origin in world
+    axes (Pinocchio's WORLD). The rate of a twist is J q̈ + J̇ q̇ in each of them: "world" gives the acceleration of the
+    origin as a point. level, backend: as for `compile_function`.
+
+    Raises UnknownName for names of functions, frames and references, and InvalidInput for other mistakes.
+    """
+    if reference not in REFERENCES:
+        raise UnknownName("reference", reference, REFERENCES)
+    alone = isinstance(outputs, str)
+    wanted = dict(outputs) if isinstance(outputs, Mapping) else _by_own_name(outputs)
+    if not wanted:
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
+    chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
+    needed = {x for function, _ in chosen.values() for x in function.needs}
+    sizes = {"q": (model.nq,), "qd": (model.nv,), "fx": (model.nb, 6)}
+    inputs = {name: shape for name, shape in sizes.items() if name in needed}
+
+    def results(*arrays: np.ndarray) -> Any:
+        given = dict(zip(inputs, arrays, strict=True))
+        found = {}
+        for name, (function, options) in chosen.items():
+            found[name] = function.compute(model, *(given[x] for x in function.needs), *options)
+        return next(iter(found.values())) if alone else found
+
+    results.__name__ = "kinematics"
+    return Kinematics(model, tuple(wanted), compile_function(results, inputs, level=level, backend=backend))
+
+
+class Kinematics:
+    """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
+
+    names: of the results. flops: exact counts of the one program that computes them.
+    """
+
+    def __init__(self, model: Model, names: tuple[str, ...], function: Function):
+        self.model, self.names, self.function = model, names, function
+        self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
+        self._quaternions = [
+            slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
+            for i, joint in enumerate(model.joints)
+            if joint.quaternion is not None
+        ]
+
+    @property
+    def flops(self) -> Flops:
+        return self.function.flops
+
+    @property
+    def program(self) -> Program:
+        return self.function.program
+
+    def __repr__(self) -> str:
+        takes = ", ".join(self.function.inputs)
+        return f"Kinematics of {self.model.name!r}: {', '.join(self.names)} from {takes}; {self.flops}"
+
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None
+    ) -> Any:
+        """{name: (…, shape)}, or the array alone where a single name was asked for; arrays are new in every call.
+
+        q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] body i: those that a result depends on; leading axes are batch
+        axes and broadcast. Quaternions are normalised. threads: as many as the batch is worth if None.
+
+        Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
+        whose norm is not 1 within 1e-6, and angles too large to have a sine.
+        """
+        arrays = self._given(q, qd, fx)
+        if self._quaternions:
+            arrays = (self._normalised(q), *arrays[1:])
+        try:
+            return self.function(*arrays, threads=threads)
+        except SingularState:
+            self._reject_large_angles(np.asarray(q, dtype=float))
+            raise
+
+    def bind(self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None) -> Step:
+        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
+
+        out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
+        be normalised. `step.status` is not zero where a value was not finite.
+        """
+        return self.function.bind(*self._given(q, qd, fx))
+
+    def export_c(self, folder: str | os.PathLike, name: str = "kinematics") -> Path:
+        """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
+
+        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        """
+        q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
+        fx = np.random.default_rng(2).standard_normal((_EXPORT_STATES, self.model.nb, 6))
+        return self.function.export_c(folder, name, {"q": q, "qd": qd, "fx": fx})
+
+    def to_casadi(self, name: str = "kinematics") -> Any:
+        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
+
+        Raises BackendUnavailable where CasADi is not installed.
+        """
+        return self.function.to_casadi(name)
+
+    def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
+        """The arguments that are there, which have to be those that are needed."""
+        if (qd is not None, fx is not None) != self._takes:
+            given = ", ".join(name for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None)
+            raise InvalidInput(f"{', '.join(self.names)} depend on {', '.join(self.function.inputs)}; given: {given}")
+        arrays = (q,) if qd is None else (q, qd)
+        return arrays if fx is None else (*arrays, fx)
+
+    def _normalised(self, q: Any) -> Any:
+        """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
+        if type(q) is np.ndarray and q.ndim == 1:  # one state: plain floats are several times faster than arrays
+            for part in self._quaternions:
+                if not abs(sum([x * x for x in q[part].tolist()]) - 1.0) < UNIT_NORM:
+                    break
+            else:
+                return q
+        try:
+            values = np.asarray(q, dtype=float)
+        except (TypeError, ValueError):
+            return q
+        good = values.shape[-1:] == (self.model.nq,) and np.isfinite(values).all()
+        return self.model.normalise(values) if good else q
+
+    def _reject_large_angles(self, q: np.ndarray) -> None:
+        """Raise InvalidInput naming a joint whose angle is beyond what has a sine."""
+        for i, joint in enumerate(self.model.joints):
+            for k in joint.angles:
+                largest = np.abs(q[..., self.model.q_slice(i).start + k]).max()
+                if largest > LARGEST_ANGLE:
+                    raise InvalidInput(
+                        f"the angle of joint {self.model.joint_names[i]!r} is {largest:.3g} rad: beyond "
+                        f"{LARGEST_ANGLE:.0e} its sine has no meaning; reduce it modulo 2π"
+                    )
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+def _valid() -> list[str]:
+    return [f"{name}:FRAME" if function.of_frame else name for name, function in ROBOT_FUNCTIONS.items()]
+
+
+def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in [outputs] if isinstance(outputs, str) else outputs:
+        if name in found:
+            raise InvalidInput(f"{name!r} is asked for twice: give the results names of your own, {{name: {name!r}}}")
+        found[name] = name
+    return found
+
+
+def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:
+    """(the function called `what`, its frame and reference where it has them)."""
+    name, colon, place = what.partition(":")
+    if name not in ROBOT_FUNCTIONS:
+        raise UnknownName("function of the robot", what, _valid())
+    function = ROBOT_FUNCTIONS[name]
+    if not function.of_frame:
+        if colon:
+            raise InvalidInput(f"{name} is of the whole robot: ask for {name!r}, not for {what!r}")
+        return function, ()
+    if not place:
+        raise InvalidInput(f"{name} is of a frame: ask for '{name}:FRAME', such as '{name}:{[*model.frames][-1]}'")
+    frame, _, named = place.rpartition(":")
+    if place in model.frames or not (frame in model.frames or named in REFERENCES):
+        frame, named = place, reference
+    elif named not in function.references:
+        if not function.references:
+            raise InvalidInput(f"{name} has no reference: ask for '{name}:{frame}', not for {what!r}")
+        raise UnknownName("reference", named, function.references)
+    frame = model.frame(frame).name
+    return function, (frame, named) if function.references else (frame,)
