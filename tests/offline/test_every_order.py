@@ -83,27 +83,36 @@ def test_auto_tree_of_the_experiments(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordering", ["auto", "umfpack", "colamd", "markowitz", "crba"])
-def test_auto_tree_of_30_with_every_order(ordering):
-    check_against_reference(compiled("auto_tree 30 1 1.5 0.9", "fd", ordering, level="fast"))
+@pytest.mark.parametrize(
+    ("n", "ordering"), [(30, "auto"), (30, "umfpack"), (30, "colamd"), (30, "crba"), (15, "markowitz")]
+)
+def test_a_tapered_tree_with_every_order(n, ordering):
+    check_against_reference(compiled(f"auto_tree {n} 1 1.5 0.9", "fd", ordering, level="fast"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("layout", "known", "base"), [("net_force", "substituted", "fixed"), ("paper", "rows", "floating")]
+    ("ordering", "layout", "known", "base"),
+    [
+        *((ordering, "paper", "rows", "fixed") for ordering in ("umfpack", "colamd", "markowitz", "crba")),
+        ("natural", "net_force", "substituted", "fixed"),  # in the layout of the paper it fills in most
+        ("umfpack", "paper", "rows", "floating"),
+        ("aba", "net_force", "substituted", "floating"),
+    ],
 )
-@pytest.mark.parametrize("ordering", [x for x in ORDERINGS if x not in ("rnea", "auto")])
 def test_icub_with_every_order(ordering, layout, known, base):
-    check_against_reference(compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known))
+    """On one side of zero: a pivot of both signs once passed 2,048 states and came near zero at one of 20,000."""
+    solver = compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known)
+    check_against_reference(solver)
+    assert solver.safety.crossing == 0 and solver.safety.firm
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layout", "known"), [("net_force", "rows"), ("paper", "substituted")])
 @pytest.mark.parametrize("kind", ["id", "hybrid"])
 def test_icub_with_every_layout(kind, layout, known):
-    check_against_reference(
-        compiled("icub floating", kind, "umfpack" if kind == "id" else "aba", layout=layout, known=known)
-    )
+    ordering = "umfpack" if kind == "id" else "aba"
+    check_against_reference(compiled("icub floating", kind, ordering, level="fast", layout=layout, known=known))
 
 
 @pytest.mark.parametrize("joint", JOINTS)
@@ -150,7 +159,7 @@ def test_hybrid_dynamics_lies_between(torque):
     model = model_of("random 9 1")
     moving = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv]
     chosen = {"none": [], "all": model.joint_names, "some": moving[1::2], "one": moving[0]}[torque]
-    solver = sd.compile(sd.hybrid_dynamics(model, chosen), "aba")
+    solver = sd.compile(sd.hybrid_dynamics(model, chosen), "aba", level="fast")
     check_against_reference(solver)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import numpy as np
 import pytest
 from solvers import (
@@ -23,9 +26,8 @@ from sysdyn.model import (
     auto_tree,
     chain,
 )
-from sysdyn.online.solver import load_solver
+from sysdyn.online.solver import Solver, load_solver
 from sysdyn.reference import aba, rnea
-from sysdyn.sparse.orderings import ORDERINGS as SEARCHED
 
 
 @pytest.mark.parametrize("ordering", [x for x in ORDERINGS if x != "rnea"])
@@ -47,7 +49,7 @@ def test_a_problem_that_is_singular_at_right_angles_compiles():
     """A past failure: states at which no order can do anything were held against every order."""
     for angle in (0.0, np.pi / 2):
         model = aligning(angle)
-        solver = sd.compile(sd.forward_dynamics(model), on_singular="nan")
+        solver = sd.compile(sd.forward_dynamics(model), level="fast", on_singular="nan")
         q, qd, tau, fx = aligning_states(angle)
         for policy in ("nan", "repivot"):  # pivoting has a tiny residual there, and no meaning
             solution = solver(q, qd, tau, fx, on_singular=policy)
@@ -55,15 +57,8 @@ def test_a_problem_that_is_singular_at_right_angles_compiles():
             assert np.isnan(solution.qdd).any(axis=1).tolist() == ALIGNED
 
 
-def test_searched_orders_keep_their_pivots_on_one_side_of_zero():
-    """A past failure: a pivot of both signs passed 2,048 states and came near zero at one of 20,000."""
-    for ordering in SEARCHED:
-        safety = compiled("icub fixed", "fd", ordering, level="fast").safety
-        assert safety.crossing == 0 and safety.firm, ordering
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("ordering", ["aba", "umfpack", "colamd"])
+@pytest.mark.parametrize("ordering", ["aba", "umfpack"])
 def test_a_tapered_chain_of_a_hundred_leaves_no_residual(ordering, tmp_path):
     """Condition number 5e23. A past failure: searched orders left 1e-10; refinement in the program ends that."""
     model = auto_tree(100, 1, 1.5, 0.9)
@@ -72,7 +67,7 @@ def test_a_tapered_chain_of_a_hundred_leaves_no_residual(ordering, tmp_path):
     q[::4] = np.round(q[::4] / (np.pi / 2)) * (np.pi / 2)
     solution = solver(q, qd, rnea(model, q, qd, qdd))
     assert solution.backward_error().max() <= 1e-12
-    assert solver.choice.refined == ("refinement follows" in solver.report()) == (ordering in ("umfpack", "colamd"))
+    assert solver.choice.refined == ("refinement follows" in solver.report()) == (ordering == "umfpack")
     assert load_solver(solver.save(tmp_path / "x.solver")).choice == solver.choice
 
 
@@ -94,9 +89,18 @@ def test_the_tapered_tree_of_100_by_backward_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["random 300 1", "auto_tree 1000 1 1.5 1"])
-def test_large_robots(name):
-    solver = compiled(name, "fd", "auto", level="fast")
+@pytest.mark.parametrize(("name", "ordering"), [("random 100 1", "auto"), ("auto_tree 300 1 1.5 1", "aba")])
+def test_large_robots(name, ordering):
+    """Nothing calls itself once a body: the limit of recursion is below the depth of the chain."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 250)
+    try:
+        check_a_large_robot(compiled(name, "fd", ordering, level="fast"))
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def check_a_large_robot(solver: Solver) -> None:
     model = solver.model
     q, qd, _ = model.random_state(seed=1, batch=9, scale=0.1)
     tau = np.random.default_rng(1).standard_normal((9, model.nv))
