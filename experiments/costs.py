@@ -25,11 +25,15 @@ CLAIM = (
     "the latter it takes from RBDA p. 202 (section V-D); RBDA ch. 10 gives the others."
 )
 
+# Chains of these lengths are counted; the table shows some.
 BODIES, QUICK_BODIES = range(2, 31), (2, 3, 6, 7, 10, 11)
 SHOWN = (2, 3, 6, 7, 10, 20, 30)
+# Forward dynamics by the mass matrix has this name in the files.
 BY_H = "rnea + crba + ltdl"
+# Pictures and tables call the algorithms so.
 NAMES = {"rnea": "RNEA", "crba": "CRBA", "ltdl": "LTDL, factor and solve", BY_H: "RNEA + CRBA + LTDL", "aba": "ABA"}
-MIDDLE, OF = 5, 8  # the body, and the length of the chain, at which the parts of one more body are counted
+# The parts of one more body are counted at body MIDDLE of a chain of OF bodies.
+MIDDLE, OF = 5, 8
 
 
 def compute(folder: Path, quick: bool = False) -> None:

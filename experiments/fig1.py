@@ -1,4 +1,4 @@
-"""Figure 1: what forward dynamics of a chain costs, by the counter of the paper and by an exact one."""
+"""Figure 1: the cost of forward dynamics of a chain, by the counter of the paper and by an exact one."""
 
 from __future__ import annotations
 
@@ -42,22 +42,32 @@ CLAIM = (
     "Sections V-C and V-D, Figure 1, abstract."
 )
 
+# Chains of these lengths are counted.
 BODIES, QUICK_BODIES = range(2, 31), (2, 4, 6)
+# Chains of these lengths are timed.
 TIMED, QUICK_TIMED = (2, 4, 6, 10, 15, 20, 30), (2, 6)
-STATES, QUICK_STATES = 3, 2  # random states, each with permutations of its own, as published
-SEARCHED, QUICK_SEARCHED = 8, 2  # bodies up to which every order is tried; beyond, the one that is best there
-ROWS_COMPILED = 10  # bodies up to which LU with row pivoting is compiled: its programs grow with the cube
-REPETITIONS, SLICE = 25, 4e-4  # of each timing, and the seconds that one of them takes at least
-SHARING = "algebraic"  # what is found to be equal counts once, as in a compiled program
+# So many random states have permutations of their own, as published.
+STATES, QUICK_STATES = 3, 2
+# Every order is tried for chains up to this length; longer ones take the order that is best there.
+SEARCHED, QUICK_SEARCHED = 8, 2
+# LU with row pivoting is compiled for chains up to this length: its programs grow with the cube.
+ROWS_COMPILED = 10
+# Each time is of this many repetitions, which take at least SLICE seconds each.
+REPETITIONS, SLICE = 25, 4e-4
+# Equal results count once, as in a compiled program.
+SHARING = "algebraic"
 
+# The files call counters, algorithms and implementations by these names.
 PUBLISHED, SOLVE, END_TO_END = "published", "exact, solve", "exact, end to end"
 ROWS, PERMUTED, MATRIX, FORMULA = "LU, rows pivoted", "LU, permuted", "matrix ABA", "ABA, formula"
 ABA, CRBA, RNEA, BEST = "ABA", "CRBA + LTDL", "RNEA (inverse dynamics)", "best compiled"
+# Each curve has a colour, a line and a marker.
 STYLE = {
     ROWS: ("#6E6E6E", "-", "s"), PERMUTED: ("#D55E00", "-", "o"), MATRIX: ("#009E73", "--", "^"),
     FORMULA: ("#000000", "--", ""), ABA: ("#0072B2", "-", "v"), CRBA: ("#CC79A7", "-.", "D"),
     RNEA: ("#E69F00", ":", "x"), BEST: ("#56B4E9", "-", "*"),
 }  # fmt: skip
+# Panels leave these margins, as fractions of the figure.
 SPACE = {"left": 0.07, "right": 0.99, "top": 0.96, "wspace": 0.2, "hspace": 0.16}
 SCIPY, COMPILED = "SciPy and NumPy", "compiled"
 

@@ -1,4 +1,4 @@
-"""Figure 2: what the problem of the load cells costs with and without permutations, by the paper's counter and exactly.
+"""Figure 2: the cost of the problem of the load cells, permuted and not, by the paper's counter and exactly.
 
 Two of the curves are the paper's: LU with rows pivoted, and LU in UMFPACK's order at the same state. To them come
 tearing (`sysdyn.paper.orders.torn`: pivots ±1 but for a block of five) and what `sysdyn.compile` finds and accepts.
@@ -29,17 +29,27 @@ CLAIM = (
     "a problem that no classical algorithm solves, a chain of N_B bodies on load cells, takes fewer operations by LU "
     "with the permutations of UMFPACK than without them (section VI, Figure 2, N_B = 8 … 20)."
 )
+# Chains of these lengths are counted.
 BODIES, QUICK_BODIES = range(4, 21), (4, 6)
-COMPILED, QUICK_COMPILED = (4, 6, 8, 12, 16), ()  # bodies for which `compile` searches: that takes half a minute
-JUDGED = (4, 8, 12, 16, 20)  # bodies for which the fixed orders are tried at many states
-STATES, QUICK_STATES = 5, 2  # random states, each with permutations of its own, as published
+# Chains of these lengths are compiled, which takes half a minute.
+COMPILED, QUICK_COMPILED = (4, 6, 8, 12, 16), ()
+# The fixed orders of chains of these lengths are tried at many states.
+JUDGED = (4, 8, 12, 16, 20)
+# So many random states have permutations of their own, as published.
+STATES, QUICK_STATES = 5, 2
+# A fixed order is tried at this many states.
 JUDGED_STATES, QUICK_JUDGED_STATES = 1000, 100
-BLOCK_STATES = 64  # at which the order of the torn block is chosen
-FAILED = 1e-9  # backward error beyond which an answer is none
-PAPER = (8, 20)  # bodies in the paper's plot
+# The order of the torn block is chosen at this many states.
+BLOCK_STATES = 64
+# An answer with a greater backward error is none.
+FAILED = 1e-9
+# The paper's plot spans chains of these lengths.
+PAPER = (8, 20)
 
+# The files call counters and methods by these names.
 PUBLISHED, SOLVE, END_TO_END = "published", "exact, solve", "exact, end to end"
 ROWS, PERMUTED, TORN, FOUND = "LU, rows pivoted", "LU, permuted", "LU, torn", "compiled"
+# Each method has a colour, a marker and a line.
 STYLES = {
     ROWS: {"color": "#6E6E6E", "marker": "s", "linestyle": "-"},
     PERMUTED: {"color": "#D55E00", "marker": "o", "linestyle": "-"},

@@ -44,21 +44,34 @@ CLAIM = (
     "P and Q are found once, off-line, and serve the factorisation at every q (remark 4, section VI). Pivots that "
     "vanish at some q are not mentioned."
 )
-STATES, QUICK_STATES = 100_000, 2_000  # a problem; at half of them every joint stands at a multiple of π/2
+# A problem is looked at in this many states; at half of them every joint stands at a multiple of π/2.
+STATES, QUICK_STATES = 100_000, 2_000
+# States are solved in chunks of this many.
 CHUNK = 1_000
-PIVOTED = 1_000  # states that are solved with pivoting, too
-ONE_STATES, QUICK_ONE_STATES = 10, 3  # generic states at which P and Q are taken
-SINGULAR = 1e-9  # |det D| over its median below which a state counts as singular
-PATH = 801  # states along a straight path
+# This many states are solved with pivoting, too.
+PIVOTED = 1_000
+# P and Q are taken at this many generic states.
+ONE_STATES, QUICK_ONE_STATES = 10, 3
+# A state counts as singular where |det D| is below this fraction of its median.
+SINGULAR = 1e-9
+# A straight path has this many states.
+PATH = 801
+# The figures along a path are in this file.
 PATH_DATA = "numerics_path.csv"
-RANGE = (1e-17, 1e3)  # of the backward errors that are drawn
+# Backward errors are drawn within these bounds.
+RANGE = (1e-17, 1e3)
+# States are of two kinds.
 KINDS = ("random", "right angles")
-RANDOM = np.arange(CHUNK) % 2 == 0  # of a chunk of `sample_states`; at its other states joints are at right angles
+# Every second state of a chunk of `sample_states` is random; at the others the joints are at right angles.
+RANDOM = np.arange(CHUNK) % 2 == 0
+# The orders of one state, the safe ones, and pivoting have these names in the files.
 PAPER, SAFE, PIVOTING = "paper", ("umfpack", "aba", "natural"), "pivoted"
+# Pictures and tables call them so.
 NAMES = {
     PAPER: "P, Q of one state (paper)", "umfpack": "UMFPACK (safe)", "aba": "order of the ABA",
     "natural": "natural columns (safe rows)", PIVOTING: "pivoting at each state",
 }  # fmt: skip
+# Each order has a colour and a line.
 STYLES = {
     PAPER: {"color": "#D55E00", "linestyle": "-"}, "umfpack": {"color": "#0072B2", "linestyle": "--"},
     "aba": {"color": "#000000", "linestyle": "-."}, "natural": {"color": "#009E73", "linestyle": (0, (6, 1, 1, 1))},
@@ -487,10 +500,12 @@ def findings(folder: Path) -> str:
     return "\n\n".join([head, "\n".join(f"* {x}" for x in statements), "\n".join(table), NOTE])
 
 
+# The table of findings has these columns.
 COLUMNS = (
     "problem", "order", "operations", "fill-in", "pivots that pass through zero", "a zero pivot: random states",
     "right angles", "greatest backward error: random states", "right angles", "growth, random states",
 )  # fmt: skip
+# This text stands below the table.
 NOTE = (
     f"A pivot is zero below {GUARD:g} of its median. Operations from q, q̇ on, everything unknown computed. Growth: "
     "max_k (max_i |l_ik|)(max_j |u_kj|) over the greatest entry of D, rows and columns equilibrated. States at which D "

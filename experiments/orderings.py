@@ -45,25 +45,38 @@ CLAIM = (
     "UMFPACK's P and Q are the means to few operations (problem 2, remark 4, section VI). No other order is compared, "
     "and whether a fixed order holds at every q is not asked."
 )
+# Counts and picture are in these files.
 DATA, FIGURE = "orderings.csv", "orderings.png"
-ORDER_STATES = 48  # that searches look at
-STATES, QUICK_STATES = 512, 128  # that an order is judged at; at half of them every joint is at a multiple of π/2
-LIMIT = 4.0  # an order is given up where it costs this many times the cheapest one known for the problem
-CAP = 2.0  # likewise a start, times the cheapest one of its order
-JUDGED = 2  # starts of an order that are judged, from the cheapest on, until one is safe
+# Searches look at this many states.
+ORDER_STATES = 48
+# An order is judged at this many states; at half of them every joint is at a multiple of π/2.
+STATES, QUICK_STATES = 512, 128
+# An order is given up where it costs this many times the cheapest one known for the problem.
+LIMIT = 4.0
+# A start is given up where it costs this many times the cheapest start of its order.
+CAP = 2.0
+# At most this many starts of an order are judged, from the cheapest on, until one is safe.
+JUDGED = 2
+# An order that was counted has these figures.
 NUMBERS = ("end_to_end", "mul", "add", "div", "solve", "dearest", "fill_in", "crossing", "least_pivot", "growth",
            "backward_error")  # fmt: skip
+# An order ends in one of these states.
 GIVEN_UP, IMPOSSIBLE, UNSAFE, CROSSING, SAFE = "given up", "impossible", "unsafe", "crossing", "safe"
+# Orders by METIS carry this remark where they cannot be had.
 NO_METIS = "UMFPACK is missing, or was built without METIS"
+# Each kind of problem has a heading.
 HEADINGS = {
     "inverse": "inverse dynamics", "forward": "forward dynamics",
     "hybrid": "hybrid dynamics (torque known at every other joint)", "load cells": "load cells (Fig. 2)",
 }  # fmt: skip
 KINDS = tuple(HEADINGS)
-SMALL = 120  # unknowns of six bodies
+# Six bodies have this many unknowns; problems up to this size count as small.
+SMALL = 120
+# Cells are shaded by the logarithm of their cost over the cheapest.
 NORM = LogNorm(1.0, LIMIT, clip=True)
 SHADES = LinearSegmentedColormap.from_list("shades", colormaps["Blues"](np.linspace(0.04, 0.95, 64)))
-COLUMNS = 13  # of each panel
+# Each panel has this many columns.
+COLUMNS = 13
 
 Start = Callable[[Sampled], Permutations]
 
@@ -110,9 +123,11 @@ def _paper(a: Sampled) -> Permutations:
     return umfpack_pivots(scipy.sparse.csc_matrix((a.values[0], (a.row, a.col)), shape=(a.n, a.n)))
 
 
-_COLUMNS = ORDERINGS["umfpack"][1:4:2]  # equilibrated: on tapered robots the others cost seconds and are given up
-_GREEDY = tuple(ORDERINGS["markowitz"][k] for k in (0, 1, 4, 5))  # forwards and backwards, with the stricter safety
-# order → (label, starts, whether they look at the sampled states)
+# UMFPACK's columns are taken of equilibrated matrices: on tapered robots the others cost seconds and are given up.
+_COLUMNS = ORDERINGS["umfpack"][1:4:2]
+# The greedy starts go forwards and backwards, with the stricter safety.
+_GREEDY = tuple(ORDERINGS["markowitz"][k] for k in (0, 1, 4, 5))
+# An order that is searched has a label, starts, and a mark whether these look at the sampled states.
 SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
     "paper": ("UMFPACK at one state (paper)", (_paper,), False),
     "umfpack": ("UMFPACK's P and Q (steered)", PLAIN["umfpack"], False),
@@ -123,7 +138,9 @@ SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
     "markowitz": ("Markowitz (safe pivots)", _GREEDY, True),
     "natural": ("natural columns (safe rows)", ORDERINGS["natural"][:2], True),
 }
+# Pictures and tables call the orders so.
 LABELS = {"rnea": "RNEA", "aba": "ABA", "crba": "CRBA + LTDL", **{name: x[0] for name, x in SEARCHED.items()}}
+# The orders are shown in this sequence.
 SHOWN = ("natural", "rnea", "crba", "aba", *(name for name in SEARCHED if name != "natural"))
 
 
@@ -412,6 +429,7 @@ def findings(folder: Path) -> str:
     return "\n\n".join([head, "\n".join(f"* {text}" for text in statements), "\n".join(lines), NOTE])
 
 
+# This text stands below the table.
 NOTE = (
     "Each cell: operations from q, q̇ on relative to the cheapest safe order, median (greatest), and for how many "
     "robots the order was found to be safe; - where it is not defined. Counts are of everything that is unknown (a, f, "

@@ -23,14 +23,18 @@ CLAIM = (
     "with the permutations (11), (12) D of inverse dynamics is lower triangular (Property 1); UMFPACK always finds "
     "permutations without fill-in for up to 100 bodies (section IV-D)."
 )
-PAPERS_TREE = (1.5, 1.5, 0.9)  # branching, skew, taper of its experiment with 100 bodies
+# The paper's experiment with 100 bodies has this branching, skew and taper.
+PAPERS_TREE = (1.5, 1.5, 0.9)
+# Each kind of tree is made of a number of bodies.
 TREES = {
     "chain": lambda n: sd.chain(n, seed=n),
     "the paper's tree": lambda n: sd.auto_tree(n, *PAPERS_TREE),
     "random tree, all joint types": lambda n: sd.random_tree(n, seed=n),
 }
+# The paper goes up to this many bodies.
 PAPERS_LIMIT = 100
-SHOWN = 12  # bodies in the picture
+# The picture shows a robot of this many bodies.
+SHOWN = 12
 
 
 def compute(folder, quick):

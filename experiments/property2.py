@@ -20,18 +20,22 @@ CLAIM = (
     "there are W^L, W^R and permutations (34), (35) for which W^L D W^R of forward dynamics is lower triangular, and "
     "W^L D W^R d + b = 0 is the ABA (Property 2)."
 )
+# Each kind of tree is made of a number of bodies.
 TREES = {
     "chain": lambda n: sd.chain(n, seed=n),
     "the paper's tree": lambda n: sd.auto_tree(n, 1.5, 1.5, 0.9),
     "random tree, all joint types": lambda n: sd.random_tree(n, seed=n),
 }
+# Each kind of tree has a colour and a marker.
 STYLES = {
     "chain": {"color": "#0072B2", "marker": "o"},
     "the paper's tree": {"color": "#D55E00", "marker": "s", "markerfacecolor": "none"},
     "random tree, all joint types": {"color": "#000000", "marker": "x"},
 }
-ROUNDING = 1e-12  # of the terms whose sum an entry is: below this it has cancelled
-SHOWN = 5  # bodies in the picture
+# An entry below this fraction of the terms whose sum it is has cancelled.
+ROUNDING = 1e-12
+# The picture shows a robot of this many bodies.
+SHOWN = 5
 
 
 def compute(folder, quick):

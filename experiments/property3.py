@@ -1,4 +1,4 @@
-"""Property 3 and Remark 5: what load cells in two feet tell of the contact wrenches, and what a slippery floor adds.
+"""Property 3 and Remark 5: contact wrenches of two feet by load cells alone, and on a slippery floor.
 
 Coordinates are angular-first. Load cells measure n_x, n_y, f_z of each foot, whose z axis is normal to its sole, and
 leave H = [n_z, f_x, f_y]; on a slippery floor f_x = f_y = 0 are known as well, and H = [n_z]. In the equilibrium of the
@@ -27,12 +27,18 @@ CLAIM = (
     "aligned (Property 3, Remark 5); on a slippery floor, where only the two n_z are unknown, it was observed to be "
     "solvable."
 )
-CELLS, SLIPPERY = ("nz", "fx", "fy"), ("nz",)  # what is not known of each foot
-NUMBER = {"nz": 2, "fx": 3, "fy": 4}  # their places in a wrench
-TWO_OF_SIX = (1, 2)  # n_y, n_z of the base: equations enough for two unknowns where the right foot rolls about x
+# These components of a foot's wrench are unknown on load cells alone, and on a slippery floor.
+CELLS, SLIPPERY = ("nz", "fx", "fy"), ("nz",)
+# A component has this place in a wrench.
+NUMBER = {"nz": 2, "fx": 3, "fy": 4}
+# The rows n_y, n_z of the base are equations enough for two unknowns where the right foot rolls about x.
+TWO_OF_SIX = (1, 2)
+# The feet are these frames.
 FEET = ("l_sole", "r_sole")
-ZERO = 1e-10  # relative size below which a singular value is none
-NOISE = 1e-3  # standard deviation of the cells [N m, N]
+# A singular value below this relative size is zero.
+ZERO = 1e-10
+# The cells have this standard deviation [N m, N].
+NOISE = 1e-3
 
 
 # ---- relative poses of the feet ------------------------------------------------------------------------------------
@@ -54,6 +60,7 @@ def coplanar(rng):
     return rotz(rng.uniform(-math.pi, math.pi)), np.array([*rng.uniform(-1.0, 1.0, 2), 0.0])
 
 
+# Each kind of relative pose of the feet is drawn at random.
 POSES = {
     "any": any_pose,
     "parallel soles": parallel,
@@ -113,7 +120,8 @@ def distance(w, expected):
 
 # ---- a biped -------------------------------------------------------------------------------------------------------
 
-LINKS = (  # joint, axis, its origin in the body before [m], mass [kg] and com [m] of the body after it
+# A joint has an axis, an origin in the body before it [m], and mass [kg] and com [m] of the body after it.
+LINKS = (
     ("l_ankle_roll", (1, 0, 0), (-0.03, 0.0, 0.06), 0.3, (0.0, 0.0, 0.02)),
     ("l_ankle_pitch", (0, 1, 0), (0.0, 0.0, 0.05), 2.5, (0.01, 0.0, 0.2)),
     ("l_knee", (0, 1, 0), (0.0, 0.0, 0.4), 3.0, (0.01, 0.0, 0.2)),
@@ -127,7 +135,8 @@ LINKS = (  # joint, axis, its origin in the body before [m], mass [kg] and com [
     ("r_ankle_pitch", (0, 1, 0), (0.0, 0.0, -0.4), 0.3, (0.0, 0.0, -0.02)),
     ("r_ankle_roll", (1, 0, 0), (0.0, 0.0, -0.05), 1.0, (0.03, 0.0, -0.04)),
 )
-BENT = {  # level soles
+# The soles are level at these joint angles [rad].
+BENT = {
     "l_ankle_pitch": 0.4,
     "l_knee": -0.8,
     "l_hip_pitch": 0.4,

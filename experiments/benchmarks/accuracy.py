@@ -15,7 +15,9 @@ from common import write_csv
 
 import sysdyn as sd
 
+# The orders of these names are compared.
 ORDERINGS = ("aba", "crba", "natural", "umfpack", "colamd", "markowitz")
+# A relative error beyond this fails the benchmark.
 LIMIT = 1e-9
 
 

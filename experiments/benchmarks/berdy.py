@@ -29,11 +29,17 @@ try:
 except ImportError:
     idyntree = None
 
+# The source tree.
 ROOT = Path(__file__).resolve().parents[2]
+# The small robot has five bodies.
 SMALL = ROOT / "tests" / "models" / "branched.urdf"
-SWAP = [3, 4, 5, 0, 1, 2]  # from linear first to angular first
-QUANTITIES = ("a", "fB", "f", "tau", "fx", "qdd")  # in the order of BERDY's types of variables
-FT, ACCELEROMETER, GYROSCOPE, ACCELERATION, WRENCH = 0, 1, 2, 1000, 1002  # BERDY's types of sensors
+# This order of components turns linear first into angular first.
+SWAP = [3, 4, 5, 0, 1, 2]
+# BERDY's types of variables stand for these quantities, in this order.
+QUANTITIES = ("a", "fB", "f", "tau", "fx", "qdd")
+# BERDY's types of sensors have these numbers.
+FT, ACCELEROMETER, GYROSCOPE, ACCELERATION, WRENCH = 0, 1, 2, 1000, 1002
+# A prior with this standard deviation says nothing.
 UNINFORMATIVE = 1e7
 
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares: timing as median and spread, and where its CSV goes."""
+"""Measurement and storage that benchmarks share: times as median and spread, and the CSV of the results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.paper import experiments
 
+# The source tree.
 ROOT = Path(__file__).resolve().parents[2]
+# Results are written into this folder.
 RESULTS = ROOT / "experiments" / "results"
-TURN = 1e-3  # seconds
+# Each of two that are compared runs for at least this many seconds at a turn.
+TURN = 1e-3
 
 
 class Timing(NamedTuple):

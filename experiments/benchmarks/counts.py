@@ -22,6 +22,7 @@ from common import write_csv
 import sysdyn as sd
 from sysdyn.paper.arms import load_arm
 
+# The iCub's description.
 URDF = Path(icub_models.get_model_file("iCubGazeboV2_5"))
 # States are checked in batches of this many.
 CHUNK = 1000
@@ -61,6 +62,7 @@ def tree(n: int) -> Callable[[], sd.Model]:
     return lambda: sd.auto_tree(n, 1, 1.5, 0.9)
 
 
+# Each row of the table is the count of one program.
 ROWS = (
     Row("gen6R", "inverse", robot("gen6R"), 721, 700),
     Row("puma560, general values", "inverse", general("puma560"), 499, 480),

@@ -21,7 +21,9 @@ from common import timed, write_csv
 
 import sysdyn as sd
 
+# The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
+# Each time is the median of this many rounds.
 ROUNDS = 11
 
 

@@ -24,9 +24,12 @@ import sysdyn as sd
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import QUANTITIES, Layout
 
+# Random problems are of these classes.
 CLASSES = ("exact equations of motion", "some noisy equations of motion", "all equations of motion noisy")
-REFINEMENTS = 2  # of the dense solution
-VANISHING = 1e-6  # of the greatest unknown or standard deviation: what is smaller is compared with this much of it
+# The dense solution is refined this many times.
+REFINEMENTS = 2
+# Errors of small values are relative to this fraction of the greatest unknown or standard deviation.
+VANISHING = 1e-6
 
 
 def random_problem(seed: int, kind: str) -> sd.Problem:

@@ -17,7 +17,9 @@ from common import write_csv
 
 from sysdyn.program.expr import Graph, cos, sin
 
+# Graphs share equal results in one of these ways.
 SHARING = ("none", "structural", "algebraic")
+# Graphs have this many angles as inputs.
 JOINTS = 64
 
 

@@ -18,6 +18,7 @@ from common import close, compared, kernel_call, write_csv
 from peers import ROBOTS, CannotBuild, Generated, Robot
 from peers.generated import LANES, in_lanes
 
+# Our kernels are to be this many times faster.
 TARGETS = {"inverse": 1.5, "forward": 2.0}
 
 

@@ -22,10 +22,14 @@ from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
 from sysdyn.data.sensor_log import Log, estimate_log
 
+# The problem file of the hopping leg.
 PROBLEM = Path(__file__).resolve().parents[2] / "problems" / "hopping_leg.toml"
-STEP, END, EVERY = 5e-4, 0.7, 4  # s, s, steps of the simulation a row of the log
-BENT, STRETCHED = np.array([-0.5, 1.0, -0.5]), np.array([-0.1, 0.2, -0.1])  # rad, of hip, knee, ankle
-STIFFNESS, DAMPING = np.array([220.0, 220.0, 120.0]), np.array([6.0, 6.0, 3.0])  # N m/rad, N m s/rad
+# The simulation has this step [s] and end [s]; each EVERY-th step is a row of the log.
+STEP, END, EVERY = 5e-4, 0.7, 4
+# Hip, knee and ankle go from the first of these angles [rad] to the second.
+BENT, STRETCHED = np.array([-0.5, 1.0, -0.5]), np.array([-0.1, 0.2, -0.1])
+# The joints are driven with this stiffness [N m/rad] and damping [N m s/rad].
+STIFFNESS, DAMPING = np.array([220.0, 220.0, 120.0]), np.array([6.0, 6.0, 3.0])
 
 
 class Hop(NamedTuple):

@@ -21,7 +21,9 @@ from common import timed, write_csv
 
 import sysdyn as sd
 
+# The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
+# A fresh process runs this program to time the offline phase.
 OFFLINE = """
 import time, sysdyn as sd
 model = sd.load({urdf!r}, base={base!r})

@@ -24,8 +24,10 @@ from sysdyn.model.screws import from_screws
 from sysdyn.model.spatial import rotx, rotz
 from sysdyn.reference.ik import inverse_kinematics
 
+# The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
-TOLERANCES = {"angle_tol": 1e-4, "position_tol": 1e-3}  # rad, mm
+# The textbook's cases end within these tolerances [rad, mm].
+TOLERANCES = {"angle_tol": 1e-4, "position_tol": 1e-3}
 
 
 def ur3() -> tuple[sd.Model, dict[str, np.ndarray]]:

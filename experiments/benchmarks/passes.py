@@ -1,4 +1,4 @@
-"""What each pass saves: exact operations with all passes, with none, with one alone, and with all but one.
+"""Savings of each pass: exact operations with all passes, with none, with one alone, and with all but one.
 
     python experiments/benchmarks/passes.py [--effort 1] [--only NAME]
 
@@ -42,6 +42,7 @@ def sensed(model: sd.Model) -> sd.Problem:
     return sd.inverse_dynamics(model) - sd.ExternalWrench("l_hand") + sd.ForceTorqueSensor("l_wrist_yaw", name="ft")
 
 
+# Each case is a robot, a problem and the passes that are left out by turns.
 CASES = (
     *(
         Case(f"{name}, {problem.__name__}", make, problem, (output,), ALL)

@@ -21,7 +21,9 @@ import pinocchio as pin
 from common import close, compared, write_csv
 from peers import ROBOTS, CannotBuild, Robot
 
+# A repetition has this many calls.
 CALLS = 200
+# Bound calls, by robot, and batches are to be this many times faster than the peer's.
 TARGETS = {"panda": 3.0, "icub": 5.0}
 BATCH_TARGET = 20.0
 

@@ -18,7 +18,9 @@ from common import timed, write_csv
 
 import sysdyn as sd
 
+# The timed batch has this many states.
 STATES = 2048
+# This many of them are compared with the ABA.
 CHECKED = 16
 
 

@@ -21,11 +21,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.spatial.transform import Rotation
 
+# The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
+# The source tree.
 ROOT = Path(__file__).resolve().parents[2]
+# The feet stand on the floor.
 FEET = ("l_foot", "r_foot")
-PERIOD = 4.0  # s
-BAND_95 = 1.959963984540054  # standard deviations
+# A squat takes this many seconds.
+PERIOD = 4.0
+# 95 % of a normal distribution lie within this many standard deviations.
+BAND_95 = 1.959963984540054
 
 
 class Squat(NamedTuple):

@@ -1,4 +1,4 @@
-"""Memory and time of long logs and large batches: what is in memory must not grow with the log.
+"""Memory and time of long logs and large batches: memory must not grow with the log.
 
     python experiments/benchmarks/streaming.py [--states 100000 1000000] [--folder DIR]
 
@@ -25,8 +25,11 @@ from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.files.tables import ROWS, write_table
 
+# Logs are written in these formats.
 FORMATS = (".csv", ".npz")
-SMALL = 4 * ROWS  # states of a log with everything in memory that a log of any length needs
+# A log of this many states has as much in memory at a time as one of any length.
+SMALL = 4 * ROWS
+# Bytes of a mebibyte.
 MEBI = 2**20
 
 

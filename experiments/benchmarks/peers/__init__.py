@@ -1,4 +1,4 @@
-"""What the benchmarks compare with, built from source where a compiler is there, and the robots that they use."""
+"""Peers of the benchmarks, built from source where a compiler is there, and the robots that both sides use."""
 
 from peers.build import CannotBuild
 from peers.generated import Generated

@@ -1,4 +1,4 @@
-"""Compilers and headers: what is found here, and shared libraries made from the sources beside this file."""
+"""Compilers and headers of this machine, and shared libraries made from the sources beside this file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
+# C++ sources are beside this file.
 SOURCES = Path(__file__).resolve().parent
+# Libraries are built into this folder.
 BUILT = SOURCES.parents[2] / "build" / "peers"
-# Pinocchio's variants of joints are longer than Boost's lists are by default
+# Pinocchio's variants of joints are longer than Boost's lists by default.
 _BOOST = ("-DBOOST_MPL_LIMIT_LIST_SIZE=30", "-DBOOST_MPL_CFG_NO_PREPROCESSED_HEADERS",
           "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30", "-DBOOST_FUSION_INVOKE_MAX_ARITY=12")  # fmt: skip
 

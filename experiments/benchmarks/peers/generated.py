@@ -13,7 +13,9 @@ import pinocchio as pin
 
 from peers.build import BUILT, SOURCES, CannotBuild, clang, pinocchio_flags, plain_arrays, pointers, shared_library
 
+# A block holds this many states.
 LANES = 8
+# Generated code is compiled for lanes of doubles below this head.
 _HEAD = """#include <math.h>
 typedef double lanes __attribute__((vector_size({bytes})));
 lanes {prefix}_sin(lanes), {prefix}_cos(lanes);
@@ -21,7 +23,7 @@ lanes {prefix}_sin(lanes), {prefix}_cos(lanes);
 #define sin {prefix}_sin
 #define cos {prefix}_cos
 """
-# `states` of one kind follow each other: rows of a state, or blocks of eight states
+# A loop runs over states, rows of one or blocks of eight, that follow each other in memory.
 _LOOP = """
 void many(long n, const double* q, const double* v, const double* x, double* out, double* work) {{
     casadi_int iw[1];

@@ -71,4 +71,5 @@ def _panda() -> Path:
     raise CannotBuild("example-robot-data is not installed: pip install --no-deps example-robot-data")
 
 
+# Robots by name.
 ROBOTS = {"panda": Robot("panda", _panda), "icub": Robot("icub", _icub)}
