@@ -8,7 +8,7 @@ from pathlib import Path
 from sysdyn.errors import FileError
 
 
-def write_file(path: str | Path, payload: bytes) -> Path:
+def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
     """Write a file in one step. Raises FileError."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -226,10 +226,12 @@ class Inputs:
         arrays: Arrays = {}
         leads: list[tuple[str, tuple[int, ...]]] = []
         for name, value in given.items():
-            plain = type(value) is np.ndarray and value.dtype == np.float64
-            x, size = value if plain else real(name.removeprefix("y:"), value), self.sizes[name]
+            if type(value) is np.ndarray and value.dtype == np.float64:
+                x = value
+            else:
+                x = real(name.removeprefix("y:"), value)
             self._reject_wrenches(name, x)
-            if x.shape == (size,):
+            if x.shape == (self.sizes[name],):
                 arrays[name] = x if x.flags.c_contiguous else np.ascontiguousarray(x)
             else:
                 arrays[name] = x

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
@@ -18,7 +19,7 @@ from sysdyn.offline.pipeline import eliminated_system
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
-from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
@@ -136,9 +137,9 @@ class Derivatives:
         return result
 
     def __call__(
-        self, q, qd, *known, y: Mapping | np.ndarray | None = None, noise: Mapping | None = None,
-        active: Mapping | None = None, parameters: Mapping | None = None, on_singular: str = "raise",
-        threads: int | None = None, **quantities,
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
+        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
     ) -> Values:  # fmt: skip
         """{(quantity, input): array}: arguments as those of the solver, leading axes are batch axes.
 
@@ -167,8 +168,8 @@ class Derivatives:
         return self._calls.results(run)
 
     def bind(
-        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping | None = None,
-        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None,
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Mapping[str, np.ndarray] | None = None,
         threads: int = 1, **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""

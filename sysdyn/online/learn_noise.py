@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.online.arguments import Named
 from sysdyn.online.solver import Solver
 
 
@@ -25,8 +27,10 @@ class Learned(NamedTuple):
 
 
 def learn_noise(
-    solver: Solver, q, qd, *known, y=None, learn: Sequence[str] | None = None, noise: Mapping | None = None,
-    active: Mapping | None = None, iterations: int = 200, tolerance: float = 1e-6, **quantities,
+    solver: Solver, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+    learn: str | Sequence[str] | None = None, noise: Named | None = None, active: Named | None = None,
+    iterations: int = 200, tolerance: float = 1e-6, parameters: Named | None = None, on_singular: str | None = None,
+    threads: int | None = None, **quantities: ArrayLike,
 ) -> Learned:  # fmt: skip
     """Maximum-likelihood covariances of noisy measurements, priors and equations, from N states that share them.
 
@@ -49,7 +53,10 @@ def learn_noise(
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
     current, history, converged = dict(noise or {}), [], False
     for _ in range(iterations):
-        solution = solver(q, qd, *known, y=y, noise=current, active=active, **quantities)
+        solution = solver(
+            q, qd, *known, y=y, noise=current, active=active, parameters=parameters, on_singular=on_singular,
+            threads=threads, **quantities,
+        )  # fmt: skip
         history.append(float(np.sum(solution.log_likelihood())))
         if len(history) > 1 and history[-1] - history[-2] <= tolerance * solution.ok.size:
             converged = True

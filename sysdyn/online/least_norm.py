@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.reduction import Reduction, involved, noisy_rows
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import ProblemError
-from sysdyn.online.arguments import WRENCHES, Arguments, Inputs
+from sysdyn.online.arguments import WRENCHES, Arguments, Inputs, Named
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
 AGREEMENT = 1e-8  # an equation contradicts others where this share of its terms is left
 
 
-def least_norm(problem: Problem, q, qd, *known, y=None, **quantities) -> Solution:
+def least_norm(
+    problem: Problem, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+    **quantities: ArrayLike,
+) -> Solution:  # fmt: skip
     """Solve what can be solved of a problem, state by state: NaN stands for each unknown that is not determined.
 
     D d + b = 0 by the solution whose q̈, fx and w are smallest, in scaled units; of it only those components are kept

@@ -19,11 +19,10 @@ from __future__ import annotations
 import decimal
 import functools
 import hashlib
-import io
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.elimination import Choice, Elimination
 from sysdyn.offline.sampling import sample_states
+from sysdyn.online import storage
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.sparse.extended import Extended
@@ -73,7 +73,6 @@ class Checked(NamedTuple):
 class _Solved(NamedTuple):
     """An elimination of numbers instead of expressions."""
 
-    system: AugmentedSystem
     factors: Factors
 
     @property
@@ -156,7 +155,7 @@ class Posterior:
         digits = DIGITS + math.ceil(DIGITS_A_DECADE * decades)
         with decimal.localcontext(decimal.Context(prec=digits, traps=[])):  # NaN where a state is singular
             factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm)
-            found = groups(_Solved(system, factors))
+            found = groups(_Solved(factors))
         outputs = {group: np.zeros((n, len(values))) for group, values in found}
         for group, values in found:
             for k, x in enumerate(values):
@@ -201,16 +200,13 @@ class Posterior:
         if payload is None:
             return None
         try:
-            with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
-                return Program.from_arrays({part: archive[part] for part in archive.files})
+            return Program.from_arrays(storage.unpacked(payload))
         except (FileError, ValueError, OSError):
             return None  # a damaged entry is made again
 
     def _store(self, name: str, program: Program) -> None:
         if self._key:
-            buffer = io.BytesIO()
-            np.savez(buffer, **program.to_arrays())
-            cache.store(self._file(name), buffer.getvalue())
+            cache.store(self._file(name), storage.packed(program.to_arrays()))
 
     # ---- covariances -----------------------------------------------------------------------------------------------
 
@@ -266,9 +262,9 @@ class Posterior:
         """Multipliers with their covariances, and the determinant."""
 
         def groups(elimination: Elimination | _Solved) -> list:
-            system, inverse = elimination.system, Inverse(elimination.factors)
+            inverse = Inverse(elimination.factors)
             found = [("pivots", list(elimination.factors.pivots))]
-            for noise, places in _places(system):
+            for noise, places in _places(self._system):
                 pairs = [(i, j) for a, i in enumerate(places) for j in (places[: a + 1] if noise.full else [i])]
                 found.append((f"mu {noise.name}", [elimination.solution[i] for i in places]))
                 found.append((f"M {noise.name}", [-inverse.entry(*pair) for pair in pairs]))
@@ -304,9 +300,9 @@ class Posterior:
         return same & (np.abs(scaled_log - log - rows * np.log(c)) <= DIFFERENCE * np.maximum(np.abs(log), 1.0))
 
 
-def _combined(terms: Terms, value: Callable[[int], object]):
+def _combined(terms: Terms, value: Callable[[int], Any]) -> Any:
     """Σ x_i value(i) of scalars of any type."""
-    total: object = 0.0
+    total: Any = 0.0
     for i, x in terms.items():
         part = value(i)
         total = total + (part if x == 1.0 else x * part)

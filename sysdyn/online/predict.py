@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
-from sysdyn.measurements.measurement import Context
+from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
@@ -18,7 +19,9 @@ from sysdyn.program.program import Program
 from sysdyn.reference.rnea import newton_euler
 
 
-def predict(problem: Problem, q, qd, qdd, fx=None, seed: int | None = None) -> dict[str, np.ndarray]:
+def predict(
+    problem: Problem, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None, seed: int | None = None
+) -> dict[str, np.ndarray]:
     """{name: (…, m)}: the value of every measurement of `problem` during a known motion.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None: none.
@@ -26,38 +29,55 @@ def predict(problem: Problem, q, qd, qdd, fx=None, seed: int | None = None) -> d
     τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
     a solver as y, they give the motion back where the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
-    model, layout = problem.model, Layout(problem.model)
+    model = problem.model
     tau, a, f, _ = newton_euler(model, q, qd, qdd, fx)
-    lead = tau.shape[:-1]
-    values = {"qdd": qdd, "fx": 0.0 if fx is None else fx, "tau": tau, "a": a, "f": f}
-    d = np.zeros((math.prod(lead), layout.n))
-    for quantity in QUANTITIES:
-        shape = (*lead, model.nb, 6) if quantity in WRENCHES else (*lead, model.nv)
-        columns = layout.quantity_columns(quantity)
-        d[:, columns] = np.broadcast_to(values[quantity], shape).reshape(len(d), len(columns))
-    state = {"q": model.normalise(q), "qd": np.asarray(qd, dtype=float)}
-    state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(len(d), x.shape[-1]) for name, x in state.items()}
+    lead, n = tau.shape[:-1], math.prod(tau.shape[:-1])
+    motion = {"qdd": qdd, "fx": 0.0 if fx is None else fx, "tau": tau, "a": a, "f": f}
+    d = {
+        x: np.broadcast_to(motion[x], (*lead, model.nb, 6) if x in WRENCHES else (*lead, model.nv)).reshape(n, -1)
+        for x in QUANTITIES
+    }
+    state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
+    state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
+    values = _shown(problem, state, d)
+    if seed is not None:
+        rng = np.random.default_rng(seed)
+        for m in problem.valued:
+            if m.noise is not None:
+                values[m.name] = values[m.name] + _drawn(m, problem, n, rng)
+    return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 
-    # Y and b_Y as a program of q and q̇, run at all states.
+
+def _shown(problem: Problem, state: dict[str, np.ndarray], d: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """{name: Y d + b_Y (N, m)} of q and q̇ at N states and quantities (N, size); Y and b_Y are run as a program."""
+    model, layout = problem.model, Layout(problem.model)
     graph = Graph()
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
     X = joint_transforms(model, inputs["q"])
     ctx = Context(model, X, velocities(model, X, inputs["qd"])[0], inputs["q"], inputs["qd"])
-    groups, unknowns, sizes = [], {}, [len(m.components(model)) for m in problem.valued]
-    for k, m in enumerate(problem.valued):
-        groups.append((f"{k}", list(np.asarray(m.bias(ctx)).astype(object))))
+    groups: list[tuple[str, list]] = []
+    terms: dict[str, list[tuple[str, np.ndarray]]] = {}  # by measurement: (group of a block of Y, its part of d)
+    for m in problem.valued:
+        groups.append((m.name, list(np.asarray(m.bias(ctx)).astype(object))))
+        terms[m.name] = []
         for (quantity, owner), block in m.rows(ctx).items():
-            index = model.joint_index(owner) if quantity in ("tau", "qdd") else model.body_index(owner)
-            unknowns[f"{k} {quantity} {owner}"] = k, d[:, list(layout.columns(quantity, index))]
-            groups.append((f"{k} {quantity} {owner}", list(np.asarray(block).astype(object).flat)))
+            group, i = f"{m.name} {quantity} {owner}", layout.block(quantity, owner)[1]
+            part = slice(6 * i, 6 * i + 6) if quantity in WRENCHES else model.v_slice(i)
+            terms[m.name].append((group, d[quantity][:, part]))
+            groups.append((group, list(np.asarray(block).astype(object).flat)))
     out = interpreter.run_groups(Program.from_graph(graph, tuple(inputs.items()), groups), state)
-    values = [np.broadcast_to(out[f"{k}"], (len(d), size)) for k, size in enumerate(sizes)]
-    for name, (k, x) in unknowns.items():
-        values[k] = values[k] + np.einsum("nij,nj->ni", out[name].reshape(len(out[name]), sizes[k], x.shape[1]), x)
-    rng = np.random.default_rng(seed)
-    for k, m in enumerate(problem.valued):
-        if m.noise is not None and seed is not None:
-            noise = noise_of(m, model)
-            L = np.linalg.cholesky(noise.matrix(noise.declared))
-            values[k] = values[k] + rng.standard_normal((len(d), sizes[k])) @ L.T
-    return {m.name: values[k].reshape(*lead, sizes[k]) for k, m in enumerate(problem.valued)}
+    values = {}
+    for name, blocks in terms.items():
+        size = out[name].shape[-1]
+        total = np.broadcast_to(out[name], (len(state["q"]), size))
+        for group, x in blocks:
+            total = total + np.einsum("nij,nj->ni", out[group].reshape(len(out[group]), size, x.shape[1]), x)
+        values[name] = total
+    return values
+
+
+def _drawn(m: Measurement, problem: Problem, n: int, rng: np.random.Generator) -> np.ndarray:
+    """ε (n, m) ~ N(0, Σ) of a measurement, as declared."""
+    noise = noise_of(m, problem.model)
+    L = np.linalg.cholesky(noise.matrix(noise.declared))
+    return rng.standard_normal((n, noise.size)) @ L.T

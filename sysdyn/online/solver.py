@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.backends import casadi
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import SingularState, UnknownName
+from sysdyn.files.atomic import write_file
 from sysdyn.offline.elimination import Choice
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import LEVELS, Options
@@ -21,7 +23,7 @@ from sysdyn.offline.pipeline import Compiled
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import is_singular, pivoted_solve
 from sysdyn.online import export, storage
-from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.estimate import Estimate
@@ -77,16 +79,16 @@ class Solver:
 
     def __call__(
         self,
-        q: np.ndarray,
-        qd: np.ndarray,
-        *known: np.ndarray,
-        y: Mapping[str, np.ndarray] | np.ndarray | None = None,
-        noise: Mapping[str, np.ndarray] | None = None,
-        active: Mapping[str, np.ndarray] | None = None,
-        parameters: Mapping[str, np.ndarray] | None = None,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *known: ArrayLike,
+        y: Named | ArrayLike | None = None,
+        noise: Named | None = None,
+        active: Named | None = None,
+        parameters: Named | None = None,
         on_singular: str | None = None,
         threads: int | None = None,
-        **quantities: np.ndarray,
+        **quantities: ArrayLike,
     ) -> Solution:
         """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
 
@@ -163,8 +165,8 @@ class Solver:
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
-        noise: Mapping | None = None, active: Mapping | None = None, parameters: Mapping | None = None, out=None,
-        threads: int = 1, **quantities: np.ndarray,
+        noise: Named | None = None, active: Named | None = None, parameters: Mapping[str, np.ndarray] | None = None,
+        out: np.ndarray | Mapping[str, np.ndarray] | None = None, threads: int = 1, **quantities: np.ndarray,
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
@@ -236,7 +238,9 @@ class Solver:
     @property
     def safety(self) -> Safety:
         """How the order behaved over sampled states."""
-        return self.choice.safety
+        safety = self.choice.safety
+        assert safety is not None, "no order is compiled that was not judged"
+        return safety
 
     def report(self) -> str:
         """What was decided offline and why, as text."""
@@ -268,14 +272,12 @@ class Solver:
 
     # ---- storing it --------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver and its problem to one file of plain arrays and JSON.
 
         Raises FileError where it cannot be written, ProblemError where a custom measurement has no stored form.
         """
-        path = Path(path)
-        storage.write(path, storage.pack(self.compiled, self.options, self.problem))
-        return path
+        return write_file(path, storage.pack(self.compiled, self.options, self.problem))
 
     def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
         """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.

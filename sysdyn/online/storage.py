@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,16 +33,13 @@ def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes
         "problem": None if problem is None else problem.to_dict(),
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    buffer = io.BytesIO()
-    np.savez(buffer, solver=text, **perms, **compiled.program.to_arrays())
-    return buffer.getvalue()
+    return packed({"solver": text, **perms, **compiled.program.to_arrays()})
 
 
 def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
     """Inverse of `pack`. Raises FileError for foreign or damaged bytes and other versions."""
     try:
-        with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = unpacked(payload)
         head = json.loads(bytes(arrays["solver"]).decode())
         if head["sysdyn solver"] != FORMAT:
             raise FileError(f"format {head['sysdyn solver']}, this version reads {FORMAT}: compile it again")
@@ -52,9 +48,9 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
         choice["safety"] = Safety(**choice["safety"])
-        perms = {name: tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm")}
+        choice["row_perm"], choice["col_perm"] = (tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm"))
         considered = tuple((name, what) for name, what in head["considered"])
-        compiled = Compiled(Choice(**choice, **perms), Program.from_arrays(arrays), considered, head["seconds"])
+        compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"])
         options = Options(**{**head["options"], **{x: tuple(head["options"][x]) for x in ("outputs", "passes")}})
         problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
     except SysdynError:
@@ -64,22 +60,21 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
     return compiled, options, problem
 
 
-def write(path: Path, payload: bytes) -> None:
-    """Write all of it or nothing. Raises FileError."""
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(payload)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
+def packed(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays by name as the bytes of an .npz file."""
+    buffer, by_name = io.BytesIO(), dict[str, Any](arrays)
+    np.savez(buffer, **by_name)
+    return buffer.getvalue()
+
+
+def unpacked(payload: bytes) -> dict[str, np.ndarray]:
+    """Inverse of `packed`. Raises what NumPy and zipfile raise on damaged bytes."""
+    with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def read(path: Path) -> tuple[Compiled, Options, Problem]:
-    """What `write` wrote of a packed solver with its problem. Raises FileError naming the file."""
+    """The solver and problem in a file of `Solver.save`. Raises FileError naming the file."""
     try:
         payload = path.read_bytes()
     except OSError as error:

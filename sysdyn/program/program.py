@@ -117,7 +117,7 @@ class Program:
     @staticmethod
     def from_graph(
         graph: Graph,
-        inputs: Sequence[tuple[str, Sequence[Expr]]],
+        inputs: Sequence[tuple[str, Sequence[Expr] | np.ndarray]],
         outputs: Sequence[tuple[str, Sequence]],
         guards: Sequence[tuple[object, float, str, float]] = (),
     ) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -136,7 +137,7 @@ def test_missing_files_and_unwritable_targets(tmp_path, monkeypatch):
     def full(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(FileError, match=r"x\.solver cannot be written: No space left on device"):
         small().save(tmp_path / "x.solver")
     assert sorted(x.name for x in tmp_path.iterdir()) == ["folder", "x.solver"]
