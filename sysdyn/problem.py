@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
-from sysdyn.equations.augmented import system
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import UnknownName
 from sysdyn.measurements.measurement import Measurement
@@ -35,7 +34,7 @@ class Problem(Statement):
     def system(
         self, layout: str = "paper", known: str = "rows", turn: bool = False, passes: Sequence[str] = PAPER,
         outputs: Sequence[str] = QUANTITIES,
-    ) -> BlockSystem:  # fmt: skip
+    ) -> System:  # fmt: skip
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 
         Where equations are noisy it is an AugmentedSystem, whose solution is the estimate; its `plain` is the system of

@@ -20,11 +20,11 @@ def dense(problem, q, qd, y, covariances=None, active=None):
     inputs |= {name: x for name, x in y.items() if name in QUANTITIES}
     entries, b = system.values(inputs)
     A, b = system.matrix(entries[0]).toarray(), b[0]
-    noisy = sorted(system.noisy)
-    exact = [r for r in range(len(A)) if r not in system.noisy]
+    noisy = sorted(system.noise_by_row)
+    exact = [r for r in range(len(A)) if r not in system.noise_by_row]
     blocks: dict[str, list[int]] = {}
     for r in noisy:
-        noise, k = system.noisy[r]
+        noise, k = system.noise_by_row[r]
         if np.all(active.get(noise.name, True)) or np.broadcast_to(active[noise.name], noise.size)[k]:
             blocks.setdefault(noise.name, []).append(r)
     whitened, rhs, parts = [], [], {}
@@ -33,8 +33,8 @@ def dense(problem, q, qd, y, covariances=None, active=None):
             continue
         noise = noise_of(m, problem.model)
         S = covariances.get(m.name, noise.matrix(noise.declared))
-        rows = sorted(blocks[m.name], key=lambda r: system.noisy[r][1])
-        places = [system.noisy[r][1] for r in rows]
+        rows = sorted(blocks[m.name], key=lambda r: system.noise_by_row[r][1])
+        places = [system.noise_by_row[r][1] for r in rows]
         parts[m.name] = rows, S[np.ix_(places, places)]
         L = np.linalg.cholesky(parts[m.name][1])
         whitened.append(np.linalg.solve(L, A[rows]))

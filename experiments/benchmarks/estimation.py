@@ -82,9 +82,9 @@ def dense(problem: sd.Problem, q, qd, y: dict) -> tuple[np.ndarray, np.ndarray]:
     entries, b = system.values({"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items()}})
     A, b = system.matrix(entries[0]).toarray(), b[0]
     members: dict[str, dict[int, int]] = {}
-    for r, (noise, k) in system.noisy.items():
+    for r, (noise, k) in system.noise_by_row.items():
         members.setdefault(noise.name, {})[k] = r
-    exact = [r for r in range(len(A)) if r not in system.noisy]
+    exact = [r for r in range(len(A)) if r not in system.noise_by_row]
     whitened, right = [], []
     for m in problem.noisy:
         noise = noise_of(m, problem.model)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sysdyn.diagnosis.directions import Direction, directions
-from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved, noisy_rows
+from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved
 from sysdyn.diagnosis.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
 from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
@@ -146,7 +146,7 @@ def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagn
     system = BlockSystem(problem + sensors if sensors else problem)
     there = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
     counted = np.array([kind != "y" or number < there for kind, number in system.row_blocks], dtype=bool)
-    reduction = Reduction(system, noisy_rows(system), counted)
+    reduction = Reduction(system, system.noisy_mask, counted)
     found = structure(BlockSystem(problem) if sensors else system)
     kinds, q, qd = sampled_states(system.model, few=len(reduction.loose) > DENSE)
     entries, _ = system.values({"q": q, "qd": qd})

@@ -20,32 +20,26 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.program.expr import constant_value, is_constant
-from sysdyn.sparse.condition import condition, equilibration
+from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 
 RELATIVE_RANK = 1e-10  # singular values of S below this times the greatest are zero
 PART = 1e-10  # an unknown is part of a null space where its share of a unit vector of it is greater
-SCALE_STATES = 4
 DENSE = 300  # freedoms beyond which S is not formed: in long chains its singular values spread with their number
-
-
-def noisy_rows(system: BlockSystem) -> np.ndarray:
-    """(equations,) bool: the equation holds but for noise; without it, it is exact."""
-    return np.isin(np.arange(system.shape[0]), list(system.noisy))
 
 
 class Reduction:
     """The elimination of the equations of motion from a BlockSystem of layout "paper" with known quantities as rows.
 
-    noisy (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for what is
+    noisy_mask (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for what is
     redundant; an equation of motion among them has a residual that is one more freedom.
     counted (equations,) bool: measurements that are there; others are candidates and do not count. None: all.
     """
 
-    def __init__(self, system: BlockSystem, noisy: np.ndarray, counted: np.ndarray | None = None):
-        self.system, self.noisy = system, noisy
-        self.counted = np.ones(len(noisy), dtype=bool) if counted is None else counted
+    def __init__(self, system: BlockSystem, noisy_mask: np.ndarray, counted: np.ndarray | None = None):
+        self.system, self.noisy_mask = system, noisy_mask
+        self.counted = np.ones(len(noisy_mask), dtype=bool) if counted is None else counted
         layout, blocks = system.layout, system.row_blocks
         bodies = range(system.model.nb)
         order = [("a", i) for i in bodies] + [("f", i) for i in reversed(bodies)] + [("tau", i) for i in bodies]
@@ -54,7 +48,7 @@ class Reduction:
             rows.setdefault(block, []).append(r)
         self.motion = np.array([r for block in order for r in rows.get(block, ())], dtype=int)
         self.inner = np.array([c for block in order for c in layout.columns(*block)], dtype=int)
-        self.inexact = np.flatnonzero(noisy[self.motion])  # places in `motion`
+        self.inexact = np.flatnonzero(noisy_mask[self.motion])  # places in `motion`
         measured = [r for r, block in enumerate(blocks) if block[0] == "y" and self.counted[r]]
         free = set(range(layout.n)) - set(self.inner.tolist())
 
@@ -63,16 +57,16 @@ class Reduction:
         stated, alone = set(), set()
         for r in measured:
             column = self._one_freedom(r, free)
-            if column is not None and (noisy[r] or column not in self.stating):
+            if column is not None and (noisy_mask[r] or column not in self.stating):
                 stated.add(column)
                 alone.add(r)
-                if not noisy[r]:
+                if not noisy_mask[r]:
                     self.stating[column] = r
         self.freedoms = np.array(sorted(free - stated), dtype=int)
         self.loose = np.array(sorted(free - set(self.stating)), dtype=int)  # of exact measurements alone
         self.known = np.array(sorted(self.stating), dtype=int)
         self.measured = np.array([r for r in measured if r not in alone], dtype=int)
-        self.exact = np.array([r for r in measured if not noisy[r] and r not in alone], dtype=int)
+        self.exact = np.array([r for r in measured if not noisy_mask[r] and r not in alone], dtype=int)
 
     def _one_freedom(self, row: int, free: set[int]) -> int | None:
         """The freedom that the row is a constant multiple of."""
@@ -86,15 +80,13 @@ class Reduction:
     def square(self) -> bool:
         """As many equations as unknowns, all exact, that can be matched; SuperLU is not safe with others."""
         pattern = self.system.pattern()[self.counted]
-        square = pattern.shape[0] == pattern.shape[1] and not self.noisy[self.counted].any()
+        square = pattern.shape[0] == pattern.shape[1] and not self.noisy_mask[self.counted].any()
         return square and bool((maximum_matching(pattern) >= 0).all())
 
-    @cached_property
+    @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """Factors of rows and columns that bring entries near 1, from their sizes at a few random states."""
-        q, qd, _ = self.system.model.random_state(seed=7, batch=SCALE_STATES)
-        sizes = np.abs(self.system.values({"q": q, "qd": qd})[0]).max(axis=0)
-        return equilibration(*self.system.coordinates, sizes, self.system.shape)
+        return self.system.scaling
 
     def at(self, entries: np.ndarray) -> Reduced:
         """The elimination at one state; entries (nnz): a row of `system.values`."""
@@ -148,7 +140,7 @@ class Reduced:
         if len(places.loose) > DENSE:
             return np.linalg.qr(self._structural[1])[0]
         decomposed = None
-        if places.noisy.any():
+        if places.noisy_mask.any():
             residuals = np.zeros((len(places.motion), len(places.inexact)))
             residuals[places.inexact, np.arange(len(places.inexact))] = 1.0
             S = self._reduced(places.exact, places.loose, self._response(places.loose))
@@ -195,7 +187,7 @@ class Reduced:
     def _structural(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(free, dependent) where the rank is the structural one, not orthogonal; else None."""
         places = self.reduction
-        counted, exact = np.flatnonzero(places.counted), np.flatnonzero(places.counted & ~places.noisy)
+        counted, exact = np.flatnonzero(places.counted), np.flatnonzero(places.counted & ~places.noisy_mask)
         of_all = structural_null_spaces(self.matrix[counted], 1.0 / RELATIVE_RANK)
         of_exact = of_all
         if len(exact) < len(counted):

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.reduction import noisy_rows
 from sysdyn.diagnosis.words import few, joints_first, stated
-from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
@@ -59,22 +57,21 @@ class Structure:
         raise StructurallySingular(f"structurally singular: {self}", self.undetermined, self.from_equations)
 
 
-def structure(system: BlockSystem) -> Structure:
+def structure(system: System) -> Structure:
     """Coarse Dulmage-Mendelsohn blocks of the worst-case pattern of a problem's equations.
 
     What is under-determined is so by all equations, what is over-determined by the exact ones.
     """
-    if isinstance(system, AugmentedSystem):
-        system = system.plain
-    pattern, exact = system.pattern(), np.flatnonzero(~noisy_rows(system))
+    plain = system.plain
+    pattern, exact = plain.pattern(), np.flatnonzero(~plain.noisy_mask)
     found = dulmage_mendelsohn(pattern)
     strict = found if len(exact) == pattern.shape[0] else dulmage_mendelsohn(pattern[exact])
     return Structure(
         *pattern.shape,
-        tuple(system.col_names[c] for c in found.under.columns),
-        tuple(system.row_names[r] for r in found.under.rows),
+        tuple(plain.col_names[c] for c in found.under.columns),
+        tuple(plain.row_names[r] for r in found.under.rows),
         found.missing,
-        tuple(system.row_names[exact[r]] for r in strict.over.rows),
-        tuple(system.col_names[c] for c in strict.over.columns),
+        tuple(plain.row_names[exact[r]] for r in strict.over.rows),
+        tuple(plain.col_names[c] for c in strict.over.columns),
         strict.excess,
     )

@@ -1,22 +1,167 @@
-"""Rows D(q) d + b(q, q̇) = 0 over a graph of expressions."""
+"""Rows D(q) d + b(q, q̇) = 0 of a problem over a graph of expressions: motion, raw measurements, then all others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
+from sysdyn.equations.form import Form
+from sysdyn.equations.newton_euler import Rows, newton_euler
+from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.measurements.measurement import Constraint, Context, Measurement
+from sysdyn.measurements.parameters import VariedModel
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
+from sysdyn.program.operations import NEG
+
+Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """The system in one graph: A d + b = 0 with rows as {column: entry}, and the input groups it was built from."""
+    """A system D d + b = 0 in one graph.
+
+    inputs: the groups of inputs it was built from. rows: of D, {column: entry}; b: one for each row. names and blocks:
+    the name and the (kind, body) of each row.
+    """
 
     graph: Graph
     inputs: tuple[tuple[str, np.ndarray], ...]
-    rows: list[dict[int, object]]
+    rows: list[Row]
     b: list
+    names: tuple[str, ...] = ()
+    blocks: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """The inputs of a problem's equations: state, quantities known in part, parameters that are varied."""
+
+    q: np.ndarray
+    qd: np.ndarray
+    known: dict[str, np.ndarray]
+    varied: dict[str, np.ndarray]
+
+
+def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
+    """The equations of a problem over `graph`. mark: begin a new piece of program with each body."""
+    given = _inputs(form, graph)
+    problem = form.problem
+    seen = VariedModel(problem.model, given.varied) if given.varied else problem.model
+    rows, X, v = _motion(form, given, seen, graph if mark else None)
+    shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # from classical to spatial accelerations
+    if mark:
+        graph.mark()
+    value = _raw_rows(form, given, rows)
+    if form.frames.X is not None and problem.custom:  # measurements speak of the frames of bodies
+        X = joint_transforms(problem.model, given.q)
+        v = [X_inverse(form.frames.X[i]).astype(object) @ v[i] for i in range(problem.model.nb)]
+    context = Context(seen, X, v, given.q, given.qd)
+    values = []
+    for number, m in enumerate(problem.custom, start=len(problem.raw)):
+        y = graph.inputs(f"y:{m.name}", len(m.components(problem.model)))
+        values.append((f"y:{m.name}", y))
+        _custom_rows(form, rows, number, m, y, context, shift)
+    entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
+    entries = [{c: graph.exact(x) for c, x in row.items()} for row in entries]
+    inputs = (("q", given.q), ("qd", given.qd), *given.known.items(), *values, *given.varied.items())
+    return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks))
+
+
+def _inputs(form: Form, graph: Graph) -> Given:
+    problem, model = form.problem, form.problem.model
+    q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+    known = {x: graph.inputs(x, len(form.layout.quantity_columns(x))) for x in problem.known_quantities}
+    return Given(q, qd, known, {p.name: graph.inputs(p.name, len(p.declared)) for p in problem.parameters})
+
+
+def _motion(
+    form: Form, given: Given, seen: Model, marked: Graph | None
+) -> tuple[Rows, list[np.ndarray], list[np.ndarray]]:
+    """(rows, X, v) of the equations of motion, in the frames of the unknowns."""
+    moved = seen if form.moved is form.problem.model else form.moved
+    wrenches = {i: form.frames.forth("fx", i) for i in form.frames.own_fx}
+    begin = None if marked is None else marked.mark
+    return newton_euler(moved, form.layout, given.q, given.qd, begin, form.classical, wrenches)
+
+
+def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
+    """The value of each stated scalar, by its column in the full layout; where known quantities are rows, their rows."""
+    layout, model = form.layout, form.problem.model
+    value: dict[int, Expr] = {}
+    place = {x: {c: k for k, c in enumerate(layout.quantity_columns(x))} for x in given.known}
+    for number, m in enumerate(form.problem.raw):
+        components = iter(m.components(model))
+        for i, pairs in groupby(m.pairs(model), key=lambda pair: pair[0]):
+            columns, chosen = layout.columns(m.quantity, i), [k for _, k in pairs]
+            names = [f"y:{m.name}: {next(components)}" for _ in chosen]
+            x = [given.known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
+            value |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
+            if form.known == "rows":
+                block, x = form.frames.stated(m.quantity, i, layout.size(m.quantity, i), chosen, x)
+                rows.add(("y", number), names, [(columns, block)], [-y for y in x])
+    return value
+
+
+def _custom_rows(
+    form: Form, rows: Rows, number: int, m: Measurement, y: np.ndarray, context: Context, shift: list[np.ndarray]
+) -> None:
+    """The rows of a measurement with value y, and, of a constraint, what its wrench adds to the rows of bodies.
+
+    shift: [ω × v] of each body where a is classical, else empty.
+    """
+    model, layout = form.problem.model, form.layout
+    names = m.components(model)
+    # the covariance of a value turned would have to be turned, too
+    blocks, bias, turn = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
+    parts = []
+    for (quantity, owner), coefficients in blocks.items():
+        columns, block = _checked_block(form, m, len(names), quantity, owner, np.asarray(coefficients))
+        _, body = layout.block(quantity, owner)
+        back = form.frames.back(quantity, body)
+        block = block.astype(object) if back is None else block.astype(object) @ back
+        parts.append((columns, block))
+        if shift and quantity == "a":
+            bias = bias + block[:, 3:] @ shift[body]
+    value = y if turn is None else turn @ y
+    rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
+    if isinstance(m, Constraint):
+        columns = layout.columns("w", form.problem.constraints.index(m))
+        for owner, coefficients in m.loads(context).items():
+            i, load = model.body_index(owner), np.asarray(coefficients).astype(object)
+            load = load if form.frames.X is None else form.frames.forth("f", i) @ load
+            rows.extend(("f", i), columns, -load)
+
+
+def _checked_block(
+    form: Form, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
+) -> tuple[range, np.ndarray]:
+    """(columns, block) of coefficients for a quantity. Raises UnknownName, ProblemError."""
+    if quantity not in QUANTITIES:
+        raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
+    columns = form.layout.columns(*form.layout.block(quantity, owner))
+    if block.shape != (size, len(columns)):
+        raise ProblemError(
+            f"measurement {m.name!r} gives a block of shape {block.shape} for {quantity}({owner}), "
+            f"but {(size, len(columns))} is needed (its components × the size of the quantity)"
+        )
+    return columns, block
+
+
+def _substituted(form: Form, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
+    """The rows with known scalars moved into b, and columns counted without them."""
+    entries, b = [dict(row) for row in rows.entries], list(rows.b)
+    for r, row in enumerate(entries):
+        for column in [c for c in row if c in value]:
+            b[r] = b[r] + row.pop(column) * value[column]
+    number = {c: k for k, c in enumerate(form.columns)}
+    return [{number[c]: x for c, x in row.items()} for row in entries], b
 
 
 def generic(assembly: Assembly, graph: Graph) -> Assembly:
@@ -31,7 +176,7 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
     def entry(x):
         if is_constant(x):
             return graph.exact(constant_value(x))
-        negative = assembly.graph._is_neg(x)
+        negative = assembly.graph.kind[x.id] == NEG
         key = (-x).id if negative else x.id
         if key not in signed:
             signed[key] = graph.input(f"entry[{len(signed)}]")
@@ -40,4 +185,5 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
 
     rows = [{c: entry(x) for c, x in row.items()} for row in assembly.rows]
     b = [x if is_zero(x) else entry(x) for x in assembly.b]
-    return Assembly(graph, (("entries", np.array([*created, None], dtype=object)[:-1]),), rows, b)
+    inputs = (("entries", np.array([*created, None], dtype=object)[:-1]),)
+    return Assembly(graph, inputs, rows, b, assembly.names, assembly.blocks)

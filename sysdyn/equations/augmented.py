@@ -14,55 +14,51 @@ to d is the posterior covariance. Björck (1996), section 2.5; Golub and Van Loa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.assembly import Assembly
+from sysdyn.equations.assembly import Assembly, Row
 from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration
 
 
-@dataclass(frozen=True)
-class AugmentedLayout(Layout):
-    """The unknowns of the problem, and a multiplier for each of its equations."""
+class AugmentedSystem(LinearSystem):
+    """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation.
 
-    multipliers: int = 0
+    n_unknowns: how many columns belong to unknowns. body_of: the body that each column belongs to.
+    """
 
-    @property
-    def n(self) -> int:
-        return Layout.n.fget(self) + self.multipliers
-
-
-class AugmentedSystem(BlockSystem):
-    """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation."""
-
-    def __init__(
-        self, problem, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
-        outputs: Sequence[str] = QUANTITIES,
-    ):  # fmt: skip
-        super().__init__(problem, layout, known, passes=passes, outputs=outputs)
-        self._equations = BlockSystem(problem, layout, known, passes=passes, outputs=outputs)
-        rows = len(self.plain.assembly.rows)
-        n = len(self.plain.columns)
+    def __init__(self, plain: BlockSystem):
+        self._plain = plain
+        self.problem, self.known, self.passes = plain.problem, plain.known, plain.passes
+        rows, n = plain.shape
         self.n_unknowns = n
-        self.columns = [*self.plain.columns, *range(self.layout.n, self.layout.n + rows)]
-        self.layout = AugmentedLayout(self.model, layout, self.layout.constraints, multipliers=rows)
-        self.col_names = (*self.plain.col_names, *(f"multiplier of {name}" for name in self.plain.row_names))
+        self.layout = replace(plain.layout, multipliers=rows)
+        self.columns = [*plain.columns, *range(plain.layout.n, plain.layout.n + rows)]
+        self.col_names = (*plain.col_names, *(f"multiplier of {name}" for name in plain.row_names))
         self.body_of = [*self._bodies_of_columns(), *self._bodies_of_rows()]
         multipliers = (("multiplier", body) for body in self.body_of[n:])
-        self.col_blocks = (*self.plain.col_blocks, *multipliers)
+        self.col_blocks = (*plain.col_blocks, *multipliers)
+        self._assembly = self._augmented(plain.assembly)
 
     @property
     def plain(self) -> BlockSystem:
-        return self._equations
+        """The equations of the problem alone."""
+        return self._plain
+
+    def reported(self, quantity: str) -> list[dict[int, float]]:
+        return self.plain.reported(quantity)
+
+    # ---- bodies ------------------------------------------------------------------------------------------------
 
     def _bodies_of_columns(self) -> list[int]:
         """The body that each unknown belongs to; a wrench of a constraint to those that it loads."""
@@ -86,62 +82,59 @@ class AugmentedSystem(BlockSystem):
             common = _common_ancestor(parent, common, i)
         return deepest if bodies <= set(_ancestors(parent, deepest)) else common
 
-    @property
-    def noise(self) -> Mapping[int, tuple]:
-        """{multiplier's number: (noise, component)} of the noisy equations."""
-        return {self.n_unknowns + r: x for r, x in self.plain.noisy.items()}
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        return (*(f"stationarity of {name}" for name in self.plain.col_names), *self.plain.row_names)
-
-    @property
-    def row_blocks(self) -> tuple[tuple[str, int], ...]:
-        return (*(("stationarity", block[1]) for block in self.plain.col_blocks), *self.plain.row_blocks)
+    # ---- expressions -------------------------------------------------------------------------------------------
 
     def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
-        plain = super().assemble(graph, mark)
+        return self._augmented(self.plain.assemble(graph, mark))
+
+    @property
+    def assembly(self) -> Assembly:
+        return self._assembly
+
+    def _augmented(self, plain: Assembly) -> Assembly:
+        """The equations `plain` with their transpose, covariances and switches, in the same graph."""
         n = self.n_unknowns
-        rows: list[dict[int, object]] = [{} for _ in range(n)]
+        rows: list[Row] = [{} for _ in range(n)]
         rows += [dict(row) for row in plain.rows]
         for r, row in enumerate(plain.rows):
             for c, x in row.items():
                 rows[c][n + r] = x
         b = [*(0.0 for _ in range(n)), *plain.b]
         members: dict[str, dict[int, int]] = {}  # by component of each covariance, the number of its multiplier
-        for r, (noise, k) in self.plain.noisy.items():
-            members.setdefault(noise.group, {})[k] = n + r
-        switches = {f"noise:{m.name}": m for m in self.problem.switchable}
-        inputs = []
+        for i, (noise, k) in self.noise.items():
+            members.setdefault(noise.name, {})[k] = i
+        inputs = [*plain.inputs]
         for noise in self.noises:
-            numbers, place = graph.inputs(noise.group, noise.scalars), members.get(noise.group, {})
+            numbers = plain.graph.inputs(noise.group, noise.scalars)
             inputs.append((noise.group, numbers))
-            for k, i in place.items():
-                for l, j in place.items():
-                    if k == l or noise.full:
-                        rows[i][j] = -noise.entry(numbers, k, l)
-        for group, m in switches.items():
-            place = members.get(group, {})
-            active = graph.inputs(m.group, len(place))
+            _put_covariance(rows, noise, numbers, members.get(noise.name, {}))
+        for m in self.problem.switchable:
+            place = members.get(m.name, {})
+            active = plain.graph.inputs(m.group, len(place))
             inputs.append((m.group, active))
             for k, i in place.items():
-                self._switch(rows, b, i, active[k])
-        return Assembly(graph, (*plain.inputs, *inputs), rows, b)
+                _switch(rows, b, i, active[k])
+        names = (*(f"stationarity of {name}" for name in self.plain.col_names), *plain.names)
+        blocks = (*(("stationarity", block[1]) for block in self.plain.col_blocks), *plain.blocks)
+        return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks)
 
-    @staticmethod
-    def _switch(rows: list[dict[int, object]], b: list, i: int, active) -> None:
-        """Equation i as it is where `active` is 1; −μ_i = 0, without any other unknown, where it is 0."""
-        for j, x in rows[i].items():
-            if j == i:
-                rows[i][i] = x * active - (1.0 - active)
-            else:
-                rows[i][j] = x * active
-                rows[j][i] = rows[j][i] * active
-        b[i] = b[i] * active
+    # ---- noise -------------------------------------------------------------------------------------------------
 
-    def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """As of any system; covariances that are missing are those declared, switches that are missing are on."""
-        return super().values({**self.declared, **inputs})
+    @cached_property
+    def noise(self) -> Mapping[int, tuple[Noise, int]]:
+        """{multiplier's number: (noise, component)} of the noisy equations."""
+        return {self.n_unknowns + r: x for r, x in self.plain.noise_by_row.items()}
+
+    @cached_property
+    def noises(self) -> list[Noise]:
+        """The covariances, each once, in the order of the problem."""
+        return [noise_of(m, self.model) for m in self.problem.noisy]
+
+    @cached_property
+    def declared(self) -> dict[str, np.ndarray]:
+        """Parameters, numbers of the declared covariances, and switches that are on, by group of inputs."""
+        on = {m.group: np.ones(len(m.components(self.model))) for m in self.problem.switchable}
+        return {**self.plain.declared, **{noise.group: noise.declared for noise in self.noises}, **on}
 
     @cached_property
     def _covariance(self) -> np.ndarray:
@@ -154,46 +147,67 @@ class AugmentedSystem(BlockSystem):
         return self._covariance & (self.coordinates[0] == self.coordinates[1])
 
     @cached_property
-    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        q, qd, _ = self.model.random_state(seed=7, batch=4)
-        size = np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0)
-        rows, columns = equilibration(*self.coordinates, np.where(self._covariance, 0.0, size), self.shape)
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Equal factors of rows and columns, without regard to Σ."""
+        sizes = np.where(self._covariance, 0.0, self.typical_sizes)
+        rows, columns = equilibration(*self.coordinates, sizes, self.shape)
         both = np.sqrt(rows * columns)
         return both, both
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """As of any system, with Σ = 1: whether there is one estimate does not depend on Σ."""
-        scale, (r, c) = self._scaling[0], self.coordinates
+        scale, (r, c) = self.scaling[0], self.coordinates
         return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
 
-    @cached_property
-    def declared(self) -> dict[str, np.ndarray]:
-        """Numbers of the declared covariances, and switches that are on, by group of inputs."""
-        on = {m.group: np.ones(len(m.components(self.model))) for m in self.problem.switchable}
-        return {**{noise.group: noise.declared for noise in self.noises}, **on}
 
-    @property
-    def noises(self) -> list[Noise]:
-        """The covariances, each once, in the order of the problem."""
-        return [noise_of(m, self.model) for m in self.problem.noisy]
+def _put_covariance(rows: list[Row], noise: Noise, numbers: np.ndarray, place: Mapping[int, int]) -> None:
+    """−Σ in the rows and columns of the multipliers; place: by component, the number of its multiplier."""
+    for k, i in place.items():
+        for l, j in place.items():
+            if k == l or noise.full:
+                rows[i][j] = -noise.entry(numbers, k, l)
+
+
+def _switch(rows: list[Row], b: list, i: int, active) -> None:
+    """Equation i as it is where `active` is 1; −μ_i = 0, without any other unknown, where it is 0."""
+    for j, x in rows[i].items():
+        if j == i:
+            rows[i][i] = x * active - (1.0 - active)
+        else:
+            rows[i][j] = x * active
+            rows[j][i] = rows[j][i] * active
+    b[i] = b[i] * active
+
+
+System = BlockSystem | AugmentedSystem  # The equations of a problem are of one of two kinds.
+
+
+def augmented_system(
+    problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
+    outputs: Sequence[str] = QUANTITIES,
+) -> AugmentedSystem:  # fmt: skip
+    """The system of a problem with noise. The problem keeps it."""
+    chosen, kinds = named_passes(passes), tuple(outputs)
+
+    def make() -> AugmentedSystem:
+        return AugmentedSystem(BlockSystem(problem, layout, known, passes=chosen, outputs=kinds))
+
+    return problem.kept(("augmented", layout, known, chosen, kinds), make)
 
 
 def system(
     problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[str] = QUANTITIES,
-) -> BlockSystem:  # fmt: skip
+) -> System:  # fmt: skip
     """The equations of a problem: an AugmentedSystem where some are noisy, see `Problem.system`.
 
     The problem keeps them: calls with the same arguments give the same object.
     """
+    if problem.noisy:
+        return augmented_system(problem, layout, known, passes, outputs)
     chosen, kinds = named_passes(passes), tuple(outputs)
-
-    def make() -> BlockSystem:
-        if problem.noisy:
-            return AugmentedSystem(problem, layout, known, chosen, kinds)
-        return BlockSystem(problem, layout, known, turn, chosen, kinds)
-
-    return problem.kept((layout, known, turn, chosen, kinds), make)
+    key = ("system", layout, known, turn, chosen, kinds)
+    return problem.kept(key, lambda: BlockSystem(problem, layout, known, turn, chosen, kinds))
 
 
 def _ancestors(parent, i: int) -> list[int]:

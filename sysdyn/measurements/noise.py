@@ -127,7 +127,7 @@ def noise_part(noise, kept: list[int]):
     return noise if noise is None or x.ndim == 0 else x[np.ix_(*[kept] * x.ndim)]
 
 
-class _Wrapped(Measurement):
+class Wrapped(Measurement):
     """A noisy measurement that is treated in a special way."""
 
     def __init__(self, of: Measurement, name: str | None):
@@ -155,7 +155,7 @@ class _Wrapped(Measurement):
         return f"<{self.name}>"
 
 
-class Prior(_Wrapped):
+class Prior(Wrapped):
     """What is expected of quantities before anything is measured: a noisy measurement whose value is the mean.
 
     of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero where none is handed in as
@@ -168,7 +168,7 @@ class Prior(_Wrapped):
         super().__init__(of, name)
 
 
-class Switchable(_Wrapped):
+class Switchable(Wrapped):
     """A noisy measurement that can be switched off, state by state and component by component, when solving.
 
     active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. Its value is zero where none is
@@ -187,7 +187,7 @@ class Switchable(_Wrapped):
         return f"active:{self.name}"
 
 
-WRAPPERS: dict[str, type[_Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
+WRAPPERS: dict[str, type[Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
 
 
 class ModelNoise(Measurement):

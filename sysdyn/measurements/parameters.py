@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -43,26 +44,28 @@ def parameter(model: Model, name: str) -> Parameter:
     raise UnknownName("parameter", name, KINDS)
 
 
-class VariedModel:
+class VariedModel(Model):
     """A model some of whose parameters are expressions; everything else is the model's.
 
     gravity (3,), a0 (6,), inertias (nb, 6, 6), armature (nv,): arrays of floats and expressions.
     """
 
     def __init__(self, model: Model, given: Mapping[str, np.ndarray]):
-        self._model = model
-        self.gravity = given["gravity"] if "gravity" in given else model.gravity.astype(object)
-        self.a0 = np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in self.gravity)], object)
-        self.inertias, self.armature = model.inertias.astype(object), model.armature.astype(object)
+        inertias, armature = model.inertias.astype(object), model.armature.astype(object)
         for name, values in given.items():
             kind, _, owner = name.partition(":")
             if kind == "inertia":
-                self.inertias[model.body_index(owner)] = with_parameters(values)
+                inertias[model.body_index(owner)] = with_parameters(values)
             elif kind == "armature":
-                self.armature[model.v_slice(model.joint_index(owner))] = values
+                armature[model.v_slice(model.joint_index(owner))] = values
+        gravity = given["gravity"] if "gravity" in given else model.gravity.astype(object)
+        # a Model checks that its fields are numbers
+        unchanged = {field.name: getattr(model, field.name) for field in fields(model)}
+        self.__dict__.update({**unchanged, "gravity": gravity, "inertias": inertias, "armature": armature})
 
-    def __getattr__(self, name: str):
-        return getattr(self._model, name)
+    @cached_property
+    def a0(self) -> np.ndarray:
+        return np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in self.gravity)], object)
 
 
 def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -34,16 +34,18 @@ class Layout:
     """Columns of D.
 
     `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then w
-    constraint by constraint, then what is turned.
+    constraint by constraint, then what is turned, then the multipliers of an estimation problem's equations.
 
     constraints: (name, components of its wrench) of each. Its block is ("w", its number).
     turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
+    multipliers: how many there are; they have no block.
     """
 
     model: Model
     name: str = "paper"
     constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
     turned: tuple[tuple[str, int], ...] = ()
+    multipliers: int = 0
 
     def __post_init__(self):
         if self.name not in LAYOUTS:
@@ -83,9 +85,9 @@ class Layout:
         """Columns of a quantity over all bodies, in the order of its full-size array."""
         return [c for block in self._blocks_of(quantity) for c in self.columns(*block)]
 
-    @property
+    @cached_property
     def n(self) -> int:
-        return sum(self.size(*block) for block in self.blocks)
+        return sum(self.size(*block) for block in self.blocks) + self.multipliers
 
     def block(self, quantity: str, owner: str) -> tuple[str, int]:
         """(quantity, body) of the block known under that name. Raises UnknownName."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import Noise
 from sysdyn.online.arguments import WRENCHES
@@ -157,8 +156,7 @@ class Estimate(Solution):
 
     def _equations(self) -> BlockSystem:
         """The equations that the estimate is of, without the multipliers."""
-        system = self._problem.system()
-        return system.plain if isinstance(system, AugmentedSystem) else system
+        return self._problem.system().plain
 
 
 def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np.ndarray) -> np.ndarray:

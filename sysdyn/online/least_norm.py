@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.reduction import Reduction, involved, noisy_rows
+from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import ProblemError
 from sysdyn.online.arguments import WRENCHES, Arguments, Inputs, Named
@@ -40,7 +40,7 @@ def least_norm(
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.reject_not_finite(arrays)
     system = problem.system()
-    reduction = Reduction(system, noisy_rows(system))
+    reduction = Reduction(system.plain, system.plain.noisy_mask)
     n = math.prod(lead)
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
     rows, columns = reduction.scaling

@@ -29,7 +29,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
-from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.augmented import AugmentedSystem, augmented_system
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
@@ -103,7 +103,7 @@ class Posterior:
     @functools.cached_property
     def _system(self) -> AugmentedSystem:
         # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
-        return AugmentedSystem(self.problem, self._layout, self._known, passes=self.choice.passes, outputs=())
+        return augmented_system(self.problem, self._layout, self._known, self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
@@ -328,7 +328,7 @@ def _same_covariances(found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
 def _places(system: AugmentedSystem) -> Iterable[tuple[Noise, list[int]]]:
     """(covariance, numbers of its multipliers in the order of its components)."""
     members: dict[str, dict[int, int]] = {}
-    for r, (noise, k) in system.plain.noisy.items():
+    for r, (noise, k) in system.plain.noise_by_row.items():
         members.setdefault(noise.name, {})[k] = system.n_unknowns + r
     for noise in system.noises:
         yield noise, [members[noise.name][k] for k in range(noise.size)]

@@ -100,7 +100,7 @@ def dense(problem: Problem, q, qd) -> tuple[np.ndarray, np.ndarray]:
     """(the matrix of all equations, which of them are exact), from the assembled system."""
     system = BlockSystem(problem)
     entries, _ = system.values({"q": q, "qd": qd})
-    return system.matrix(entries[0]).toarray(), ~np.isin(np.arange(system.shape[0]), list(system.noisy))
+    return system.matrix(entries[0]).toarray(), ~np.isin(np.arange(system.shape[0]), list(system.noise_by_row))
 
 
 def rank(A: np.ndarray) -> int:

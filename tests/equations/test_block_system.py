@@ -11,7 +11,7 @@ from robots import ROBOTS
 from systems import PROBLEMS, built, check_reference_solves, cross_force, reference
 
 import sysdyn as sd
-from sysdyn.equations.block_system import KNOWN
+from sysdyn.equations.form import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
 from sysdyn.measurements.variables import LAYOUTS, Layout
 from sysdyn.model import JOINTS, chain, random_tree

@@ -84,7 +84,7 @@ def test_standard_deviations_and_covariances_over_many_decades(seed, decades):
         assert (np.abs(found) <= TOLERANCE * size).all()
     # what the residuals are worth
     for name, h in solution.leverage().items():
-        members = {k: system.n_unknowns + r for r, (x, k) in system.plain.noisy.items() if x.name == name}
+        members = {k: system.n_unknowns + r for r, (x, k) in system.plain.noise_by_row.items() if x.name == name}
         on = np.broadcast_to(active.get(name, True), h.shape)
         rows = [members[k] for k in range(len(members))]
         S = -K[np.ix_(rows, rows)]

@@ -27,7 +27,7 @@ def dense(problem: sd.Problem, q, qd, y: dict, noise: dict | None = None) -> dic
     entries, b = system.values(inputs)
     A, b = system.matrix(entries[0]).toarray(), b[0]
     places: dict[str, dict[int, int]] = {}
-    for r, (n, k) in system.noisy.items():
+    for r, (n, k) in system.noise_by_row.items():
         places.setdefault(n.name, {})[k] = r
     names = [m.name for m in problem.noisy]
     rows = [places[name][k] for name in names for k in sorted(places[name])]
@@ -36,7 +36,7 @@ def dense(problem: sd.Problem, q, qd, y: dict, noise: dict | None = None) -> dic
         found = noise_of(m, problem.model)
         blocks.append(found.matrix(found.numbers((noise or {}).get(m.name, m.noise))))
     S = scipy.linalg.block_diag(*blocks)
-    exact = [r for r in range(len(A)) if r not in system.noisy]
+    exact = [r for r in range(len(A)) if r not in system.noise_by_row]
     E, e, Y, y0 = A[exact], b[exact], A[rows], b[rows]
     N = scipy.linalg.null_space(E)
     d0 = np.linalg.lstsq(E, -e, rcond=None)[0]

@@ -109,7 +109,7 @@ def test_covariances_replaced_at_call_time(solver, ratio):
         sigma = np.sqrt(np.diag(truth["C"]))
         expected = sigma[layout.quantity_columns(quantity)]
         np.testing.assert_allclose(solution.std(quantity).ravel(), expected, rtol=1e-8, atol=1e-14 * sigma.max())
-    exact = [r for r in range(len(truth["A"])) if r not in BlockSystem(solver.problem).noisy]
+    exact = [r for r in range(len(truth["A"])) if r not in BlockSystem(solver.problem).noise_by_row]
     assert np.abs(solution.residual()[exact]).max() <= 1e-11 * np.abs(truth["d"]).max()
 
 

@@ -1,0 +1,239 @@
+"""Systems D(q) d + b(q, q̇) = 0 whose rows and columns have names: their pattern, their values, their residuals."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy  # which loads scipy.sparse where it is first used
+
+from sysdyn.backends import interpreter
+from sysdyn.equations.assembly import Assembly
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import Layout
+from sysdyn.model import Model
+from sysdyn.program.expr import Graph, is_constant
+from sysdyn.program.program import Program
+from sysdyn.sparse.condition import equilibration
+
+RESIDUAL_ENTRIES = 20_000_000  # Residuals are computed for so many states at a time that D has so many entries in all.
+SCALE_STATES = 4  # The sizes of entries, for the scaling of rows and columns, are those at so many random states.
+SCALE_SEED = 7  # Those states are drawn with this seed.
+
+
+class Residual(NamedTuple):
+    """D d + b at N states and how far it is from zero.
+
+    rows (N, equations): D d + b itself
+    backward_error (N,): normwise, |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), the least relative change of D and b that makes d
+        exact (Rigal and Gaches 1967)
+    componentwise (N,): the greatest |D d + b|_i / (|D| |d| + |b|)_i, the same for changes of each entry (Oettli and
+        Prager 1964); it sees errors in small quantities that the norm hides
+    """
+
+    rows: np.ndarray
+    backward_error: np.ndarray
+    componentwise: np.ndarray
+
+
+class LinearSystem(ABC):
+    """Equations over named unknowns, from which pattern, values and residuals follow.
+
+    Subclasses give `assemble` and `assembly`, `plain`, `declared`, `reported`, and set
+
+    problem, known, passes  what the equations are of, and how they are written (see `BlockSystem`)
+    layout                  places of the unknowns in the full layout
+    columns                 numbers in the full layout of the scalar unknowns that have a column here
+    col_names, col_blocks   name and (quantity, body) of each column
+    """
+
+    problem: Statement
+    known: str
+    passes: tuple[str, ...]
+    layout: Layout
+    columns: list[int]
+    col_names: tuple[str, ...]
+    col_blocks: tuple[tuple[str, int], ...]
+
+    @abstractmethod
+    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
+        """The system over `graph`. mark: begin a new piece of program with each body."""
+
+    @property
+    @abstractmethod
+    def assembly(self) -> Assembly:
+        """The system over a graph of its own."""
+
+    @property
+    @abstractmethod
+    def plain(self) -> LinearSystem:
+        """The equations of the problem alone, without multipliers."""
+
+    @property
+    @abstractmethod
+    def declared(self) -> Mapping[str, np.ndarray]:
+        """Values of the groups of inputs that the problem declares; the others are zero if they are not given."""
+
+    @abstractmethod
+    def reported(self, quantity: str) -> list[dict[int, float]]:
+        """Each scalar of a quantity, in the frame of its body, as {number of an unknown: coefficient}.
+
+        Empty for scalars that are known and substituted, or known and would have to be turned back.
+        """
+
+    @property
+    def model(self) -> Model:
+        return self.problem.model
+
+    @property
+    def sharing(self) -> str:
+        """Which equal results are one in an elimination, see `Graph`."""
+        return "algebraic" if "symmetric_elimination" in self.passes else "structural"
+
+    # ---- names and pattern -------------------------------------------------------------------------------------
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        return self.assembly.names
+
+    @property
+    def row_blocks(self) -> tuple[tuple[str, int], ...]:
+        """(quantity, body) of each row; ("y", number of the measurement) of those of measurements."""
+        return self.assembly.blocks
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(equations, unknowns)."""
+        return len(self.assembly.rows), len(self.columns)
+
+    @cached_property
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """(row, column) of each entry of the worst-case pattern, in the order of `values`."""
+        pairs = [(r, c) for r, row in enumerate(self.assembly.rows) for c in sorted(row)]
+        array = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        return array[:, 0], array[:, 1]
+
+    @cached_property
+    def _entries(self) -> list:
+        """The entry at each of the coordinates."""
+        r, c = self.coordinates
+        return [self.assembly.rows[i][j] for i, j in zip(r.tolist(), c.tolist(), strict=True)]
+
+    @property
+    def nnz(self) -> int:
+        """Entries of the worst-case pattern."""
+        return len(self.coordinates[0])
+
+    def pattern(self) -> scipy.sparse.csr_matrix:
+        """Worst-case pattern (CSR of ones): an entry is there if it is nonzero for some q. Nori, Remark 4."""
+        return self.matrix(np.ones(self.nnz))
+
+    def fixed_entries(self) -> np.ndarray:
+        """(nnz) bool: the entry is a constant of the model; in the order of `values`."""
+        return np.array([is_constant(x) for x in self._entries], dtype=bool)
+
+    # ---- numbers -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _program(self) -> Program:
+        assembly = self.assembly
+        inputs = [(name, list(group)) for name, group in assembly.inputs]
+        return Program.from_graph(assembly.graph, inputs, [("D", self._entries), ("b", assembly.b)])
+
+    def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
+
+        Missing ones are those declared: parameters of the model, covariances, switches that are on; the others are zero.
+        """
+        given = {**self.declared, **inputs}
+        full = {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+        out = interpreter.run_groups(self._program, full)
+        return out["D"], out["b"]
+
+    def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
+        """The CSR matrix of one row of `values`."""
+        r, c = self.coordinates
+        return scipy.sparse.csr_matrix((entries, (r, c)), shape=self.shape)
+
+    @cached_property
+    def typical_sizes(self) -> np.ndarray:
+        """(nnz) the greatest size of each entry at a few random states."""
+        q, qd, _ = self.model.random_state(seed=SCALE_SEED, batch=SCALE_STATES)
+        return np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0)
+
+    @cached_property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """Factors of rows and columns that bring entries near 1."""
+        return equilibration(*self.coordinates, self.typical_sizes, self.shape)
+
+    def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
+        """`matrix` with rows and columns scaled to be comparable: what its condition number is asked of."""
+        rows, columns = self.scaling
+        r, c = self.coordinates
+        return self.matrix(entries * rows[r] * columns[c])
+
+    def D(self, q: np.ndarray) -> scipy.sparse.csr_matrix:
+        """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
+        q = self._one("q", q, self.model.nq)
+        return self.matrix(self.values({"q": q, "qd": np.zeros(self.model.nv)})[0][0])
+
+    def b(self, q: np.ndarray, qd: np.ndarray, **known: np.ndarray) -> np.ndarray:
+        """b(q, q̇) (equations,).
+
+        known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given.
+        """
+        inputs = {"q": self._one("q", q, self.model.nq), "qd": self._one("qd", qd, self.model.nv)}
+        for name, x in known.items():
+            if name not in self.problem.known_quantities:
+                raise UnknownName("known quantity", name, self.problem.known_quantities)
+            size = len(self.layout.quantity_columns(name))
+            inputs[name] = self._one(name, np.reshape(x, -1) if np.size(x) == size else x, size)
+        return self.values(inputs)[1][0]
+
+    def _one(self, name: str, x: np.ndarray, n: int) -> np.ndarray:
+        try:
+            x = np.asarray(x, dtype=float)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"{name} must be an array of {n} numbers") from None
+        if x.shape != (n,):
+            raise InvalidInput(f"{name} has shape {x.shape}, but ({n},) is needed: D and b are of one state")
+        if not np.isfinite(x).all():
+            k = int(np.argmin(np.isfinite(x)))
+            raise InvalidInput(f"{name} is {x[k]} at entry {k}: every input must be finite")
+        return self.model.normalise(x) if name == "q" else x
+
+    def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
+        """What is left of D d + b for inputs by group and unknowns d (N, full layout)."""
+        most = max(1, RESIDUAL_ENTRIES // max(1, self.nnz))
+        if len(d) <= most:
+            return self._residual(inputs, d)
+        parts = []
+        for part in (slice(k, k + most) for k in range(0, len(d), most)):
+            given = {name: x[part] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}
+            parts.append(self._residual(given, d[part]))
+        return Residual(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+    def _residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
+        entries, b = self.values(inputs)
+        entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
+        r, c = self.coordinates
+        sum_rows = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(self.shape[0], len(r)))
+        chosen = d[:, self.columns]
+        residual = (sum_rows @ (entries * chosen[:, c]).T).T + b
+        size = np.abs(entries)
+        normwise = (sum_rows @ size.T).max(axis=0) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
+        terms = (sum_rows @ (size * np.abs(chosen[:, c])).T).T + np.abs(b)
+        return Residual(
+            residual,
+            np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0),
+            (np.abs(residual) / np.where(terms > 0.0, terms, 1.0)).max(axis=1),
+        )
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        how = f"layout {self.layout.name!r}, known {self.known!r}"
+        return f"{type(self).__name__}({m} equations, {n} unknowns, {self.nnz} entries; {how})"
