@@ -32,8 +32,8 @@ DENSE = 300  # freedoms beyond which S is not formed: in long chains its singula
 class Reduction:
     """The elimination of the equations of motion from a BlockSystem of layout "paper" with known quantities as rows.
 
-    noisy_mask (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for what is
-    redundant; an equation of motion among them has a residual that is one more freedom.
+    noisy_mask (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for
+    what is redundant; an equation of motion among them has a residual that is one more freedom.
     counted (equations,) bool: measurements that are there; others are candidates and do not count. None: all.
     """
 

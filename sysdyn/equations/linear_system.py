@@ -147,7 +147,7 @@ class LinearSystem(ABC):
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
-        Missing ones are those declared: parameters of the model, covariances, switches that are on; the others are zero.
+        Missing ones are those declared: parameters of the model, covariances, switches that are on. Others are zero.
         """
         given = {**self.declared, **inputs}
         full = {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import ProblemError
 
 Permutations = tuple[list[int], list[int]]
@@ -19,7 +19,7 @@ Permutations = tuple[list[int], list[int]]
 class Pairs:
     """Rows and columns by block, and the pivots chosen so far."""
 
-    def __init__(self, system: BlockSystem, name: str):
+    def __init__(self, system: LinearSystem, name: str):
         self.system = system
         self.rows: dict[tuple[str, int], list[int]] = {}
         self.columns: dict[tuple[str, int], list[int]] = {}
@@ -104,7 +104,7 @@ class Pairs:
         return self.row_perm, self.col_perm
 
 
-def rnea(system: BlockSystem) -> Permutations:
+def rnea(system: LinearSystem) -> Permutations:
     """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
     p = Pairs(system, "rnea")
     if p.known["tau"] or system.problem.constraints:
@@ -121,7 +121,7 @@ def rnea(system: BlockSystem) -> Permutations:
     return p.done()
 
 
-def aba(system: BlockSystem) -> Permutations:
+def aba(system: LinearSystem) -> Permutations:
     """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
 
     Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
@@ -139,7 +139,7 @@ def aba(system: BlockSystem) -> Permutations:
     return p.done()
 
 
-def crba(system: BlockSystem) -> Permutations:
+def crba(system: LinearSystem) -> Permutations:
     """Composite rigid bodies, then LTDL: f_i, a_i from the leaves leave H q̈ + C = τ, whose pivots are q̈_n … q̈_1."""
     p = Pairs(system, "crba")
     p.known_pivots()
@@ -153,7 +153,7 @@ def crba(system: BlockSystem) -> Permutations:
     return p.done()
 
 
-def mixed(system: BlockSystem, waits: Sequence[bool]) -> Permutations:
+def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
     """Between `aba` and `crba`, subtree by subtree: q̈_i right after its body, or, where it waits, with its parent's.
 
     waits (nb): True for each body whose q̈ is carried to the parent as a column of composite inertias. None waits in the
@@ -177,4 +177,4 @@ def mixed(system: BlockSystem, waits: Sequence[bool]) -> Permutations:
     return p.done()
 
 
-RECURSIVE: dict[str, Callable[[BlockSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}
+RECURSIVE: dict[str, Callable[[LinearSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

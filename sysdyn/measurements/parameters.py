@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import numpy as np
 
@@ -59,13 +58,10 @@ class VariedModel(Model):
             elif kind == "armature":
                 armature[model.v_slice(model.joint_index(owner))] = values
         gravity = given["gravity"] if "gravity" in given else model.gravity.astype(object)
-        # a Model checks that its fields are numbers
+        a0 = np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in gravity)], dtype=object)
+        # not by Model's own constructor, which takes numbers only
         unchanged = {field.name: getattr(model, field.name) for field in fields(model)}
-        self.__dict__.update({**unchanged, "gravity": gravity, "inertias": inertias, "armature": armature})
-
-    @cached_property
-    def a0(self) -> np.ndarray:
-        return np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in self.gravity)], object)
+        self.__dict__.update({**unchanged, "gravity": gravity, "a0": a0, "inertias": inertias, "armature": armature})
 
 
 def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.ndarray:
