@@ -92,7 +92,7 @@ def _motion(
 
 
 def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
-    """The value of each stated scalar, by its column in the full layout; adds their rows if known quantities are rows."""
+    """The value of each stated scalar, by its column in the full layout; adds the rows that state them."""
     layout, model = form.layout, form.problem.model
     value: dict[int, Expr] = {}
     place = {x: {c: k for k, c in enumerate(layout.quantity_columns(x))} for x in given.known}

@@ -20,7 +20,7 @@ from solvers import (
 )
 
 import sysdyn as sd
-from sysdyn.equations.block_system import KNOWN
+from sysdyn.equations.form import KNOWN
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import (
     JOINTS,
