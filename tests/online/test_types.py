@@ -1,0 +1,70 @@
+"""Users' files are checked for types: the README's examples are clean, and mistakes are seen."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MISTAKES = """
+import numpy as np
+import sysdyn as sd
+
+model = sd.chain(2)
+solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", seconds="1")  # arg-type
+solution = solver([0.0, 0.0], (0.0, 0.0), np.zeros(2), threads="2")  # arg-type
+name: str = solution.tau  # assignment
+ok: int = solution.backward_error()  # assignment
+solver(np.zeros(2), np.zeros(2), y={"imu": print})  # dict-item
+estimate: sd.Estimate = solution  # assignment
+step = solver.bind([0.0, 0.0], np.zeros(2), np.zeros(2))  # arg-type
+J = solver.derivatives(wrt=("q", 1))  # arg-type
+shape: str = J(np.zeros(2), np.zeros(2), [0.0, 0.0])["qdd", "q"]  # assignment
+learned = sd.learn_noise(solver, np.zeros(2), np.zeros(2), iterations="5")  # arg-type
+fine = sd.least_norm(sd.forward_dynamics(model), [0.0, 0.0], [0.0, 0.0], [1, 2]).qdd.sum() + solution.std("tau").sum()
+"""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory) -> dict[str, list[str]]:
+    """{file: "line: … [code]"} of mypy on a user's files."""
+    pytest.importorskip("mypy")
+    folder = tmp_path_factory.mktemp("user")
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 10
+    (folder / "readme.py").write_text("\n".join(blocks))
+    (folder / "mistakes.py").write_text(MISTAKES)
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=cache"]
+    command = [sys.executable, "-m", "mypy", *options, "readme.py", "mistakes.py"]
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 1, run.stdout + run.stderr
+    found: dict[str, list[str]] = {"readme.py": [], "mistakes.py": []}
+    for line in run.stdout.splitlines():
+        file, _, rest = line.partition(":")
+        if ": error:" in line:
+            found[file].append(rest)
+    return found
+
+
+def test_the_examples_of_the_readme_are_clean(complaints):
+    assert not complaints["readme.py"]
+
+
+def test_mistakes_are_seen(complaints):
+    expected = {
+        (number, found[1])
+        for number, line in enumerate(MISTAKES.splitlines(), start=1)
+        if (found := re.search(r"# (\S+)$", line))
+    }
+    seen = {(int(line.split(":")[0]), re.search(r"\[([\w-]+)\]$", line)[1]) for line in complaints["mistakes.py"]}
+    assert seen == expected, "\n".join(complaints["mistakes.py"])
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (ROOT / "sysdyn" / "py.typed").exists()
