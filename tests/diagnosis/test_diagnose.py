@@ -96,9 +96,14 @@ def random_problem(seed: int, noisy: bool = False) -> tuple[Problem, list[sd.Mea
     return Problem(model, known), available
 
 
+@functools.lru_cache(maxsize=4)
+def assembled(problem: Problem) -> BlockSystem:
+    return BlockSystem(problem)
+
+
 def dense(problem: Problem, q, qd) -> tuple[np.ndarray, np.ndarray]:
     """(the matrix of all equations, which of them are exact), from the assembled system."""
-    system = BlockSystem(problem)
+    system = assembled(problem)
     entries, _ = system.values({"q": q, "qd": qd})
     return system.matrix(entries[0]).toarray(), ~np.isin(np.arange(system.shape[0]), list(system.noise_by_row))
 
@@ -130,7 +135,7 @@ def test_against_dense_singular_values(noisy, block):
     ill = 0
     for seed in range(25 * block + 10_000 * noisy, 25 * (block + 1) + 10_000 * noisy):
         problem, _ = random_problem(seed, noisy)
-        found, names = problem.diagnose(), BlockSystem(problem).col_names
+        found, names = problem.diagnose(), assembled(problem).col_names
         number = {name: k for k, name in enumerate(names)}
         ill += not found.well_posed
         assert sorted((*found.undetermined, *found.sometimes, *found.determined)) == sorted(names), seed
@@ -142,7 +147,7 @@ def test_against_dense_singular_values(noisy, block):
             assert found.well_posed == well_posed(problem, q, qd), seed
             part = shares(A)
             assert (part[undetermined] > ZERO).all() and (part[determined] < ZERO).all(), seed
-            rows = {name: k for k, name in enumerate(BlockSystem(problem).row_names)}
+            rows = {name: k for k, name in enumerate(assembled(problem).row_names)}
             keep = exact.copy()
             keep[[rows[x] for x in found.removals]] = False
             assert len(found.removals) == found.excess and rank(A[keep]) == keep.sum() == rank(A[exact]), seed

@@ -39,7 +39,6 @@ MODELS = {
     **{name: lambda name=name: load_robot(name)[0] for name in ROBOTS},
     "auto_tree": lambda: sd.auto_tree(7, 2, 1.5, 0.9),
     "pin_joints": lambda: sd.random_tree(7, seed=5, joints=PIN_JOINTS),
-    "icub": lambda: icub("fixed"),
     "icub_floating": lambda: icub("floating"),
 }
 ALL_JOINTS = sd.random_tree(9, seed=3)

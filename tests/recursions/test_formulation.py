@@ -105,8 +105,8 @@ def test_icub_against_pinocchio(base):
     order = [model.v_slice(model.joint_index(n)).start for n in peer.names[1 + (base == "floating") :]]
     where = np.array([*turn[:6], *order]) if base == "floating" else np.array(order)
     q_peer = np.concatenate([q[:7], q[np.array(order) + 1]]) if base == "floating" else q[order]
-    inverse = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], effort=0.0)
-    forward = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], effort=0.0)
+    inverse = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], effort=0.0, level="fast")
+    forward = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], effort=0.0, level="fast")
     tau = pin.rnea(peer, data, q_peer, v[where], x[where])
     assert inverse(q, v, x).tau[where] == pytest.approx(tau, rel=1e-9, abs=1e-9)
     qdd = pin.aba(peer, data, q_peer, v[where], tau)
