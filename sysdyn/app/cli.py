@@ -21,7 +21,7 @@ from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, REFERENCES, Task, make_proble
 from sysdyn.app.terminal import Bar, count_cells, errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.log_columns import Columns
-from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.sensor_log import Log, Summary, estimate_log
 from sysdyn.data.states import States, check_suffix, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
@@ -98,7 +98,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
         raise typer.Exit()
 
 
-# ---- what the arguments say ---------------------------------------------------------------------------------------
+# ---- the task of the arguments --------------------------------------------------------------------------------------
 
 
 def _task(
@@ -110,18 +110,8 @@ def _task(
     outputs: str | None = None,
     on_singular: str | None = None,
 ) -> Task:
-    """The problem of a .toml file, or of a robot and options; options for what a file states are an error."""
-    if subject.lower().endswith(".toml"):
-        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
-            if value is not None:
-                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
-        task = load_task(subject)
-    else:
-        kind = kind or ("hybrid" if torque else "forward")
-        if kind not in KINDS:
-            raise UnknownName("problem", kind, KINDS)
-        names = [name.strip() for name in torque.split(",")] if torque else []
-        task = Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
+    """The task of a problem file or of a robot, with the options of the command line in place of its own."""
+    task = _stated(subject, base, kind, torque)
     if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
         raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
     if on_singular is not None and on_singular not in ON_SINGULAR:
@@ -131,6 +121,20 @@ def _task(
         names = [name.strip() for name in outputs.split(",") if name.strip()]
         changes["outputs"] = output_quantities("all" if names == ["all"] else names, task.problem.quantities)
     return replace(task, **{name: x for name, x in changes.items() if x is not None})
+
+
+def _stated(subject: str, base: str | None, kind: str | None, torque: str | None) -> Task:
+    """The task of a .toml file, or of a robot and these options, which a file leaves no room for."""
+    if subject.lower().endswith(".toml"):
+        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
+            if value is not None:
+                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
+        return load_task(subject)
+    kind = kind or ("hybrid" if torque else "forward")
+    if kind not in KINDS:
+        raise UnknownName("problem", kind, KINDS)
+    names = [name.strip() for name in torque.split(",")] if torque else []
+    return Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
 
 
 def _check_folder(path: Path) -> None:
@@ -277,16 +281,21 @@ def _solve_log(
         console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
     console.print(escape(repr(solver)), soft_wrap=True)
     found = estimate_log(Log(path, solver, task.values, missing), solver, out, bands)
-    notes = [f"{found.states:,} states of {path}"]
-    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
-    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
-    notes += [f"written to {out}"] if out is not None else []
+    notes = [f"written to {out}"] if out is not None else []
     if bands is not None and picture is not None:
         notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
-    console.print(escape("; ".join(notes)), soft_wrap=True)
+    console.print(escape("; ".join([*_tally(path, found), *notes])), soft_wrap=True)
     if found.unsolved:
         errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
         raise typer.Exit(NOT_SOLVED)
+
+
+def _tally(path: Path, found: Summary) -> list[str]:
+    """How many states and values a log had, in words."""
+    notes = [f"{found.states:,} states of {path}"]
+    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
+    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
+    return notes
 
 
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:

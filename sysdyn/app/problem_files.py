@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,17 +84,23 @@ def _model(doc: Document) -> Model:
     if "gravity" in data:
         with doc.at(("gravity",)):
             options["gravity"] = numbers("gravity", data["gravity"], (3,))
-    wanted = [m.get("sensor") for m in data.get("measurement", ()) if isinstance(m, Mapping) and "sensor" in m]
+    wanted = [m["sensor"] for m in data.get("measurement", ()) if isinstance(m, Mapping) and "sensor" in m]
     fixed = data.get("fixed_joints", "sensors" if wanted else None)
     if "fixed_joints" in data and GENERATOR.fullmatch(data["robot"]):
         doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
     with doc.at(("base",) if data.get("base", "fixed") not in ("fixed", "floating") else ("robot",)):
-        model = load_robot(data["robot"], data.get("base", "fixed"), doc.path.parent, fixed)
-        if fixed == "sensors" and "fixed_joints" not in data:  # only those that are used
-            kept = {s.parent for s in model.sensors if s.name in wanted}
-            kept &= {name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 0}
-            model = load_robot(data["robot"], data.get("base", "fixed"), doc.path.parent, tuple(sorted(kept)))
+        load = partial(load_robot, data["robot"], data.get("base", "fixed"), doc.path.parent)
+        model = load(fixed)
+        if fixed == "sensors" and "fixed_joints" not in data:
+            model = load(_fixed_joints(model, wanted))
     return model.replace(**options) if options else model
+
+
+def _fixed_joints(model: Model, sensors: Sequence[str]) -> tuple[str, ...]:
+    """Names of the fixed joints that carry these sensors."""
+    carrying = {s.parent for s in model.sensors if s.name in sensors}
+    fixed = {name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv == 0}
+    return tuple(sorted(carrying & fixed))
 
 
 def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Columns of a log of joint positions, velocities and sensors: their names, their units, and which of them are needed.
+"""Columns of sensor logs: their names, their units, and those that a problem needs.
 
     t                                       time [s]
     q.l_knee, qd.l_knee                     by joint; q.base[0] … where a joint has several variables

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,18 +194,27 @@ def estimate_log(log: Log, solver: Solver, out: str | Path | None = None,
     names = {x: column_names(model, x, log.problem.constraints) for x in solver.outputs}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
-    writer = None if out is None else write_table(out, {TIME: [TIME], **names, **std, **status})
-    try:
+    with _table(out, {TIME: [TIME], **names, **std, **status}) as write:
         for x in log.estimates(solver):
-            if writer is not None:
-                more = {f"std:{name}": s for name, s in x.std.items()}
-                writer.write({TIME: x.t[:, None], **x.values, **more, OK: x.ok[:, None].astype(float)})
+            more = {f"std:{name}": s for name, s in x.std.items()}
+            write({TIME: x.t[:, None], **x.values, **more, OK: x.ok[:, None].astype(float)})
             if seen is not None:
                 seen(x)
-    except BaseException:
-        if writer is not None:
-            writer.drop()
-        raise
-    if writer is not None:
-        writer.close()
     return log.summary
+
+
+@contextmanager
+def _table(
+    out: str | Path | None, columns: Mapping[str, Sequence[str]]
+) -> Iterator[Callable[[Mapping[str, np.ndarray]], None]]:
+    """A call that writes rows {array: (n, columns)}; the file is whole at the end and, after an error, not there."""
+    if out is None:
+        yield lambda arrays: None
+        return
+    writer = write_table(out, columns)
+    try:
+        yield writer.write
+    except BaseException:
+        writer.drop()
+        raise
+    writer.close()

@@ -190,14 +190,18 @@ def _from_csv(path: str, payload: bytes, problem: Problem, values: Values) -> St
     known = (*_STATE, *problem.known_quantities)
     used = [k for k, name in enumerate(header) if name != OK and place[name][0] in known]
     numbers = _csv_numbers(path, header, rows, used)
-    flat = {name: np.zeros((len(rows), size)) for name, size in problem.input_sizes if name in known}
-    for j, k in enumerate(used):
-        quantity, position = place[header[k]]
-        flat[quantity][:, position] = numbers[:, j]
-    shapes = {name: (-1, 6) if name in _WRENCHES else (-1,) for name in flat}
-    arrays = {name: x.reshape(len(rows), *shapes[name]) for name, x in flat.items()}
+    sizes = {name: size for name, size in problem.input_sizes if name in known}
     unused = dict.fromkeys(place[x][0] for x in header if x != OK and place[x][0] not in known)
-    return States(len(rows), arrays, tuple(unused))
+    return States(len(rows), _arrays(numbers, [place[header[k]] for k in used], sizes), tuple(unused))
+
+
+def _arrays(numbers: np.ndarray, places: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """{quantity: (N, size), of wrenches (N, nb, 6)} of numbers (N, columns) with their places; the others are zero."""
+    flat = {name: np.zeros((len(numbers), size)) for name, size in sizes.items()}
+    for column, (quantity, place) in zip(numbers.T, places, strict=True):
+        flat[quantity][:, place] = column
+    shapes = {name: (-1, 6) if name in _WRENCHES else (-1,) for name in flat}
+    return {name: x.reshape(len(x), *shapes[name]) for name, x in flat.items()}
 
 
 def _csv_rows(path: str, payload: bytes, model: Model) -> list[tuple[int, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 from pathlib import Path
@@ -15,6 +16,10 @@ from sysdyn.app.robots import load_robot
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+# These documents have no code that runs as it stands, but name modules and functions, too.
+LISTS = [ROOT / "CHANGELOG.md", ROOT / "experiments" / "README.md"]
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -49,6 +54,26 @@ def test_command_lines_run(tmp_path, monkeypatch):
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name, of a module or of anything in it, is one of the package's."""
+    found, parts = sd, name.split(".")[1:]
+    for k, part in enumerate(parts, start=1):
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(".".join(["sysdyn", *parts[:k]]))
+            except ImportError:
+                return False
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *LISTS], ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_of_the_package_exist(path):
+    assert exists("sysdyn.data.states.read_states") and not exists("sysdyn.states")
+    names = re.findall(r"(?<![\w./])(?:sysdyn|sd)(?:\.[A-Za-z_]\w*)+", path.read_text(encoding="utf-8"))
+    assert [name for name in names if not exists(name)] == []
 
 
 def test_the_table_of_counts_is_what_is_counted():
