@@ -22,7 +22,7 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
-from sysdyn.files import cache
+from sysdyn.files import atomic, cache
 from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import chain, random_tree
 from sysdyn.offline import sampling
@@ -569,7 +569,10 @@ def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, ki
         def refuse(*args, **kwargs):
             raise OSError(number, text)
 
-        monkeypatch.setattr(cache.os, "replace" if kind == "full" else "fdopen", refuse)
+        if kind == "full":
+            monkeypatch.setattr("os.replace", refuse)
+        else:
+            monkeypatch.setattr(atomic, "open", refuse, raising=False)
     monkeypatch.setenv("SYSDYN_CACHE", str(folder))
     problem = forward_dynamics(chain(2, seed=77))
     with warnings.catch_warnings(record=True) as caught:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import warnings
 from pathlib import Path
 
 import platformdirs
 
 from sysdyn.errors import CacheWarning
+from sysdyn.files.atomic import replace_file
 
-_MAGIC = b"sysdyn1\n"
-_complained: set[str] = set()
+_MAGIC = b"sysdyn1\n"  # Every entry begins with this word, its version, and the sha256 of what follows.
+_complained: set[str] = set()  # Folders that a warning was given of.
 
 
 def folder() -> Path | None:
@@ -48,16 +48,10 @@ def store(key: str, payload: bytes) -> None:
     where = folder()
     if where is None:
         return
-    temporary = None
     try:
         where.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=where, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-        os.replace(temporary, where / key)
+        replace_file(where / key, _MAGIC + hashlib.sha256(payload).digest() + payload)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         if str(where) not in _complained:
             _complained.add(str(where))
             warnings.warn(

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import shutil
 import tempfile
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput
+from sysdyn.files.atomic import Replacement
 
 SUFFIXES = (".csv", ".npz", ".parquet")
 ROWS = 4096  # of a chunk
@@ -191,14 +192,6 @@ def _read_parquet(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
-class Writer(Protocol):
-    """Takes chunks {array: (n, m)}; the file is there, whole, after `close`, and not at all after `drop`."""
-
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None: ...
-    def close(self) -> None: ...
-    def drop(self) -> None: ...
-
-
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
     """A writer of arrays whose columns have these names. Raises InvalidInput, FileError where it cannot be written."""
     suffix = table_suffix(path, "output file")
@@ -208,37 +201,47 @@ def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Write
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-class _Writer:
-    """Writes beside the file, and puts it into its place at the end."""
+class Writer(ABC):
+    """Takes chunks {array: (n, m)}; the file is there, whole, after `close`, and as it was after `drop`.
+
+    Kinds of files say how to begin, write a chunk, end, and how to give up without an end.
+    """
 
     def __init__(self, path: Path, columns: Mapping[str, Sequence[str]]):
         self.path, self.columns = path, columns
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        self.new = Replacement(path)
         self.begin()
 
+    @abstractmethod
     def begin(self) -> None: ...
 
+    @abstractmethod
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None: ...
+
+    @abstractmethod
     def end(self) -> None: ...
 
     def discard(self) -> None:
         self.end()
 
     def close(self) -> None:
+        """The file is put into its place. Raises FileError."""
         try:
             self.end()
-            os.replace(self.temporary, self.path)
+            self.new.put()
         except OSError as error:
-            self.temporary.unlink(missing_ok=True)
+            self.new.drop()
             raise FileError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def drop(self) -> None:
+        """What was written is given up."""
         self.discard()
-        self.temporary.unlink(missing_ok=True)
+        self.new.drop()
 
 
-class _CsvWriter(_Writer):
+class _CsvWriter(Writer):
     def begin(self) -> None:
-        self.file = self.temporary.open("w", encoding="utf-8", newline="")
+        self.file = self.new.temporary.open("w", encoding="utf-8", newline="")
         csv.writer(self.file, lineterminator="\n").writerow([c for names in self.columns.values() for c in names])
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -249,7 +252,7 @@ class _CsvWriter(_Writer):
         self.file.close()
 
 
-class _NpzWriter(_Writer):
+class _NpzWriter(Writer):
     """Arrays are gathered in files of their own, since an archive takes one after the other."""
 
     def begin(self) -> None:
@@ -263,7 +266,7 @@ class _NpzWriter(_Writer):
         self.rows += len(arrays[next(iter(self.parts))])
 
     def end(self) -> None:
-        with self.folder, zipfile.ZipFile(self.temporary, "w", zipfile.ZIP_STORED) as archive:
+        with self.folder, zipfile.ZipFile(self.new.temporary, "w", zipfile.ZIP_STORED) as archive:
             for name, file in self.parts.items():
                 with file, archive.open(f"{name}.npy", "w", force_zip64=True) as target:
                     width = len(self.columns[name])
@@ -279,12 +282,12 @@ class _NpzWriter(_Writer):
                 file.close()
 
 
-class _ParquetWriter(_Writer):
+class _ParquetWriter(Writer):
     def begin(self) -> None:
         self.arrow = _pyarrow(self.path)
         names = [c for names in self.columns.values() for c in names]
         self.schema = self.arrow.schema([(name, self.arrow.float64()) for name in names])
-        self.file = self.arrow.parquet.ParquetWriter(self.temporary, self.schema)
+        self.file = self.arrow.parquet.ParquetWriter(self.new.temporary, self.schema)
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         x = np.hstack([arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns])

@@ -271,7 +271,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(Path, "write_bytes", full)
         for folder in (tmp_path / "new", tmp_path):
             with pytest.raises(FileError, match="No space left on device"):
                 write_folder(folder, {"a": "x"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import warnings
@@ -12,7 +13,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import CacheWarning
-from sysdyn.files import cache
+from sysdyn.files import atomic, cache
 
 PAYLOADS = {"empty": b"", "short": b"x", "binary": bytes(range(256)) * 100, "like an entry": cache._MAGIC + b"\0" * 32}
 
@@ -166,22 +167,13 @@ def test_a_full_disk_leaves_nothing_behind(folder, monkeypatch, failing):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    class Full:
-        def __init__(self, handle, mode):
-            self.handle = handle
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            os.close(self.handle)
-
+    class FullFile(io.FileIO):
         write = full
 
     if failing == "write":
-        monkeypatch.setattr(cache.os, "fdopen", Full)
+        monkeypatch.setattr(atomic, "open", FullFile, raising=False)
     else:
-        monkeypatch.setattr(cache.os, "replace", full)
+        monkeypatch.setattr("os.replace", full)
     with pytest.warns(CacheWarning, match="No space left on device"):
         cache.store("key", b"new")
     monkeypatch.undo()

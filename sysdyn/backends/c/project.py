@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
 from sysdyn.errors import FileError, InvalidInput, SingularState
+from sysdyn.files import atomic
 
 TEST_STATES = 8  # test vectors of a project
 TOLERANCE = 1e-12  # of the test vectors, relative to the greatest expected entry of a member
@@ -197,27 +196,10 @@ def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
         raise FileError(f"{folder} is a file, but a folder is needed: name another, or one that does not exist yet")
     if not folder.absolute().parent.is_dir():
         raise FileError(f"{folder} cannot be made: the folder {folder.parent} does not exist")
-    new = not folder.exists()
-    temporary = None
     try:
         for path in (folder / name for name in files):
             if path.exists() and (not path.is_file() or MARK not in path.read_text(errors="replace")[:200]):
                 raise FileError(f"{path} was not written by sysdyn and would be replaced: name another folder")
-        temporary = Path(tempfile.mkdtemp(dir=folder.absolute().parent if new else folder, prefix=".sysdyn-"))
-        written = temporary / "files"
-        written.mkdir()
-        for name, text in files.items():
-            (written / name).write_text(text, encoding="ascii")
-        if new:
-            os.rename(written, folder)
-        else:
-            for name in files:
-                os.replace(written / name, folder / name)
     except OSError as error:
-        if isinstance(error, FileError):
-            raise
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+    return atomic.write_folder(folder, {name: text.encode("ascii") for name, text in files.items()})
