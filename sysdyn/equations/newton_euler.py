@@ -21,6 +21,7 @@ import numpy as np
 
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import joint_placement, joint_transforms, velocities
 from sysdyn.model.spatial import X_inverse, cross, cross_force
 from sysdyn.program.expr import is_zero
@@ -121,8 +122,7 @@ def _classical_bias(
     c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
     """
     w, parent = v[i][:3], model.parent[i]
-    h = np.array([inertia[2, 4], inertia[0, 5], inertia[1, 3]])
-    nu = np.concatenate([cross(w, inertia[:3, :3] @ w), cross(w, cross(w, h))])
+    nu = np.concatenate([cross(w, inertia[:3, :3] @ w), cross(w, cross(w, first_moment(inertia)))])
     v_J = model.joints[i].S.astype(object) @ qd[model.v_slice(i)]
     w_J, u_J = v_J[:3], v_J[3:]
     linear = cross(w_J, u_J)

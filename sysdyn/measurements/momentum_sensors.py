@@ -10,6 +10,7 @@ from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force
 from sysdyn.measurements.variables import ACCELERATION, WRENCH
 from sysdyn.model import Model
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import cross, rotation, skew
 
@@ -118,6 +119,6 @@ class MomentumRate(_Subtree):
 
 
 def _mass_moment(model: Model, i: int) -> tuple[object, np.ndarray]:
-    """(m, m c (3,)) of body i, from I = [.. m c×; .. m 1]."""
+    """(m, m c (3,)) of body i."""
     I = model.inertias[i]
-    return I[5, 5], np.array([I[2, 4], I[0, 5], I[1, 3]]).astype(object)
+    return I[5, 5], first_moment(I).astype(object)

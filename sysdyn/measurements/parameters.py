@@ -9,7 +9,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model
-from sysdyn.model.inertia import PARAMETERS, inertial_parameters, with_parameters
+from sysdyn.model.base_parameters import inertial_parameters
+from sysdyn.model.inertia import PARAMETERS, with_parameters
 from sysdyn.program.expr import Expr
 
 KINDS = ("gravity", "inertia:BODY", "armature:JOINT")

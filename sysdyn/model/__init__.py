@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from sysdyn.errors import ModelError
+from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
-from sysdyn.model.inertia import inertial_parameters
 from sysdyn.model.joints import JOINTS, Cylindrical, Fixed, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical
 from sysdyn.model.kinematics import (
     forward_kinematics,

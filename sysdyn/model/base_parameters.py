@@ -2,11 +2,8 @@
 
 A joint leaves some distributions of mass where they are: turning about z does not move a rod on the z axis, and sliding
 does not turn anything. Such a part of body i may as well be counted to its parent: τ and q̈ are the same for every
-motion, f_i is not. Gautier & Khalil (1990), by numbers instead of rules, in terms of the pseudo-inertia
-
-    P = ∫ (ρ, 1) (ρ, 1)^T dm = [Σ h; h^T m],    Σ = ½ tr(J) 1 − J
-
-for which the move is T P T^T, T (4, 4) the pose of the body in its parent.
+motion, f_i is not. Gautier & Khalil (1990), by numbers instead of rules, in terms of the pseudo-inertia P of
+`sysdyn.model.inertia`, for which the move is T P T^T, T (4, 4) the pose of the body in its parent.
 """
 
 from __future__ import annotations
@@ -17,13 +14,24 @@ import numpy as np
 
 from sysdyn.model.canonical import to_z
 from sysdyn.model.frames import Frame
-from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
+from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
 from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
 from sysdyn.model.tree import Model
 
-ROUNDING = 1e-14  # of the greatest of its kind, below which a parameter is none
+# A parameter below this fraction of the greatest entry of its pseudo-inertia counts as zero.
+ROUNDING = 1e-14
+# The number of forms of what a revolute body keeps of Σ_zz: the values of `left` in `regrouped`.
+LEFT = 5
+
+
+def inertial_parameters(model: Model) -> np.ndarray:
+    """π (10 nb): of each body m [kg], m c (3) [kg m], and I_xx, I_xy, I_yy, I_xz, I_yz, I_zz [kg m²] about its origin.
+
+    In body coordinates; the order is Pinocchio's (`Inertia.toDynamicParameters`).
+    """
+    return np.concatenate([parameters(I) for I in model.inertias] or [np.zeros(0)])
 
 
 def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collection[int] = ()) -> Model:
@@ -46,9 +54,6 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
             T = pose(E, r)
             P[model.parent[i]] = P[model.parent[i]] + T @ part @ T.T
     return model.replace(inertias=np.array([spatial_inertia(_clean(p)) for p in P]).reshape(-1, 6, 6), strict=None)
-
-
-LEFT = 5  # forms of what a revolute body keeps
 
 
 def in_units(model: Model, length: float) -> Model:

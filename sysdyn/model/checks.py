@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import ModelError
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
 
@@ -16,7 +17,7 @@ from sysdyn.model.spatial import X_motion, translation
 def implausible(I: np.ndarray) -> str | None:
     """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
     m = float(I[5, 5])
-    h = np.array([I[2, 4], I[0, 5], I[1, 3]])  # m c, from the block m c×
+    h = first_moment(I)
     if m == 0.0 and np.any(h != 0.0):
         return "its mass is 0, yet m·com is not"
     c = h / m if m > 0.0 else np.zeros(3)

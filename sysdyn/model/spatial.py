@@ -26,11 +26,6 @@ def crm(v: np.ndarray) -> np.ndarray:
     return M
 
 
-def crf(v: np.ndarray) -> np.ndarray:
-    """v×* = −(v×)^T (6, 6) on force vectors. RBDA eq. (2.32)."""
-    return -crm(v).T
-
-
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a × b (3,), also for object arrays (np.cross multiplies before it knows what is zero)."""
     return _array([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dtype_of(a, b))

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sysdyn.model.base_parameters import regrouped
-from sysdyn.model.canonical import LENGTH, canonical
-from sysdyn.model.spatial import cross, rotation, translation
+from sysdyn.model.canonical import canonical
 from sysdyn.offline.elimination import SHARING
 from sysdyn.offline.sensitivity import Expressions
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
+from sysdyn.recursions.frames import wrench_to
 from sysdyn.reference import expanded_parent
 from sysdyn.reference.generic import piece
 from sysdyn.reference.rnea_derivatives import Bodies
@@ -55,7 +55,7 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], wrenches: 
         model, X = canonical(model)
         model = regrouped(model)
         if fx is not None:
-            fx = np.array([_wrench_to(x, w) for x, w in zip(X, fx, strict=True)])
+            fx = np.array([wrench_to(x, w) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
     K = [k for k in range(model.nv) if k not in set(U)]
     exact = _Dynamics(model, groups, fx, U, K)
@@ -136,13 +136,6 @@ def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     result = values.copy()
     result.flat = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
     return result
-
-
-def _wrench_to(X: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """X⁻ᵀ w."""
-    E, r = rotation(X), translation(X)
-    r = np.where(np.abs(r) < LENGTH, 0.0, r)
-    return np.concatenate([E @ (w[:3] - cross(r, w[3:])), E @ w[3:]])
 
 
 class _Factors:

@@ -16,7 +16,8 @@ from functools import cache
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
-from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, is_zero, plus, scaled
+from sysdyn.program.expr import is_zero
+from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, plus, scaled
 from sysdyn.recursions.plan import Plan
 
 # ---- composite bodies --------------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Constant changes of frames, from robots in canonical frames to the frames of the model and back."""
+"""Constant changes of frames, from robots in canonical frames to the frames of the model and back.
+
+`X` (6, 6) is a Plücker transform of floats; spatial vectors are sequences of six floats or Expr, angular part first,
+and come back as lists.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sysdyn.model.canonical import LENGTH
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.recursions.links import Scalar, Vector, cross, plus
 
-# ---- constant changes of frames ----------------------------------------------------------------------------------
-
 
 def parts(X: np.ndarray) -> tuple[list[Vector], list[Vector], Vector]:
-    """(E, E^T, r) of a constant transform."""
+    """(E, E^T, r) of a constant transform; lengths below LENGTH are 0."""
     E = rotation(X)
-    return E.tolist(), E.T.tolist(), np.where(np.abs(r := translation(X)) < 1e-15, 0.0, r).tolist()
+    return E.tolist(), E.T.tolist(), np.where(np.abs(r := translation(X)) < LENGTH, 0.0, r).tolist()
 
 
 def dot(a: Sequence, b: Sequence) -> Scalar:
+    """a · b with every product, also those with 0."""
     total: Scalar = 0.0
     for x, y in zip(a, b, strict=True):
         total = total + x * y
@@ -26,21 +30,21 @@ def dot(a: Sequence, b: Sequence) -> Scalar:
 
 
 def wrench_to(X: np.ndarray, w: Vector) -> Vector:
-    """X⁻ᵀ w."""
+    """X⁻ᵀ w: the wrench w in the child frame of X."""
     E, _, r = parts(X)
     n = [x - y for x, y in zip(w[:3], cross(r, w[3:]), strict=True)]
     return [dot(row, n) for row in E] + [dot(row, w[3:]) for row in E]
 
 
 def wrench_back(X: np.ndarray, w: Vector) -> Vector:
-    """X^T w."""
+    """X^T w: the wrench w in the parent frame of X."""
     _, E, r = parts(X)
     f = [dot(row, w[3:]) for row in E]
     return plus([dot(row, w[:3]) for row in E], cross(r, f)) + f
 
 
 def motion_back(X: np.ndarray, s: Vector) -> Vector:
-    """X⁻¹ s."""
+    """X⁻¹ s: the motion s in the parent frame of X."""
     _, E, r = parts(X)
     w = [dot(row, s[:3]) for row in E]
     return w + [x - y for x, y in zip([dot(row, s[3:]) for row in E], cross(w, r), strict=True)]

@@ -11,7 +11,8 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 from __future__ import annotations
 
 from sysdyn.model import Model
-from sysdyn.recursions.links import Link, Scalar, Vector, cross, dot, is_zero, of_joint, plus, scaled
+from sysdyn.program.expr import is_zero
+from sysdyn.recursions.links import Link, Scalar, Vector, cross, dot, of_joint, plus, scaled
 from sysdyn.recursions.plan import Plan
 
 

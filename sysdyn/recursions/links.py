@@ -16,15 +16,11 @@ from sysdyn.model.canonical import Placement, is_along_z, placement
 from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
 from sysdyn.model.spatial import rotation, translation
-from sysdyn.program.expr import Expr, cos, sin
+from sysdyn.program.expr import Expr, cos, is_zero, sin
 from sysdyn.recursions.plan import Plan
 
 Scalar = float | Expr
 Vector = list
-
-
-def is_zero(x: Scalar) -> bool:
-    return type(x) is not Expr and x == 0.0
 
 
 def scalars(values) -> Vector:

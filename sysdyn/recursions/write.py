@@ -15,6 +15,7 @@ import numpy as np
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
 from sysdyn.model.canonical import canonical, placement, upright
+from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import Revolute, Spherical
 from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
@@ -295,7 +296,7 @@ def _units(model: Model) -> list[float]:
     for X, I in zip(model.X_tree, model.inertias, strict=True):
         place = placement(X)
         found |= {abs(x) for x in (*place.p, place.r)}
-        found |= {1.0 / abs(h) for h in (I[2, 4], I[0, 5], I[1, 3]) if h}
+        found |= {1.0 / abs(h) for h in first_moment(I) if h}
     return sorted({float(f"{x:.13g}") for x in found if 1e-3 < x < 1e3})[:UNITS]
 
 
