@@ -10,9 +10,9 @@ import numpy as np
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model
-from sysdyn.offline.options import ORDERINGS
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import aba, rnea
+from sysdyn.sparse.orderings import ORDERINGS
 
 # A problem is one of these by name, or else a list of measurements.
 KINDS = ("inverse", "forward", "hybrid")

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import ALL
-from sysdyn.sparse.orderings import ORDERINGS as GENERAL
-from sysdyn.sparse.quasidefinite import SYMMETRIC
 
-ORDERINGS = {**GENERAL, "symmetric": SYMMETRIC}
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
 

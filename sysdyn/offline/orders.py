@@ -9,9 +9,9 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
 from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState, UnknownName
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import ORDERINGS, Options
+from sysdyn.offline.options import Options
 from sysdyn.recursions.plan import Plan, tuned
-from sysdyn.sparse.orderings import FORESIGHT, PLAIN
+from sysdyn.sparse.orderings import FORESIGHT, ORDERINGS, PLAIN
 from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import Permutations, Sampled
 

@@ -17,6 +17,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_pivots
+from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Permutations, Sampled, SampledElimination
 
 LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))  # of a window whose pivots are chosen anew
@@ -138,12 +139,13 @@ _UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer
 _SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))
 _COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
 
-# name → starts, of which the cheapest safe one is used.
+# The general orders: name → starts, of which the cheapest safe one is used. "symmetric" is one of symmetric systems.
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "natural": tuple(_judged(natural)),
     "colamd": tuple(_judged(colamd)),
     "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz), *FORESIGHT),
     "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
+    "symmetric": SYMMETRIC,
 }
 # Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
 # sampled states: more of them change nothing.
