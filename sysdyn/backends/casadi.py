@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sysdyn.backends.c.code import identifier
 from sysdyn.errors import BackendUnavailable
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
 
 
@@ -20,13 +20,12 @@ def function(program: Program, name: str):
         raise BackendUnavailable(
             "CasADi is not installed: pip install casadi, or pip install 'sysdyn[casadi]'"
         ) from error
-    infix = {ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b}
-    prefix = {NEG: lambda a: -a, SIN: casadi.sin, COS: casadi.cos, SQRT: casadi.sqrt}
+    functions = {kind: getattr(casadi, x.casadi) if x.casadi else x.number for kind, x in OPERATIONS.items()}
     inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.input_groups]
     value = [x for column in inputs for x in casadi.vertsplit(column)]
     value += [casadi.SX(x) for x in program.constants.tolist()]
     for kind, a, b in zip(program.kind.tolist(), program.lhs.tolist(), program.rhs.tolist(), strict=True):
-        value.append(prefix[kind](value[a]) if b < 0 else infix[kind](value[a], value[b]))
+        value.append(functions[kind](value[a]) if b < 0 else functions[kind](value[a], value[b]))
     outputs, at = [], 0
     for _, size in program.output_groups:
         outputs.append(casadi.vertcat(*(value[k] for k in program.outputs[at : at + size].tolist())))

@@ -8,27 +8,28 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 
-_NUMPY = {
-    ADD: np.add, SUB: np.subtract, MUL: np.multiply, DIV: np.divide,
-    NEG: np.negative, SIN: np.sin, COS: np.cos, SQRT: np.sqrt,
-}  # fmt: skip
+
+def numpy_functions() -> dict[int, Callable]:
+    """{kind of operation: its NumPy function}"""
+    return {kind: operation.numpy for kind, operation in OPERATIONS.items()}
 
 
 def run(
     program: Program,
     inputs: Sequence,
-    functions: Mapping[int, Callable] = _NUMPY,
+    functions: Mapping[int, Callable] | None = None,
     watch: Callable[[int, Any], None] | None = None,
 ) -> list:
     """The outputs of `program` for `inputs` (one scalar or (N,) array an input, in order).
 
-    functions: what executes each kind of operation (a counting one in the tests). watch(value number, value) sees each
+    functions: what executes each kind of operation, NumPy by default. watch(value number, value) sees each
     result; values are dropped after their last use.
     """
+    functions = functions or numpy_functions()
     n_in, first = program.n_inputs, program.first_op
     lhs, rhs = program.lhs.tolist(), program.rhs.tolist()
     last_use = np.arange(first + len(program), dtype=np.int64)
@@ -53,7 +54,9 @@ def run(
     return [value[i] for i in program.outputs.tolist()]
 
 
-def run_groups(program: Program, inputs: Arrays, functions: Mapping[int, Callable] = _NUMPY) -> dict[str, np.ndarray]:
+def run_groups(
+    program: Program, inputs: Arrays, functions: Mapping[int, Callable] | None = None
+) -> dict[str, np.ndarray]:
     """Outputs by group (N, size) for inputs by group, each (N, size) or (size,) for all N states."""
     arrays = [np.asarray(inputs[name], dtype=float) for name, _ in program.input_groups]
     n = max((a.shape[0] for a in arrays if a.ndim == 2), default=1)
@@ -91,7 +94,7 @@ class Interpreter(Backend):
     """The back end that needs nothing but NumPy. functions: what executes each kind of operation."""
 
     name = "python"
-    functions: Mapping[int, Callable] = _NUMPY
+    functions: Mapping[int, Callable] | None = None
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
         part = slice(start, start + size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.program.operations import ADD, COS, MUL, SIN
+from sysdyn.program.operations import ANGULAR, OPERATIONS
 from sysdyn.program.program import Program
 
 MAX_OPS = 1000  # longest function: compile time grows faster than linearly beyond
@@ -36,7 +36,7 @@ class Shape:
     @property
     def angles(self) -> bool:
         """It is nothing but sines and cosines of what is read from outside."""
-        return set(self.kind) <= {SIN, COS} and all(code % 4 == EXTERNAL for code in self.lhs) and not self.guards
+        return set(self.kind) <= set(ANGULAR) and all(code % 4 == EXTERNAL for code in self.lhs) and not self.guards
 
 
 @dataclass
@@ -152,7 +152,7 @@ def _worth_it(piece: Segment, same: int) -> bool:
 
 
 def _may_be_packed(shape: Shape) -> bool:
-    return len(shape.kind) >= MIN_PACKED and not shape.guards and not {SIN, COS} & set(shape.kind)
+    return len(shape.kind) >= MIN_PACKED and not shape.guards and not set(ANGULAR) & set(shape.kind)
 
 
 def _piece_bounds(program: Program) -> list[int]:
@@ -215,7 +215,7 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
     lhs, rhs = [], []
     operands = zip(program.kind[a:b].tolist(), program.lhs[a:b].tolist(), program.rhs[a:b].tolist(), strict=True)
     for kind, x, y in operands:
-        if kind in (ADD, MUL) and n_in <= x < first:  # a constant comes second, whenever it was first used
+        if OPERATIONS[kind].commutes and n_in <= x < first:  # a constant comes second, whenever it was first used
             x, y = y, x
         lhs.append(code(x))
         rhs.append(code(y))

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import UnknownName
-from sysdyn.program.expr import Expr, Graph, cos, is_zero, sin, sqrt
-from sysdyn.program.operations import ADD, CONST, COS, DIV, INPUT, MUL, NEG, OPAQUE, SIN, SQRT, SUB
-
-_FUNCTIONS = {
-    ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b,
-    NEG: lambda a, b: -a, SIN: lambda a, b: sin(a), COS: lambda a, b: cos(a), SQRT: lambda a, b: sqrt(a),
-    OPAQUE: lambda a, b: a,
-}  # fmt: skip
+from sysdyn.program.expr import Expr, Graph, is_zero
+from sysdyn.program.operations import CONST, INPUT, OPERATIONS
 
 
 def _graph_of(values: Iterable) -> Graph | None:
@@ -33,7 +28,7 @@ def evaluate(outputs, inputs: Mapping[str, object]):
     graph = _graph_of(flat)
     if graph is None:
         return outputs
-    value: dict[int, object] = {}
+    value: dict[int, Any] = {}
     for i in graph.live(flat).tolist():
         kind = graph.kind[i]
         if kind == INPUT:
@@ -44,7 +39,7 @@ def evaluate(outputs, inputs: Mapping[str, object]):
         elif kind == CONST:
             value[i] = graph.constants[i]
         else:
-            value[i] = _FUNCTIONS[kind](value[graph.lhs[i]], value.get(graph.rhs[i]))
+            value[i] = OPERATIONS[kind].number(*(value[k] for k in graph.operands(i)))
     result = np.empty(flat.size, dtype=object)
     for k, x in enumerate(flat):
         result[k] = value[x.id] if type(x) is Expr else x
@@ -55,28 +50,10 @@ def evaluate(outputs, inputs: Mapping[str, object]):
     return result.reshape(array.shape)
 
 
-def _partials(graph: Graph, i: int):
-    """(∂node/∂lhs, ∂node/∂rhs) of node i, as Expr or float; None where there is no operand."""
-    kind, a, b = graph.kind[i], graph.lhs[i], graph.rhs[i]
-    left = Expr(graph, a) if graph.kind[a] != CONST else graph.constants[a]
-    right = (Expr(graph, b) if graph.kind[b] != CONST else graph.constants[b]) if b >= 0 else None
-    if kind == ADD:
-        return 1.0, 1.0
-    if kind == SUB:
-        return 1.0, -1.0
-    if kind == MUL:
-        return right, left
-    if kind == DIV:
-        return 1.0 / right, -(Expr(graph, i) / right)
-    if kind == NEG:
-        return -1.0, None
-    if kind == OPAQUE:
-        return 1.0, None
-    if kind == SIN:
-        return cos(left), None
-    if kind == COS:
-        return -sin(left), None
-    return 0.5 / Expr(graph, i), None  # sqrt
+def _partials(graph: Graph, i: int) -> tuple:
+    """The partial derivatives of node i by its operands, as Expr or float."""
+    operands = (Expr(graph, k) if graph.kind[k] != CONST else graph.constants[k] for k in graph.operands(i))
+    return OPERATIONS[graph.kind[i]].partials(Expr(graph, i), *operands)
 
 
 def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
@@ -87,7 +64,7 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
     graph = _graph_of(outputs)
     if graph is None:
         return [0.0 for _ in outputs]
-    rate: dict[int, object] = {}
+    rate: dict[int, Any] = {}
     for i in graph.live(outputs).tolist():
         kind = graph.kind[i]
         if kind == INPUT:
@@ -95,13 +72,12 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
         elif kind == CONST:
             rate[i] = 0.0
         else:
-            da, db = rate[graph.lhs[i]], rate.get(graph.rhs[i], 0.0)
-            if is_zero(da) and is_zero(db):
+            rates = [rate[k] for k in graph.operands(i)]
+            if all(is_zero(x) for x in rates):
                 rate[i] = 0.0
                 continue
-            pa, pb = _partials(graph, i)
-            total = pa * da
-            rate[i] = total if pb is None else total + pb * db
+            terms = [partial * x for partial, x in zip(_partials(graph, i), rates, strict=True)]
+            rate[i] = sum(terms[1:], terms[0])
     return [rate[x.id] if type(x) is Expr else 0.0 for x in outputs]
 
 
@@ -110,13 +86,12 @@ def gradient(output, inputs: Sequence[Expr]) -> list:
     if type(output) is not Expr:
         return [0.0 for _ in inputs]
     graph = output.graph
-    adjoint: dict[int, object] = {output.id: 1.0}
+    adjoint: dict[int, Any] = {output.id: 1.0}
     for i in reversed(graph.live([output]).tolist()):
         bar = adjoint.get(i, 0.0)
         if graph.kind[i] in (INPUT, CONST) or is_zero(bar):
             continue
-        pa, pb = _partials(graph, i)
-        for operand, partial in ((graph.lhs[i], pa), (graph.rhs[i], pb)):
-            if partial is not None and graph.kind[operand] != CONST:
+        for operand, partial in zip(graph.operands(i), _partials(graph, i), strict=True):
+            if graph.kind[operand] != CONST:
                 adjoint[operand] = adjoint.get(operand, 0.0) + partial * bar
     return [adjoint.get(x.id, 0.0) for x in inputs]

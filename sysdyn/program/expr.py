@@ -9,20 +9,31 @@ they cost nothing.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.program.operations import ADD, CONST, COS, DIV, INPUT, KIND_NAMES, MUL, NEG, OPAQUE, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import (
+    ADD,
+    ANGULAR,
+    CONST,
+    COS,
+    DIV,
+    INPUT,
+    MUL,
+    NEG,
+    OPAQUE,
+    OPERATIONS,
+    SIN,
+    SQRT,
+    SUB,
+    Flops,
+)
 
 # Prime of the identity test. Floats are dyadic fractions, so that 2 has to be of great order, here p − 1: modulo the
 # Mersenne prime 2^61 − 1 rounding errors of the size 2^-61 would be ones.
 _P = (1 << 61) - 2373
-
-
-_FOLD = {ADD: operator.add, SUB: operator.sub, MUL: operator.mul, DIV: operator.truediv}
 
 
 class Expr:
@@ -104,6 +115,10 @@ class Expr:
 
     def sqrt(self):
         return self.graph._unary(SQRT, self)
+
+    def applied(self, kind: int, *operands):
+        """The operation `kind` of `OPERATIONS` on these operands, of which this is one."""
+        return self.graph.apply(kind, *operands)
 
     def __bool__(self):
         raise InvalidInput(
@@ -296,10 +311,12 @@ class Graph:
             value = (va + vb) % _P
         elif kind == SUB:
             value = (va - vb) % _P
+        elif kind == DIV and vb:
+            value = va * pow(vb, -1, _P) % _P
         else:
-            value = va * pow(vb, -1, _P) % _P if vb else self._random_field()
+            value = self._random_field()
         if self.kind[a] == CONST and self.kind[b] == CONST:
-            found = self._constant_node(_FOLD[kind](self.constants[a], self.constants[b]), value)
+            found = self._constant_node(OPERATIONS[kind].number(self.constants[a], self.constants[b]), value)
         else:
             found = self._lookup(value)
             if found is None:
@@ -412,20 +429,24 @@ class Graph:
             return self._neg(self._div(x, self._neg(y)))
         return self._op(DIV, x, y)
 
+    def apply(self, kind: int, *operands):
+        """The operation `kind` of `OPERATIONS` on Exprs of this graph and floats."""
+        operation = OPERATIONS[kind]
+        if operation.symbol or all(type(x) is not Expr for x in operands):
+            return operation.number(*operands)
+        return self._op(kind, *operands) if operation.arity == 2 else self._unary(kind, *operands)
+
     def _unary(self, kind: int, x: Expr):
-        if kind == SIN and self._is_neg(x):
-            return self._neg(self._unary(SIN, self._neg(x)))
-        if kind == COS and self._is_neg(x):
-            return self._unary(COS, self._neg(x))
+        parity = OPERATIONS[kind].parity
+        if parity and self._is_neg(x):
+            mirrored = self._unary(kind, self._neg(x))
+            return mirrored if parity > 0 else self._neg(mirrored)
         key = (kind, x.id, -1)
-        found = None if kind == SQRT and self.sharing == "none" else self._table.get(key)
+        found = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
         if found is None:
             value = 0
             if self._algebraic:
-                if kind == SQRT:
-                    value = self._random_field()
-                else:
-                    value = self._circle_point(x.id)[kind == COS]
+                value = self._circle_point(x.id)[kind == COS] if kind in ANGULAR else self._random_field()
             found = self._new(kind, x.id, -1, value)
             if self._algebraic:
                 self._by_field[value] = found
@@ -458,30 +479,30 @@ class Graph:
                     needed[rhs[i]] = 1
         return np.flatnonzero(np.frombuffer(needed, dtype=np.uint8))
 
+    def operands(self, i: int) -> tuple[int, ...]:
+        """Node numbers of the operands of an operation."""
+        return (self.lhs[i],) if self.rhs[i] < 0 else (self.lhs[i], self.rhs[i])
+
     def count(self, outputs: Iterable) -> Flops:
         """Exact operations live from `outputs`. Sin and cos of one angle count as one pair."""
         live = self.live(outputs)
-        kinds = np.asarray(self.kind, dtype=np.int8)[live]
-        count = np.bincount(kinds, minlength=10)
-        angles = {self.lhs[i] for i in live[(kinds == SIN) | (kinds == COS)]}
-        return Flops(int(count[MUL]), int(count[ADD] + count[SUB]), int(count[DIV]), int(count[SQRT]), len(angles))
+        return Flops.of(*(np.asarray(x)[live] for x in (self.kind, self.lhs)))
 
     def describe(self, x, depth: int = 3) -> str:
         if type(x) is not Expr:
             return f"{x:.6g}"
-        kind, a, b = self.kind[x.id], self.lhs[x.id], self.rhs[x.id]
+        kind = self.kind[x.id]
         if kind == INPUT:
             return self.input_names[x.id]
         if kind == CONST:
             return f"{self.constants[x.id]:.6g}"
         if depth == 0:
             return "…"
-        left = self.describe(Expr(self, a), depth - 1)
-        if kind == NEG:
-            return f"-{left}"
-        if kind in (SIN, COS, SQRT, OPAQUE):
-            return f"{KIND_NAMES[kind]}({left})"
-        return f"({left} {'+-*/'[kind - ADD]} {self.describe(Expr(self, b), depth - 1)})"
+        operation = OPERATIONS[kind]
+        shown = [self.describe(Expr(self, k), depth - 1) for k in self.operands(x.id)]
+        if not operation.symbol:
+            return f"{operation.name}({', '.join(shown)})"
+        return f"({f' {operation.symbol} '.join(shown)})" if operation.arity == 2 else f"{operation.symbol}{shown[0]}"
 
 
 def _field_of(x: float) -> int:
@@ -514,13 +535,4 @@ def constant_value(x) -> float:
 # ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------
 
 
-def sin(x):
-    return x.sin() if type(x) is Expr else np.sin(x) if isinstance(x, np.ndarray) else math.sin(x)
-
-
-def cos(x):
-    return x.cos() if type(x) is Expr else np.cos(x) if isinstance(x, np.ndarray) else math.cos(x)
-
-
-def sqrt(x):
-    return x.sqrt() if type(x) is Expr else np.sqrt(x) if isinstance(x, np.ndarray) else math.sqrt(x)
+sin, cos, sqrt = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT))

@@ -1,12 +1,115 @@
-"""Kinds of scalar operations, and counts of them."""
+"""The table of scalar operations, which graphs, programs and back ends read, and counts of them.
+
+A new operation is one entry. What is special about an operation beyond its entry is said where it is special: how a
+graph folds sums and products (`sysdyn.program.expr`), and that sine and cosine of one angle are computed together.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-# Node kinds. INPUT and CONST are leaves, OPAQUE another name for its operand. Their order is part of the file format.
+import numpy as np
+
+# The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
+# Stored programs hold these numbers: a new kind takes the next one.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE = range(11)
-KIND_NAMES = ("input", "const", "add", "sub", "mul", "div", "neg", "sin", "cos", "sqrt", "opaque")
+
+ANGULAR = (SIN, COS)  # These two are computed together: those of one angle count as one pair.
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of operation, for all who read it.
+
+    name       name in messages
+    arity      number of operands, 1 or 2
+    number     value for floats, arrays (a batch) and symbols; errors are those of `math`
+    numpy      value for floats and arrays; infinite or not a number where `number` raises an error
+    partials   (value, operand, …) → partial derivatives by the operands, in what `number` takes
+    c          C99 of the value, a format of the operands
+    llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty where the emitter has its own way
+    casadi     name in CasADi; empty where `number` takes its symbols
+    symbol     sign of an operator in messages
+    counted    the count of `Flops` that the operation adds to; empty if it is free
+    parity     1 for even functions, −1 for odd ones, else 0
+    commutes   whether a ∘ b = b ∘ a
+    executed   whether programs hold it
+    """
+
+    name: str
+    arity: int
+    number: Callable[..., Any]
+    numpy: Callable[..., Any]
+    partials: Callable[..., tuple]
+    c: str
+    llvm: str
+    casadi: str = ""
+    symbol: str = ""
+    counted: str = ""
+    parity: int = 0
+    commutes: bool = False
+    executed: bool = True
+
+
+def function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of floats, of arrays, and of symbols: those have a method `applied(kind, operand, …)`."""
+
+    def number(*operands: Any) -> Any:
+        for x in operands:
+            if hasattr(x, "applied"):
+                return x.applied(kind, *operands)
+        return (of_arrays if any(isinstance(x, np.ndarray) for x in operands) else of_floats)(*operands)
+
+    return number
+
+
+_sin = function(SIN, math.sin, np.sin)
+_cos = function(COS, math.cos, np.cos)
+_sqrt = function(SQRT, math.sqrt, np.sqrt)
+
+# How each kind of operation is computed, differentiated, written and counted.
+OPERATIONS: dict[int, Operation] = {
+    ADD: Operation(
+        "add", 2, operator.add, np.add, lambda y, a, b: (1.0, 1.0), "{} + {}", "fadd contract",
+        symbol="+", counted="add", commutes=True,
+    ),
+    SUB: Operation(
+        "sub", 2, operator.sub, np.subtract, lambda y, a, b: (1.0, -1.0), "{} - {}", "fsub contract",
+        symbol="-", counted="add",
+    ),
+    MUL: Operation(
+        "mul", 2, operator.mul, np.multiply, lambda y, a, b: (b, a), "{} * {}", "fmul contract",
+        symbol="*", counted="mul", commutes=True,
+    ),
+    DIV: Operation(
+        "div", 2, operator.truediv, np.divide, lambda y, a, b: (1.0 / b, -(y / b)), "{} / {}", "fdiv",
+        symbol="/", counted="div",
+    ),
+    NEG: Operation(
+        "neg", 1, operator.neg, np.negative, lambda y, a: (-1.0,), "-{}", "fneg",
+        symbol="-", parity=-1,
+    ),
+    SIN: Operation(
+        "sin", 1, _sin, np.sin, lambda y, a: (_cos(a),), "sine({})", "",
+        casadi="sin", counted="trig", parity=-1,
+    ),
+    COS: Operation(
+        "cos", 1, _cos, np.cos, lambda y, a: (-_sin(a),), "cosine({})", "",
+        casadi="cos", counted="trig", parity=1,
+    ),
+    SQRT: Operation(
+        "sqrt", 1, _sqrt, np.sqrt, lambda y, a: (0.5 / y,), "sqrt({})", "@llvm.sqrt",
+        casadi="sqrt", counted="sqrt",
+    ),
+    OPAQUE: Operation(
+        "opaque", 1, lambda a: a, np.positive, lambda y, a: (1.0,), "{}", "",
+        executed=False,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -18,6 +121,16 @@ class Flops:
     div: int = 0
     sqrt: int = 0
     trig: int = 0
+
+    @staticmethod
+    def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
+        """Counts of operations, of which `kinds` (n) has the kinds and `lhs` (n) numbers of the first operands."""
+        found = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
+        counts = dict.fromkeys(("mul", "add", "div", "sqrt"), 0)
+        for kind, operation in OPERATIONS.items():
+            if operation.counted in counts:
+                counts[operation.counted] += int(found[kind])
+        return Flops(**counts, trig=len(np.unique(lhs[np.isin(kinds, ANGULAR)])))
 
     @property
     def total(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import ADD, CONST, COS, DIV, INPUT, MUL, NEG, OPAQUE, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import CONST, INPUT, OPAQUE, OPERATIONS, Flops
 
 FORMAT = 2  # version of the stored form; raise it when the meaning of any array changes
 
@@ -42,7 +42,7 @@ class Program:
 
     input_groups, output_groups   ((name, size), …)
     constants (nc) float64        distinct constants
-    kind (no) int8                operation kinds of `sysdyn.program.expr` (ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT)
+    kind (no) int8                those kinds of `sysdyn.program.operations` that are executed
     lhs, rhs (no) int32           value numbers of the operands; rhs is −1 for one operand
     outputs (ny) int32            value numbers of the outputs
     cuts (…) int32                operation numbers at which a new piece of work begins, increasing
@@ -81,9 +81,7 @@ class Program:
     @cached_property
     def flops(self) -> Flops:
         """Exact counts of the program as it is executed."""
-        count = np.bincount(self.kind, minlength=10)
-        angles = np.unique(self.lhs[(self.kind == SIN) | (self.kind == COS)])
-        return Flops(int(count[MUL]), int(count[ADD] + count[SUB]), int(count[DIV]), int(count[SQRT]), len(angles))
+        return Flops.of(self.kind, self.lhs)
 
     @cached_property
     def used_inputs(self) -> np.ndarray:
@@ -218,12 +216,15 @@ class Program:
     def check(self) -> None:
         """Raise FileError unless every operand is computed before it is used: damaged files must not crash a kernel."""
         here = self.first_op + np.arange(len(self))
-        one_operand = (self.kind >= NEG) & (self.kind <= SQRT)
+        one, two = (
+            np.isin(self.kind, [kind for kind, x in OPERATIONS.items() if x.executed and x.arity == arity])
+            for arity in (1, 2)
+        )
         ok = (
             len(self.lhs) == len(self.rhs) == len(self)
-            and np.all((self.kind >= ADD) & (self.kind <= SQRT))
+            and np.all(one | two)
             and np.all((self.lhs >= 0) & (self.lhs < here))
-            and np.all(np.where(one_operand, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
+            and np.all(np.where(one, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
             and len(self.outputs) == self.n_outputs
             and np.all((self.outputs >= 0) & (self.outputs < self.first_op + len(self)))
             and np.all(np.diff(self.cuts) > 0)
@@ -232,6 +233,3 @@ class Program:
         )
         if not ok:
             raise FileError("the stored program is damaged: an operand is used before it is computed")
-
-
-__all__ = ["Program", "Guard", "Group", "FORMAT", "ADD", "SUB", "MUL", "DIV", "NEG", "SIN", "COS", "SQRT"]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import ADD, DIV, MUL, NEG, SUB
+from sysdyn.program.operations import ADD, MUL, NEG, SUB
 
 Term = tuple[int, int]  # (node, +1 or −1)
 
@@ -257,10 +257,7 @@ class _Rewriting:
                 return total
             if i in old.input_names:
                 return graph.input(old.input_names[i])
-            x = self._signed(made, old.lhs[i])
-            if old.kind[i] == DIV:
-                return x / self._signed(made, old.rhs[i])
-            return graph._unary(old.kind[i], x)
+            return graph.apply(old.kind[i], *(self._signed(made, x) for x in old.operands(i)))
 
         def build(root: int) -> None:
             stack = [root]

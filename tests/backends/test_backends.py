@@ -401,7 +401,7 @@ def interpret(program: Program, inputs: list[float]) -> list[float]:
         memory[k] = (k, x)
     assert plan.slot[:n_in].tolist() == list(range(n_in))
     number = first
-    functions = interpreter._NUMPY
+    functions = interpreter.numpy_functions()
     needed = [set(segment.reads) for segment in plan.segments]
     for s, segment in enumerate(plan.segments):
         shape = segment.shape

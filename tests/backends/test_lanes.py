@@ -59,7 +59,7 @@ def interpret(program: Program, inputs: list[float], lanes: int) -> list[float]:
     for k, x in enumerate(inputs):
         memory[k] = (k, x)
     needed = [{v for lane in segment.lanes for v in lane.reads} for segment in plan.segments]
-    functions, done = interpreter._NUMPY, 0
+    functions, done = interpreter.numpy_functions(), 0
     for s, segment in enumerate(plan.segments):
         shape, results = segment.shape, []
         assert len(segment.lanes) <= lanes

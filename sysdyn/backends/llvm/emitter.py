@@ -10,11 +10,12 @@ import numpy as np
 
 from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.driver import Driver, Run
+from sysdyn.backends.llvm.instructions import declared, instruction
 from sysdyn.backends.llvm.sincos import sincos_function
 from sysdyn.backends.llvm.target import simd_width
 from sysdyn.backends.llvm.types import Types, double
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment, Shape, schedule
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB
+from sysdyn.program.operations import ANGULAR, SIN
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
 
@@ -121,17 +122,13 @@ class Emitter(Types):
         for width in sorted({types.width for types in every} | packs):
             types = Types(width)
             vec, suffix = types.vec, types.suffix
-            parts += [
-                f"declare {vec} @llvm.fma.{suffix}({vec}, {vec}, {vec})",
-                f"declare {vec} @llvm.sqrt.{suffix}({vec})",
-                f"declare {vec} @llvm.fabs.{suffix}({vec})",
-            ]
+            parts += declared(types)
             if width in packs - {row}:
                 parts += [
                     f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {types.bits}, {vec})",
                     f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {types.bits})",
                 ]
-        if np.isin(self.program.kind, (SIN, COS)).any():
+        if np.isin(self.program.kind, ANGULAR).any():
             parts += [sincos_function(types) for types in every]
         parts += functions
         parts += [self.driver(calls), entry.IR]
@@ -230,20 +227,15 @@ class Emitter(Types):
                 known[code] = found
             return found
 
-        names = {ADD: "fadd contract", SUB: "fsub contract", MUL: "fmul contract", DIV: "fdiv"}
         for k, (kind, a, b) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True)):
-            x = operand(a)
-            if kind in names:
-                lines.append(f"  %v{k} = {names[kind]} {vec} {x}, {operand(b)}")
-            elif kind == NEG:
-                lines.append(f"  %v{k} = fneg {vec} {x}")
-            elif kind == SQRT:
-                lines.append(f"  %v{k} = call {vec} @llvm.sqrt.{suffix}({vec} {x})")
+            x = [operand(code) for code in (a, b) if code >= 0]
+            if kind not in ANGULAR:
+                lines.append(f"  %v{k} = {instruction(kind, types, x)}")
             else:
                 pair = trig.get(a)
                 if pair is None:
                     pair = trig[a] = f"%t{k}"
-                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos_{suffix}({vec} {x})")
+                    lines.append(f"  {pair} = call {{ {vec}, {vec} }} @sincos_{suffix}({vec} {x[0]})")
                 lines.append(f"  %v{k} = extractvalue {{ {vec}, {vec} }} {pair}, {0 if kind == SIN else 1}")
             if k in exported:
                 lines.extend(write(exported[k], f"%v{k}"))

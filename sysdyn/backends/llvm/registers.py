@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from sysdyn.backends.schedule import schedule
-from sysdyn.program.operations import COS, SIN
+from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 
 REGISTERS = 30  # of the 32 of AVX-512 and of ARM, those that hold no constants
@@ -45,7 +45,7 @@ def angles_first(program: Program) -> tuple[Program, int]:
     There a kernel of one state takes as many angles at a time as a register holds, and one of many states has its
     registers to itself in between.
     """
-    is_angle = np.isin(program.kind, (SIN, COS))
+    is_angle = np.isin(program.kind, ANGULAR)
     if not is_angle.any():
         return program, 0
     n, operands = len(program), _operands(program)

@@ -1,0 +1,152 @@
+"""The table of operations: what its entries promise, and that a new entry is all that a new operation takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from kernels import run_kernel
+
+from sysdyn.backends import casadi, interpreter
+from sysdyn.backends.c.code import Code, Description
+from sysdyn.backends.llvm.kernel import compile_kernel
+from sysdyn.errors import FileError
+from sysdyn.program.evaluate import derivative, evaluate, gradient
+from sysdyn.program.expr import Graph
+from sysdyn.program.operations import ANGULAR, CONST, INPUT, OPERATIONS, Flops, Operation, function
+from sysdyn.program.program import Program
+from sysdyn.program.rewrite import rewritten
+
+EXECUTED = [kind for kind, operation in OPERATIONS.items() if operation.executed]
+POINTS = ((0.7, 1.9), (2.5, 0.3), (1.1, 1.1))
+each = pytest.mark.parametrize("kind", EXECUTED, ids=[OPERATIONS[kind].name for kind in EXECUTED])
+
+
+def test_numbers_of_kinds_are_those_of_stored_programs():
+    names = {kind: operation.name for kind, operation in OPERATIONS.items()}
+    assert (INPUT, CONST) == (0, 1)
+    assert names == {
+        2: "add", 3: "sub", 4: "mul", 5: "div", 6: "neg", 7: "sin", 8: "cos", 9: "sqrt", 10: "opaque",
+    }  # fmt: skip
+
+
+@each
+def test_entries_keep_what_they_promise(kind):
+    operation = OPERATIONS[kind]
+    for point in POINTS:
+        x = point[: operation.arity]
+        value = operation.number(*x)
+        assert type(value) is float and operation.numpy(*x) == pytest.approx(value, rel=1e-15)
+        np.testing.assert_array_equal(operation.number(*(np.array([a, a]) for a in x)), [operation.numpy(*x)] * 2)
+        if operation.commutes:
+            assert operation.number(*x[::-1]) == value
+        if operation.parity:
+            assert operation.number(-x[0]) == operation.parity * value
+        partials = operation.partials(value, *x)
+        assert len(partials) == operation.arity
+        for k, partial in enumerate(partials):
+            low, high = (operation.number(*(a + s * 1e-6 * (n == k) for n, a in enumerate(x))) for s in (-1.0, 1.0))
+            assert partial == pytest.approx((high - low) / 2e-6, abs=1e-8)
+    assert operation.c.count("{}") == operation.arity
+    assert bool(operation.llvm) == (kind not in ANGULAR)
+    assert operation.counted in ("", *Flops.__dataclass_fields__)
+
+
+@each
+def test_each_operation_is_counted_once_and_shown(kind):
+    operation = OPERATIONS[kind]
+    graph = Graph("none")
+    y = graph.apply(kind, *graph.inputs("x", operation.arity))
+    count = graph.count([y])
+    assert count.total + count.trig == (1 if operation.counted else 0)
+    assert not operation.counted or getattr(count, operation.counted) == 1
+    assert all(f"x[{k}]" in repr(y) for k in range(operation.arity))
+    assert (operation.symbol or operation.name) in repr(y)
+
+
+# ---- a new operation -----------------------------------------------------------------------------------------------
+
+SIGN, SIZE = max(OPERATIONS) + 1, max(OPERATIONS) + 2
+COPYSIGN = Operation(
+    "copysign", 2, function(SIGN, math.copysign, np.copysign), np.copysign,
+    lambda y, a, b: (y / a, 0.0), "copysign({}, {})", "@llvm.copysign", casadi="copysign", counted="add",
+)  # fmt: skip
+ABSOLUTE = Operation(
+    "abs", 1, function(SIZE, math.fabs, np.abs), np.abs,
+    lambda y, a: (OPERATIONS[SIGN].number(1.0, a),), "fabs({})", "@llvm.fabs", casadi="fabs", parity=1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def two_more(monkeypatch):
+    """Entries in the table, and nothing else. No machine code of theirs is kept."""
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    monkeypatch.setitem(OPERATIONS, SIGN, COPYSIGN)
+    monkeypatch.setitem(OPERATIONS, SIZE, ABSOLUTE)
+
+
+def reflection(x, y):
+    """α = −sign(x₀) √(x₀² + x₁²), as in a Householder reflection, and |y₀| x₁."""
+    return [-COPYSIGN.number(OPERATIONS[9].number(x[0] * x[0] + x[1] * x[1]), x[0]), ABSOLUTE.number(y[0]) * x[1]]
+
+
+STATES = {"x": np.array([[3.0, 4.0], [-3.0, 4.0], [-0.5, 0.2]]), "y": np.array([[2.0], [-2.0], [-0.1]])}
+EXPECTED = np.array([[-5.0, 8.0], [5.0, 8.0], [math.hypot(0.5, 0.2), 0.02]])
+
+
+def program_of(graph: Graph, outputs: list) -> Program:
+    inputs = [("x", graph.inputs("x", 2)), ("y", graph.inputs("y", 1))]
+    return Program.from_graph(graph, inputs, [("z", outputs)])
+
+
+@pytest.fixture(params=["none", "structural", "algebraic"])
+def program(request, two_more) -> Program:
+    graph = Graph(request.param)
+    return program_of(graph, reflection(graph.inputs("x", 2), graph.inputs("y", 1)))
+
+
+def test_a_new_operation_is_an_entry_for_programs_and_back_ends(program):
+    assert program.flops == Flops(mul=3, add=2, sqrt=1)
+    restored = Program.from_arrays(program.to_arrays())
+    assert restored.digest == program.digest
+    np.testing.assert_allclose(interpreter.run_groups(program, STATES)["z"], EXPECTED, rtol=1e-15)
+    for width, level in ((1, 0), (1, 2), (2, 0), (4, 2), (8, 2)):
+        outputs, status = run_kernel(compile_kernel(program, width, level), program, STATES, 3)
+        np.testing.assert_allclose(outputs["z"], EXPECTED, rtol=1e-15)
+        assert not status.any()
+    source = Code("reflection", program, Description("a reflection")).source()
+    assert "copysign(" in source and "fabs(" in source
+    for k, expected in enumerate(EXPECTED):
+        found = casadi.function(program, "f")(*(x[k] for x in STATES.values()))
+        np.testing.assert_allclose(found.full().ravel(), expected, rtol=1e-15)
+
+
+def test_a_new_operation_is_an_entry_for_graphs(two_more):
+    graph = Graph("algebraic")
+    x, y = graph.inputs("x", 2), graph.inputs("y", 1)
+    outputs = reflection(x, y)
+    for k, expected in enumerate(EXPECTED):
+        point = {f"{name}[{j}]": float(a) for name, rows in STATES.items() for j, a in enumerate(rows[k])}
+        np.testing.assert_allclose(evaluate(outputs, point), expected, rtol=1e-15)
+        direction = {"x[0]": 0.3, "x[1]": -0.2, "y[0]": 0.7}
+        slopes = [float(v) for v in evaluate(derivative(outputs, direction), point)]
+        low, high = (
+            evaluate(outputs, {name: a + s * 1e-6 * direction[name] for name, a in point.items()}) for s in (-1.0, 1.0)
+        )
+        np.testing.assert_allclose(slopes, (high - low) / 2e-6, atol=1e-8)
+        by_x = [float(v) for v in evaluate(gradient(outputs[0], list(x)), point)]
+        np.testing.assert_allclose(by_x, expected[0] * STATES["x"][k] / np.sum(STATES["x"][k] ** 2), rtol=1e-12)
+    assert "copysign(sqrt(" in repr(outputs[0]) and "abs(y[0])" in repr(outputs[1])
+    assert graph.apply(SIGN, 2.0, -1.0) == -2.0  # of numbers, a number
+    assert graph.apply(SIZE, -y[0]).id == graph.apply(SIZE, y[0]).id  # an even function
+    assert graph.apply(SIGN, x[0], y[0]).id == graph.apply(SIGN, x[0], y[0]).id  # computed once
+    assert graph.apply(SIGN, x[0], y[0]).id != graph.apply(SIGN, y[0], x[0]).id
+    new, results = rewritten(graph, outputs)
+    np.testing.assert_allclose(interpreter.run_groups(program_of(new, results), STATES)["z"], EXPECTED, rtol=1e-15)
+
+
+def test_programs_with_operations_that_are_not_in_the_table_are_refused(program, monkeypatch):
+    monkeypatch.delitem(OPERATIONS, SIGN)
+    with pytest.raises(FileError, match="damaged"):
+        Program.from_arrays(program.to_arrays())
