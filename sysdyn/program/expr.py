@@ -486,7 +486,7 @@ class Graph:
     def count(self, outputs: Iterable) -> Flops:
         """Exact operations live from `outputs`. Sin and cos of one angle count as one pair."""
         live = self.live(outputs)
-        return Flops.of(*(np.asarray(x)[live] for x in (self.kind, self.lhs)))
+        return Flops.of(*(np.asarray(x, dtype=np.int64)[live] for x in (self.kind, self.lhs)))
 
     def describe(self, x, depth: int = 3) -> str:
         if type(x) is not Expr:

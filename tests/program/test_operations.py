@@ -150,3 +150,7 @@ def test_programs_with_operations_that_are_not_in_the_table_are_refused(program,
     monkeypatch.delitem(OPERATIONS, SIGN)
     with pytest.raises(FileError, match="damaged"):
         Program.from_arrays(program.to_arrays())
+
+
+def test_nothing_is_counted_where_there_is_nothing():
+    assert Graph().count([1.0]) == Flops()
