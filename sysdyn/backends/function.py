@@ -234,14 +234,15 @@ class _OneState:
     """A prepared call of one state, by one thread at a time: what comes in and goes out is copied."""
 
     def __init__(self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[list[np.ndarray]], Any]):
-        self._inputs = [(x.shape, x) for x in inputs]
-        self._step, self._status, self._outputs, self._wrap = step, step.status, step.out, wrap
+        self._inputs = [(k, x.shape, x) for k, x in enumerate(inputs)]
+        self._step, self._status, self._outputs, self._wrap = step, memoryview(step.status), step.out, wrap
 
     def __call__(self, arrays: Sequence) -> Any:
         """What the function gives; None where an array is no float64 array of one state, or the status is bad."""
         if len(arrays) != len(self._inputs):
             return None
-        for x, (shape, kept) in zip(arrays, self._inputs, strict=True):
+        for k, shape, kept in self._inputs:
+            x = arrays[k]
             if type(x) is not np.ndarray or x.dtype is not _FLOAT or x.shape != shape:
                 return None
             kept[...] = x
@@ -256,7 +257,7 @@ def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
     if isinstance(result, Mapping):
         groups = tuple(result)
         arrays = [np.asarray(x) for x in result.values()]
-        wrap: Callable[[list[np.ndarray]], Any] = partial(_named, groups)
+        wrap: Callable[[list[np.ndarray]], Any] = partial(_named, tuple(enumerate(groups)))
     else:
         arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
         groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
@@ -264,5 +265,5 @@ def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
     return Layout(groups, tuple(x.shape for x in arrays), wrap), arrays
 
 
-def _named(names: tuple[str, ...], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    return dict(zip(names, arrays, strict=True))
+def _named(names: tuple[tuple[int, str], ...], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: arrays[k] for k, name in names}

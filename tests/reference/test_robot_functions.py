@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
@@ -180,20 +184,20 @@ def test_batches_are_as_many_single_calls_on_either_back_end(zoo):
 def test_icub_agrees_with_pinocchio(base):
     model, frame = icub(base), "l_hand"
     other = Pinocchio(model, icub_urdf())
-    function = sd.kinematics(
-        model, [x for x in everything(frame) if not x.startswith("external")], level=0 if base == "fixed" else 1
-    )
+    function = sd.kinematics(model, everything(frame), level=0)
     m, data, id = other.pin, other.data, other.pin.getFrameId(frame)
     ours = other._from(np.arange(model.nv, dtype=float)).astype(int)
     views = dict(zip(("local", "world", "space"), (pin.LOCAL, pin.LOCAL_WORLD_ALIGNED, pin.WORLD), strict=True))
     swap = [3, 4, 5, 0, 1, 2]
     for seed in range(3):
-        q, qd, _ = model.random_state(seed)
-        now, p, v = function(q, qd), other._position(q), other._to(qd)
+        q, qd, _, fx = state(model, seed)
+        now, p, v = function(q, qd, fx), other._position(q), other._to(qd)
         M = pin.crba(m, data, p).copy()
         agree(now["mass_matrix"], (np.triu(M) + np.triu(M, 1).T)[np.ix_(ours, ours)])
         agree(now["bias"], other._from(pin.nonLinearEffects(m, data, p, v)))
         agree(now["gravity"], other._from(pin.computeGeneralizedGravity(m, data, p)))
+        static = other._from(pin.computeStaticTorque(m, data, p, other._wrenches(fx)))
+        agree(now["external"], now["gravity"] - static)
         pin.computeJointJacobiansTimeVariation(m, data, p, v)
         pin.forwardKinematics(m, data, p, v, np.zeros(m.nv))
         pin.updateFramePlacements(m, data)
@@ -412,3 +416,27 @@ def test_casadi_computes_the_same():
     J, energy = other(q, qd)
     agree(np.asarray(J).reshape(6, 7), sd.frame_jacobian(ARM, q, "dh6"))
     agree(np.asarray(energy).reshape(()), function(q, qd)["energy"])
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+def test_the_exported_c_passes_its_own_check(tmp_path):
+    model = sd.random_tree(4, seed=1, joints=("free", "revolute"))
+    function = sd.kinematics(model, ["pose:body3", "bias", "external", "energy"], level=0)
+    folder = function.export_c(tmp_path / "arm", "arm")
+    build = ["gcc", "-std=c99", "-Wall", "-Werror", "arm.c", "main.c", "-o", "main", "-lm"]
+    subprocess.run(build, cwd=folder, check=True, timeout=120)
+    run = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0 and run.stdout.endswith("all checks passed\n"), run.stdout
+
+
+def test_the_documentation_lists_the_table():
+    """docs/kinematics.md and the docstring have every function, with its arguments and its shape."""
+    text = (Path(__file__).parents[2] / "docs" / "kinematics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)(:FRAME)?` \| ([^|]+) \| \(([^|]*)\) \|", text, flags=re.MULTILINE)
+    letters = {"q": "q", "qd": "q̇", "fx": "fx"}
+    listed = {name: (bool(frame), needs, shape.rstrip(",")) for name, frame, needs, shape in rows}
+    assert listed == {
+        name: (f.of_frame, ", ".join(letters[x] for x in f.needs), ", ".join(map(str, f.shape)))
+        for name, f in ROBOT_FUNCTIONS.items()
+    }
+    assert all(name in sd.kinematics.__doc__ for name in ROBOT_FUNCTIONS)
