@@ -235,7 +235,7 @@ class _OneState:
 
     def __init__(self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[list[np.ndarray]], Any]):
         self._inputs = [(k, x.shape, x) for k, x in enumerate(inputs)]
-        self._step, self._status, self._outputs, self._wrap = step, memoryview(step.status), step.out, wrap
+        self._step, self._status, self._outputs, self._wrap = step, step.status.data, step.out, wrap
 
     def __call__(self, arrays: Sequence) -> Any:
         """What the function gives; None where an array is no float64 array of one state, or the status is bad."""
