@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import Noise
 from sysdyn.online.arguments import WRENCHES
 from sysdyn.online.posterior import Checked, Part, Posterior
@@ -153,10 +152,6 @@ class Estimate(Solution):
         on = np.broadcast_to(self._on(name), S.shape[:2])
         both = on[:, :, None] & on[:, None, :]
         return np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
-
-    def _equations(self) -> BlockSystem:
-        """The equations that the estimate is of, without the multipliers."""
-        return self._problem.system().plain
 
 
 def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np.ndarray) -> np.ndarray:

@@ -39,8 +39,8 @@ def least_norm(
     inputs = Inputs(problem)
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.reject_not_finite(arrays)
-    system = problem.system()
-    reduction = Reduction(system.plain, system.plain.noisy_mask)
+    system = problem.system().plain
+    reduction = Reduction(system, system.noisy_mask)
     n = math.prod(lead)
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
     rows, columns = reduction.scaling

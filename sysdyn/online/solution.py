@@ -156,8 +156,8 @@ class Solution:
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def _equations(self) -> BlockSystem:
-        """The system that the solution solves, which the problem keeps."""
-        return self._problem.system()
+        """The equations without multipliers, in terms of reported quantities; the problem keeps them."""
+        return self._problem.system().plain
 
     # ---- shapes ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Kinds of solutions: what only estimates have."""
+"""Kinds of solutions: what only estimates have; the system that they are checked with is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.backends.executable import Executable
+from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.block_system import BlockSystem
 from sysdyn.online.solution import OF_ESTIMATES
+from sysdyn.program.status import WEAK_PIVOT
 
 FAST = {"backend": "python", "level": "fast"}
 CHAIN = sd.chain(2, seed=0)
@@ -19,13 +23,16 @@ def exact() -> sd.Solution:
     return sd.compile(sd.forward_dynamics(CHAIN), **FAST)(q, qd, tau)
 
 
-def estimated() -> sd.Solution:
-    problem = sd.Problem(
+def noisy_problem() -> sd.Problem:
+    return sd.Problem(
         CHAIN,
         [sd.JointAcceleration("all"), sd.JointTorque("all", noise=0.1, name="torque"), sd.ExternalWrench("all")],
     )
+
+
+def estimated() -> sd.Solution:
     q, qd, qdd = CHAIN.random_state(seed=0)
-    return sd.compile(problem, **FAST)(q, qd, qdd, y={"torque": np.zeros(2)})
+    return sd.compile(noisy_problem(), **FAST)(q, qd, qdd, y={"torque": np.zeros(2)})
 
 
 def undetermined() -> sd.Solution:
@@ -57,3 +64,53 @@ def test_solutions_without_noise_say_that_they_are_no_estimates(solution):
 def test_solutions_are_copied():
     for found in (exact(), estimated()):
         assert np.array_equal(copy.copy(found).qdd, found.qdd)
+
+
+@pytest.fixture
+def assembled(monkeypatch) -> list[str]:
+    """Names of the systems that are assembled from here on."""
+    found: list[str] = []
+    for kind in (BlockSystem, AugmentedSystem):
+
+        def noted(self, *arguments, assemble=kind.assemble, **options):
+            found.append(type(self).__name__)
+            return assemble(self, *arguments, **options)
+
+        monkeypatch.setattr(kind, "assemble", noted)
+    return found
+
+
+def test_the_system_that_solutions_are_checked_with_is_assembled_once(assembled, tmp_path):
+    solver = sd.load_solver(sd.compile(sd.forward_dynamics(CHAIN), **FAST).save(tmp_path / "solver"))
+    del assembled[:]
+    for seed in range(3):
+        solution = solver(*CHAIN.random_state(seed=seed))
+        for _ in range(2):
+            assert solution.backward_error() < 1e-12 and np.abs(solution.residual()).max() < 1e-9
+    assert assembled == ["BlockSystem"]
+
+
+def test_the_system_of_an_estimate_is_assembled_once(assembled, tmp_path):
+    solver = sd.load_solver(sd.compile(noisy_problem(), **FAST).save(tmp_path / "solver"))
+    del assembled[:]
+    for seed in range(3):
+        q, qd, qdd = CHAIN.random_state(seed=seed)
+        estimate = solver(q, qd, qdd, y={"torque": np.zeros(2)})
+        assert estimate.redundancy == 2 and np.isfinite(estimate.backward_error())
+    assert assembled == ["BlockSystem"]
+
+
+def test_the_system_that_pivoting_solves_is_assembled_once(assembled, tmp_path, monkeypatch):
+    solver = sd.load_solver(sd.compile(sd.forward_dynamics(CHAIN), **FAST).save(tmp_path / "solver"))
+    results = Executable.results
+
+    def weak(self, *arguments):
+        outputs, status = results(self, *arguments)
+        return {name: np.zeros_like(x) for name, x in outputs.items()}, status | WEAK_PIVOT
+
+    monkeypatch.setattr(Executable, "results", weak)
+    del assembled[:]
+    for seed in range(3):
+        q, qd, tau = CHAIN.random_state(seed=seed, batch=4)
+        np.testing.assert_allclose(solver(q, qd, tau).qdd, sd.aba(CHAIN, q, qd, tau), rtol=1e-9)
+    assert assembled == ["BlockSystem"]
