@@ -17,7 +17,7 @@ from sysdyn.app.cli import NOT_SOLVED, WRONG, app
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS
-from sysdyn.data.states import column_names, random_states, read_states, write_states
+from sysdyn.data.states import random_states, read_states, write_states
 from sysdyn.diagnosis.structure import structure
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.measurements.raw import RAW
@@ -131,14 +131,6 @@ def test_one_state_without_the_axis_of_states(tmp_path):
     out = tmp_path / "out.csv"
     run("solve", ROBOT, "--states", path, "--out", out)
     assert len(out.read_text().splitlines()) == 2
-
-
-def test_joints_with_several_variables_have_numbered_columns(tmp_path):
-    problem = sd.forward_dynamics(sd.random_tree(4, seed=1, joints=("free", "spherical", "planar")))
-    path = states_file(tmp_path / "states.csv", problem)
-    assert f"q:{problem.model.joint_names[0]}[0]" in path.read_text()
-    for name, x in read_states(path, problem).arrays.items():
-        np.testing.assert_array_equal(x, random_states(problem, 4).arrays[name])
 
 
 def test_packed_values_of_measurements(tmp_path):
@@ -400,69 +392,23 @@ def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path):
 
 # ---- states files -------------------------------------------------------------------------------------------------
 
-HEADER = "q:joint0,q:joint1,qd:joint0,qd:joint1,tau:joint0,tau:joint1"
-WRONG_CSV = {
-    "empty": ("", "is empty"),
-    "header only": (HEADER + "\n", "no states"),
-    "missing column": (HEADER.replace("qd:joint1,", "") + "\n1,2,3,4,5\n", "this problem needs: qd:joint1"),
-    "unknown column": (HEADER.replace("tau", "tua") + "\n1,2,3,4,5,6\n", "'tua:joint0'. Did you mean 'tau:joint0'"),
-    "twice": (HEADER + ",q:joint0\n1,2,3,4,5,6,7\n", "'q:joint0' occurs twice"),
-    "not a number": (HEADER + "\n1,2,3,4,5,6\n\n1,2,x,4,5,6\n", "line 4, column 'qd:joint0': 'x' is not a number"),
-    "not finite": (HEADER + "\n1,2,3,4,nan,6\n", "line 2, column 'tau:joint0': nan is not finite"),
-    "short row": (HEADER + "\n1,2,3\n", "line 2 has 3 values for 6 columns"),
-    "long row": (HEADER + "\n1,2,3,4,5,6,7\n", "line 2 has 7 values for 6 columns"),
-    "endless field": (HEADER + "\n" + "1" * 200_000 + "\n", "line 2: field larger than"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_CSV)
-def test_malformed_csv(tmp_path, case):
-    text, needle = WRONG_CSV[case]
-    path = tmp_path / "states.csv"
-    path.write_text(text, newline="")
-    line = error("solve", "chain:2", "--states", path)
-    assert needle in line and "states.csv" in line
-
-
-def test_csv_of_another_encoding(tmp_path):
-    path = tmp_path / "states.csv"
-    path.write_bytes(b"q:joint\xe9\n1\n")
-    assert "UTF-8" in error("solve", "chain:2", "--states", path)
-    path.write_bytes(b"\xef\xbb\xbf" + (HEADER + "\r\n1, 2,3,4,5,6\r\n").encode())  # what spreadsheets write
-    run("solve", "chain:2", "--states", path)
-
-
-WRONG_NPZ = {
-    "missing": ({"q": np.zeros((1, 2)), "qd": np.zeros((1, 2))}, "has no array tau"),
-    "unknown": ({"q": np.zeros((1, 2)), "qv": np.zeros((1, 2))}, "'qv'. Did you mean"),
-    "shape": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has shape (1, 3)"),
+SHAPES = {
+    "q": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has shape (1, 3)"),
     "states": ({"q": np.zeros((4, 2)), "qd": np.zeros((3, 2)), "tau": np.zeros((4, 2))}, "do not fit"),
-    "text": ({"q": np.array([["a", "b"]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has type"),
-    "scalar": ({"q": np.zeros(()), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "single number"),
-    "cube": ({"q": np.zeros((1, 1, 2)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "(states, 2)"),
-    "nan": ({"q": np.array([[0.0, np.nan]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q[0, 1] is nan"),
-    "objects": ({"q": np.array([[None, 1]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "not a readable"),
 }
 
 
-@pytest.mark.parametrize("case", WRONG_NPZ)
-def test_malformed_npz(tmp_path, case):
-    arrays, needle = WRONG_NPZ[case]
+@pytest.mark.parametrize("case", SHAPES)
+def test_states_of_another_shape(tmp_path, case):
+    arrays, needle = SHAPES[case]
     path = tmp_path / "states.npz"
     np.savez(path, **arrays)
     assert needle in error("solve", "chain:2", "--states", path)
 
 
-def test_npz_that_is_something_else(tmp_path):
-    path = tmp_path / "states.npz"
-    path.write_bytes(b"PK\x03\x04 damaged")
-    assert "not a readable .npz" in error("solve", "chain:2", "--states", path)
-    with path.open("wb") as file:
-        np.save(file, np.zeros(3))
-    assert "not a readable .npz" in error("solve", "chain:2", "--states", path)
-
-
-def test_column_names_are_unique():
-    model = sd.random_tree(8, seed=0)
-    names = [name for quantity in ("q", "qd", "tau", "qdd", "fx", "a", "f") for name in column_names(model, quantity)]
-    assert len(names) == len(set(names)) == model.nq + 3 * model.nv + 18 * model.nb
+@pytest.mark.parametrize("name, payload", [("states.csv", b"q:joint0\n"), ("states.npz", b"PK\x03\x04 damaged")])
+def test_malformed_states_are_one_line(tmp_path, name, payload):
+    """`tests/data/test_states.py` has everything that can be wrong with them."""
+    path = tmp_path / name
+    path.write_bytes(payload)
+    assert str(path) in error("solve", "chain:2", "--states", path)

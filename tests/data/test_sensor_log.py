@@ -16,11 +16,9 @@ import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
-from sysdyn.app.time_plot import POINTS, Bands
 from sysdyn.data.log_columns import Columns
-from sysdyn.data.sensor_log import Estimates, Log, estimate_log
+from sysdyn.data.sensor_log import Log, estimate_log
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
-from sysdyn.files.tables import read_table, write_table
 
 N = 23
 FORMATS = [".csv", ".npz", ".parquet"]
@@ -181,26 +179,6 @@ def test_chunks_of_any_size_give_the_same(tmp_path, rows):
     for quantity in ("tau", "qdd"):
         np.testing.assert_array_equal(np.vstack([x.values[quantity] for x in found]), whole[quantity])
         np.testing.assert_array_equal(np.vstack([x.std[quantity] for x in found]), whole.std(quantity))
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_tables_keep_every_bit(tmp_path, suffix):
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
-    columns = {"t": ["t"], "x": ["x 0", "x,1", 'x"2']}
-    rng = np.random.default_rng(0)
-    parts = [{"t": rng.standard_normal((n, 1)), "x": rng.standard_normal((n, 3)) * 1e-200} for n in (3, 1, 0, 8)]
-    parts[1]["x"][0, 1] = np.nan
-    path = tmp_path / f"table{suffix}"
-    writer = write_table(path, columns)
-    for part in parts:
-        writer.write(part)
-    assert not path.exists()  # whole or not at all
-    writer.close()
-    names, chunks = read_table(path, columns.get, rows=5)
-    found = np.vstack(list(chunks))
-    np.testing.assert_array_equal(found, np.vstack([np.hstack([p["t"], p["x"]]) for p in parts]))
-    assert names == ["t", "x 0", "x,1", 'x"2']
 
 
 def test_parquet_says_what_it_needs(tmp_path, monkeypatch):
@@ -434,7 +412,7 @@ def test_singular_states_name_their_row(tmp_path):
     assert not any(name.startswith("std") for name in found)
 
 
-# ---- command line, picture -----------------------------------------------------------------------------------------
+# ---- command line --------------------------------------------------------------------------------------------------
 
 
 def test_the_command_line(tmp_path):
@@ -451,23 +429,6 @@ def test_the_command_line(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG") and len(out.read_text().splitlines()) == N + 1
     result = CliRunner().invoke(app, ["solve", str(path), "--random", "2", "--missing", "skip"])
     assert result.exit_code == 2 and "--log" in result.output
-
-
-def test_pictures_of_long_logs_are_thinned(tmp_path):
-    """Every 2^k-th state of a log of any length, whatever the chunks are."""
-    model = task().problem.model
-    for n, rows in ((10_000, 4096), (POINTS + 1, 7), (POINTS, 64), (5, 5)):
-        bands = Bands(model, "tau")
-        for at in range(0, n, rows):
-            t = np.arange(at, min(at + rows, n), dtype=float)
-            bands(Estimates(t, {"tau": np.sin(t)[:, None] * [1, 2, 3]}, {}, np.ones(len(t), dtype=bool)))
-        (line,) = bands.figure().axes[0].lines
-        drawn = line.get_xdata()
-        step = drawn[1] - drawn[0]
-        assert len(drawn) <= POINTS and step == 2 ** round(np.log2(step))
-        np.testing.assert_array_equal(drawn, np.arange(0, n, step))
-        assert n <= POINTS or len(drawn) > POINTS / 2
-        np.testing.assert_array_equal(line.get_ydata(), np.sin(drawn))
 
 
 # ---- wrenches of contacts ------------------------------------------------------------------------------------------

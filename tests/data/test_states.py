@@ -1,0 +1,120 @@
+"""Files of states: written and read back, and one clear error for everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.data.states import OK, column_names, flat_place, random_states, read_states, write_states
+from sysdyn.errors import FileError, SysdynError
+
+PROBLEM = sd.forward_dynamics(sd.chain(2))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_states_come_back_bit_by_bit(tmp_path, suffix):
+    """Known quantities are read, the others and the mark of solved states are left aside."""
+    problem = sd.inverse_dynamics(sd.random_tree(5, seed=2))
+    model, arrays = problem.model, dict(random_states(problem, 4).arrays)
+    more = {"tau": np.ones((4, model.nv)), "a": np.ones((4, model.nb, 6))}
+    path = write_states(tmp_path / f"states{suffix}", model, {**arrays, **more}, ok=np.array([True, False] * 2))
+    found = read_states(path, problem)
+    assert found.n == 4 and set(found.unused) == set(more) and set(found.arrays) == set(arrays)
+    for name, x in arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], x)
+    assert OK in (path.read_text().split("\n")[0] if suffix == ".csv" else np.load(path).files)
+
+
+def test_joints_with_several_variables_have_numbered_columns(tmp_path):
+    problem = sd.forward_dynamics(sd.random_tree(4, seed=1, joints=("free", "spherical", "planar")))
+    path = write_states(tmp_path / "states.csv", problem.model, random_states(problem, 4).arrays)
+    assert f"q:{problem.model.joint_names[0]}[0]" in path.read_text()
+    for name, x in read_states(path, problem).arrays.items():
+        np.testing.assert_array_equal(x, random_states(problem, 4).arrays[name])
+
+
+def test_places_of_scalars_are_those_of_their_columns():
+    model = sd.random_tree(6, seed=3)
+    for i, joint in enumerate(model.joints):
+        for k in range(joint.nv):
+            name = column_names(model, "tau")[flat_place(model, "tau", i, k)]
+            assert name.removeprefix("tau:").partition("[")[0] == model.joint_names[i]
+        for k, component in enumerate(("nx", "ny", "nz", "fx", "fy", "fz")):
+            assert column_names(model, "f")[flat_place(model, "f", i, k)] == f"f:{model.body_names[i]}.{component}"
+
+
+# ---- malformed files -----------------------------------------------------------------------------------------------
+
+HEADER = "q:joint0,q:joint1,qd:joint0,qd:joint1,tau:joint0,tau:joint1"
+WRONG_CSV = {
+    "empty": ("", "is empty"),
+    "header only": (HEADER + "\n", "no states"),
+    "missing column": (HEADER.replace("qd:joint1,", "") + "\n1,2,3,4,5\n", "this problem needs: qd:joint1"),
+    "unknown column": (HEADER.replace("tau", "tua") + "\n1,2,3,4,5,6\n", "'tua:joint0'. Did you mean 'tau:joint0'"),
+    "twice": (HEADER + ",q:joint0\n1,2,3,4,5,6,7\n", "'q:joint0' occurs twice"),
+    "not a number": (HEADER + "\n1,2,3,4,5,6\n\n1,2,x,4,5,6\n", "line 4, column 'qd:joint0': 'x' is not a number"),
+    "not finite": (HEADER + "\n1,2,3,4,nan,6\n", "line 2, column 'tau:joint0': nan is not finite"),
+    "short row": (HEADER + "\n1,2,3\n", "line 2 has 3 values for 6 columns"),
+    "long row": (HEADER + "\n1,2,3,4,5,6,7\n", "line 2 has 7 values for 6 columns"),
+    "endless field": (HEADER + "\n" + "1" * 200_000 + "\n", "line 2: field larger than"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CSV)
+def test_malformed_csv(tmp_path, case):
+    text, needle = WRONG_CSV[case]
+    path = tmp_path / "states.csv"
+    path.write_text(text, newline="")
+    with pytest.raises(SysdynError, match=re.escape(needle)) as caught:
+        read_states(path, PROBLEM)
+    assert str(path) in str(caught.value)
+
+
+def test_csv_of_another_encoding(tmp_path):
+    path = tmp_path / "states.csv"
+    path.write_bytes(b"q:joint\xe9\n1\n")
+    with pytest.raises(FileError, match="UTF-8"):
+        read_states(path, PROBLEM)
+    path.write_bytes(b"\xef\xbb\xbf" + (HEADER + "\r\n1, 2,3,4,5,6\r\n").encode())  # what spreadsheets write
+    found = read_states(path, PROBLEM)
+    assert found.n == 1 and found.arrays["q"].tolist() == [[1, 2]] and found.arrays["tau"].tolist() == [[5, 6]]
+
+
+WRONG_NPZ = {
+    "missing": ({"q": np.zeros((1, 2)), "qd": np.zeros((1, 2))}, "has no array tau"),
+    "unknown": ({"q": np.zeros((1, 2)), "qv": np.zeros((1, 2))}, "'qv'. Did you mean"),
+    "text": ({"q": np.array([["a", "b"]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has type"),
+    "scalar": ({"q": np.zeros(()), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "single number"),
+    "cube": ({"q": np.zeros((1, 1, 2)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "(states, 2)"),
+    "nan": ({"q": np.array([[0.0, np.nan]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q[0, 1] is nan"),
+    "objects": ({"q": np.array([[None, 1]]), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "not a readable"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_NPZ)
+def test_malformed_npz(tmp_path, case):
+    arrays, needle = WRONG_NPZ[case]
+    path = tmp_path / "states.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(SysdynError, match=re.escape(needle)):
+        read_states(path, PROBLEM)
+
+
+def test_npz_that_is_something_else(tmp_path):
+    path = tmp_path / "states.npz"
+    path.write_bytes(b"PK\x03\x04 damaged")
+    with pytest.raises(FileError, match="not a readable .npz"):
+        read_states(path, PROBLEM)
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(FileError, match="not a readable .npz"):
+        read_states(path, PROBLEM)
+
+
+def test_column_names_are_unique():
+    model = sd.random_tree(8, seed=0)
+    names = [name for quantity in ("q", "qd", "tau", "qdd", "fx", "a", "f") for name in column_names(model, quantity)]
+    assert len(names) == len(set(names)) == model.nq + 3 * model.nv + 18 * model.nb
