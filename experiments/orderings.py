@@ -29,7 +29,8 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.measurements.variables import QUANTITIES
-from sysdyn.offline.elimination import Choice, Elimination, solve_scope
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix
 from sysdyn.paper.counters import load_cells, umfpack_pivots

@@ -49,7 +49,7 @@ from sysdyn.model import (
     load_urdf,
     random_tree,
 )
-from sysdyn.offline.elimination import Choice
+from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import Safety
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives

@@ -10,7 +10,7 @@ equations alone there are then as many as unknowns, while noisy ones may be too 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Redu
 from sysdyn.diagnosis.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
 from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
+from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -185,6 +186,21 @@ def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagn
         (found.free, found.excess),
     )  # fmt: skip
     return replace(diagnosis, suggestions=_suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen))
+
+
+def undetermined_at(system: BlockSystem, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Names of the accelerations q̈ and wrenches fx, w that no equation determines at one state.
+
+    inputs: (1, size) by group. () where the system is regular there, or too large to tell.
+    """
+    if isinstance(system, AugmentedSystem):
+        system = system.plain
+    reduction = Reduction(system, noisy_rows(system))
+    reduced = reduction.at(system.values(inputs)[0][0])
+    if not reduced.resolved:
+        return ()
+    free = involved(reduced.free)
+    return joints_first(tuple(system.col_names[k] for k in reduction.freedoms.tolist() if free[k]))
 
 
 def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:

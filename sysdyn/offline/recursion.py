@@ -12,29 +12,22 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.variables import QUANTITIES
-from sysdyn.offline.elimination import Choice
-from sysdyn.offline.safety import (
-    BACKWARD_ERROR,
-    GUARD,
-    HARMLESS,
-    JUDGED_UNKNOWNS,
-    SAFETY_SAMPLES,
-    WEAK,
-    WORST_STATES,
-    Safety,
-    relative_difference,
-)
-from sysdyn.offline.sampling import is_singular, pivoted_solve, sample_states
-from sysdyn.passes import ALL
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.options import Options
+from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Inputs, judge
+from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.problem import Problem
+from sysdyn.program.expr import unsigned
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
 from sysdyn.recursions.write import Written
 from sysdyn.reference.rnea import newton_euler
 
-BUDGET = 100_000  # operations written in search of fewer, at effort 1
-SAMPLED_OPERATIONS = 100_000_000  # in all, to judge safety
+# This many operations are written in search of fewer, at effort 1.
+BUDGET = 100_000
+# A recursion is judged with this many operations in all: at fewer states where it is long.
+SAMPLED_OPERATIONS = 100_000_000
 
 
 def applies(problem: Problem) -> frozenset[int] | None:
@@ -47,87 +40,55 @@ def applies(problem: Problem) -> frozenset[int] | None:
     return frozenset(tau) if every else None
 
 
-def write(
-    problem: Problem, outputs: Sequence[str], wrenches: bool, effort: float, passes: Sequence[str] = ALL,
-    more: More | None = None, seed: int = 0,
-) -> Written:  # fmt: skip
+def write(problem: Problem, options: Options, more: More | None = None) -> Written:
     """The formulation of fewest operations that is found. The problem is one that `applies`.
 
-    more, seed: of the search beyond what `effort` says, as in `formulation.write`.
+    more: the search goes on while this is true, beyond what the effort says.
     """
     free = applies(problem)
     assert free is not None
-    # the accelerations, too: what is not asked for is left out of the program, but safety is judged by them
-    every = tuple(x for x in QUANTITIES if x in outputs or (x == "qdd" and free))
-    return recursions.write(problem.model, free, every, wrenches, "auto", BUDGET * effort, passes, more, seed)
+    effort = options.effort if options.level == "best" else 0.0
+    # safety is judged by the accelerations, which the program leaves out where they are no output
+    every = tuple(x for x in QUANTITIES if x in options.outputs or (x == "qdd" and free))
+    return recursions.write(
+        problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.seed
+    )
 
 
-def build(
-    problem: Problem, written: Written, outputs: Sequence[str], wrenches: bool, states: int | None = None,
-    passes: Sequence[str] = ALL,
-) -> tuple[Choice, Program]:  # fmt: skip
-    """(choice, program) of what was written, its safety sampled; wrenches: whether external ones are not zero.
+def build(problem: Problem, written: Written, options: Options, states: int | None = None) -> tuple[Choice, Program]:
+    """(choice, program) of a recursion, judged like an elimination of the system.
 
-    states: at how many; None for SAFETY_SAMPLES, or what SAMPLED_OPERATIONS suffice for.
+    From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
+    of them is that of q̈; other outputs take the place of what follows. states: at how many; None for SAFETY_SAMPLES, or
+    what SAMPLED_OPERATIONS suffice for.
     """
     if states is None:
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
-    inputs = sample_states(problem, states, seed=1)
-    if not wrenches:
+    inputs = sample_states(problem, states, SAFETY_SEED)
+    if not options.wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])
-    program, safety = _assessed(problem.system(), written, outputs, inputs)
+    system, names = problem.system(), problem.model.dof_names
+    pivots = [unsigned(x) for x, _ in written.pivots]
+    labels = [f"c:tau({names[k]}) → qdd({names[k]})" for _, k in written.pivots]
+    judged = _program(problem, written, [*written.outputs.items(), ("pivots", pivots)])
+
+    def run(part: Inputs) -> Behaviour:
+        values = interpreter.run_groups(judged, part)
+        return Behaviour(_unknowns(system, part, values), values["pivots"], np.ones(len(part["q"])))
+
+    verdict = judge(run, system, inputs, labels)
+    guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
+    program = _program(problem, written, [(x, written.outputs[x]) for x in options.outputs], guards)
     choice = Choice(
-        written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots, safety=safety,
-        passes=tuple(passes),
+        written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots,
+        safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
 
 
-def _program(problem: Problem, written: Written, groups, guards=()) -> Program:
+def _program(problem: Problem, written: Written, groups: Sequence, guards: Sequence = ()) -> Program:
     inputs = [(name, list(written.graph.inputs(name, size))) for name, size in problem.input_sizes]
     return Program.from_graph(written.graph, inputs, groups, guards)
-
-
-def _assessed(
-    system: BlockSystem, written: Written, outputs: Sequence[str], inputs: dict[str, np.ndarray]
-) -> tuple[Program, Safety]:
-    """(the guarded program, how it behaves at these inputs).
-
-    From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
-    of them is that of q̈; what else was asked for takes the place of what follows.
-    """
-    problem, model = system.problem, system.model
-    groups = list(written.outputs.items())
-    pivots = [x for x, _ in written.pivots]
-    values = interpreter.run_groups(_program(problem, written, [*groups, ("pivots", pivots)]), inputs)
-    d = _unknowns(system, inputs, values)
-    with np.errstate(all="ignore"):
-        _, error, component = system.residual(inputs, d)
-    error, component = (np.where(np.isfinite(x), x, np.inf) for x in (error, component))
-    size = np.abs(np.nan_to_num(values["pivots"], nan=0.0))
-    largest, least = size.max(axis=0), size.min(axis=0)
-    names = [f"c:tau({model.dof_names[k]}) → qdd({model.dof_names[k]})" for _, k in written.pivots]
-    suspects = np.flatnonzero(error > BACKWARD_ERROR)
-    regular = np.ones(len(error), dtype=bool)
-    if len(suspects):
-        regular[suspects] = ~is_singular(system, {name: x[suspects] for name, x in inputs.items()})
-    few = max(1, min(WORST_STATES, JUDGED_UNKNOWNS // max(1, system.layout.n)))
-    judged = np.union1d(np.argsort(error * regular)[-few:], np.argsort(component * regular)[-few:])
-    part = {name: x[judged] for name, x in inputs.items()}
-    with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, part, refine=k) for k in (0, 2))
-        pivoted = float(np.max(system.residual(part, plain).backward_error))
-    ratio = least / np.where(largest > 0.0, largest, 1.0)
-    worst = int(np.argmin(ratio)) if names else 0
-    safety = Safety(
-        int(regular.sum()), float(error[regular].max(initial=0.0)), pivoted,
-        relative_difference(system, d[judged], refined), relative_difference(system, plain, refined), 1.0,
-        float(ratio[worst]) if names else 1.0, names[worst] if names else "every pivot is constant", 0,
-        int((~regular).sum()),
-    )  # fmt: skip
-    weak = np.minimum(WEAK * largest, HARMLESS * least)
-    guards = list(zip(pivots, (GUARD * largest).tolist(), names, weak.tolist(), strict=True))
-    return _program(problem, written, [(x, written.outputs[x]) for x in outputs], guards), safety
 
 
 def _unknowns(system: BlockSystem, inputs: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> np.ndarray:

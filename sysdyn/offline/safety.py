@@ -1,28 +1,77 @@
-"""Whether a program is safe: how it behaves at sampled states, against a pivoted solve."""
+"""Whether a program is safe: one judge of eliminations and recursions.
+
+Samples → run → residuals, normwise and row by row → singular states apart → worst states → pivoted solve → verdict with
+guards.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.equations.block_system import BlockSystem
+from sysdyn.offline.sampling import is_singular, pivoted_solve, singular_everywhere
 
+# States at which a program is judged.
 SAFETY_SAMPLES = 2048
-BACKWARD_ERROR = 1e-11  # accepted; a larger one only where a pivoted solve does no better
-FIRM_ERROR = 1e-12  # likewise, where the search need not go on
-DIFFERENCE = 3e-10  # likewise, of the difference to a pivoted solve
+# A program with a larger backward error is accepted only where a pivoted solve does no better.
+BACKWARD_ERROR = 1e-11
+# The search for an order goes on where the backward error is larger than this.
+FIRM_ERROR = 1e-12
+# A program whose result differs from a pivoted solve by more is accepted only where that solve is no better.
+DIFFERENCE = 3e-10
+# A program may lose this many times what a pivoted solve loses.
 WORSE_THAN_PIVOTED = 1e2
-LEAST_PIVOT = 1e-4  # below this fraction of its size at some state, a pivot may vanish at another
-VANISHING = 1e-6  # size of a quantity, relative to the other unknowns and states, below which it counts as zero
-JUDGED_UNKNOWNS = 10_000  # unknowns for which a pivoted solve is made
-HOPELESS = 1e-6  # backward error that ends the check of an order
+# A pivot that falls below this fraction of its greatest size at some state may vanish at another.
+LEAST_PIVOT = 1e-4
+# A quantity smaller than this fraction of the other unknowns, or of itself at other states, counts as zero.
+VANISHING = 1e-6
+# The states of a pivoted solve have this many unknowns in all.
+JUDGED_UNKNOWNS = 10_000
+# A backward error beyond this one ends the check of an order, and no refinement mends it.
+HOPELESS = 1e-6
+# This many states that are worst in a respect guide the next search.
 WORST_STATES = 6
-SUSPECT = 1e-8  # a state is looked at that closely where a pivot falls below this fraction of its greatest value
-GUARD = 1e-11  # fraction of its sampled size below which a pivot counts as zero online
-WEAK = 1e-3  # likewise, below which digits are lost,
-HARMLESS = 0.1  # unless pivots not this much smaller were seen to be harmless offline
+# A state at which a pivot is this fraction of its typical size, or typical is this fraction of it, may be singular.
+SUSPECT = 1e-8
+# A pivot below this fraction of its greatest sampled size counts as zero online.
+GUARD = 1e-11
+# A pivot below this fraction of its greatest sampled size loses digits online, and its state is solved with pivoting.
+WEAK = 1e-3
+# Pivots down to this fraction of the least sampled one were seen to lose none.
+HARMLESS = 0.1
+# A judged error beyond these two, of the residual and of the result, is not small: compiling warns of it.
+SMALL_RESIDUAL, SMALL_DIFFERENCE = 1e-9, 1e-6
+# Where the worst states turn out to be singular, the next worst are looked at, this many times.
+ROUNDS = 4
+# The system counts as singular at every state where it is so at this many of them.
+EVERYWHERE = 24
+
+Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
+
+
+class Behaviour(NamedTuple):
+    """What a program does at N states.
+
+    d (N, full layout): all unknowns; pivots (N, p): those that are not constant; growth (N,): greatest entry of the
+    factors over that of the matrix, equilibrated.
+    """
+
+    d: np.ndarray
+    pivots: np.ndarray
+    growth: np.ndarray
+
+
+class Verdict(NamedTuple):
+    """Safety; for each pivot, below which size it counts as zero and below which it loses digits; the worst states."""
+
+    safety: Safety
+    guards: list[tuple[float, float]]
+    worst: Inputs
 
 
 @dataclass(frozen=True)
@@ -35,7 +84,7 @@ class Safety:
     growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
     greatest value at any state; crossing: how many pivots take both signs and so vanish somewhere in between, 0 where
     the determinant takes both signs itself. Only states at which the system is regular count; singular: how many of
-    those drawn were not.
+    those drawn were not. row_wise: greatest |D d + b| over |D| |d| + |b| of a row (Oettli and Prager 1964).
     """
 
     states: int
@@ -48,6 +97,7 @@ class Safety:
     least_pivot_name: str
     crossing: int
     singular: int = 0
+    row_wise: float = math.nan
 
     @property
     def ok(self) -> bool:
@@ -71,6 +121,11 @@ class Safety:
         return self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
 
     @property
+    def small(self) -> bool:
+        """The judged errors are small, whatever a pivoted solve loses."""
+        return self.backward_error <= SMALL_RESIDUAL and self.difference <= SMALL_DIFFERENCE
+
+    @property
     def improvable(self) -> bool:
         """Not exact though no pivot failed: iterative refinement will help."""
         return not self.exact and not self.crossing and self.backward_error <= HOPELESS
@@ -81,6 +136,161 @@ class Safety:
             f"{through}backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
             f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
         )
+
+
+def judge(
+    run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs, labels: Sequence[str],
+    chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
+) -> Verdict:  # fmt: skip
+    """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
+
+    run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
+    time. singular: which states, by number, are known to make the system itself singular; these are left out, and what
+    is found is added. strict: stop where a pivot passes through zero.
+
+    Raises StructurallySingular where the system is singular at every state.
+    """
+    apart = _Singular(system, inputs, {} if singular is None else singular)
+    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, strict)
+    regular = apart.regular(seen)
+    while True:
+        judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
+        compared = _compared(run, system, _at(inputs, judged))
+        if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
+            break
+    kept = np.flatnonzero(regular)
+    pivots, guards = seen.pivots[kept], _guards(seen.pivots[kept], bool(system.problem.noisy))
+    size = np.abs(pivots)
+    worst, (least, name), through = seen.worst(kept), (1.0, "every pivot is constant"), 0
+    if labels:
+        largest = size.max(axis=0)
+        ratio = size / np.where(largest > 0.0, largest, 1.0)
+        k = int(np.argmin(ratio.min(axis=0)))
+        least, name = float(ratio[:, k].min()), labels[k]
+        through, rare = crossing(pivots)
+        worst = np.unique([*worst, *np.argsort(ratio.min(axis=1))[:WORST_STATES], *rare])
+    safety = Safety(
+        len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
+        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept), float(seen.row_wise[kept].max()),
+    )  # fmt: skip
+    return Verdict(safety, guards, _at(inputs, kept[worst.astype(int)]))
+
+
+def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
+    return {name: x[states] for name, x in inputs.items()}
+
+
+class _Observed(NamedTuple):
+    """Errors and behaviour at each state: residuals normwise and row by row, pivots (N, p), growth; inf for NaN."""
+
+    error: np.ndarray
+    row_wise: np.ndarray
+    pivots: np.ndarray
+    growth: np.ndarray
+
+    def worst(self, kept: np.ndarray, most: int = WORST_STATES) -> np.ndarray:
+        """Places in `kept` of the states with the largest residuals."""
+        return np.union1d(np.argsort(self.error[kept])[-most:], np.argsort(self.row_wise[kept])[-most:])
+
+    def judged(self, regular: np.ndarray, most: int) -> np.ndarray:
+        """Numbers of the regular states that are solved with pivoting, too."""
+        kept = np.flatnonzero(regular)
+        return kept[self.worst(kept, most)]
+
+
+def _observed(
+    run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs, chunk: int, apart: _Singular, strict: bool
+) -> _Observed:
+    """The program at all states, or at those up to a hopeless one."""
+    parts: list[_Observed] = []
+    for start in range(0, len(inputs["q"]), chunk):
+        part = {name: x[start : start + chunk] for name, x in inputs.items()}
+        found = run(part)
+        with np.errstate(all="ignore"):
+            _, error, row_wise = system.residual(part, found.d)
+        error, row_wise, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, row_wise, found.growth))
+        parts.append(_Observed(error, row_wise, np.nan_to_num(found.pivots, nan=0.0), growth))
+        hopeless = start + np.flatnonzero(error > HOPELESS)
+        if not all(apart.at(hopeless)) or (strict and crossing(parts[-1].pivots)[0]):
+            break
+    return _Observed(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+
+class _Singular:
+    """Which of the sampled states make the system itself singular; looked at where something goes wrong."""
+
+    def __init__(self, system: BlockSystem, inputs: Inputs, known: dict[int, bool]):
+        self._system, self._inputs, self._known, self._rounds = system, inputs, known, ROUNDS
+
+    def at(self, states: np.ndarray) -> list[bool]:
+        """Whether the system is singular at the states of these numbers."""
+        new = np.array([k for k in states.tolist() if k not in self._known], dtype=int)
+        if len(new):
+            found = is_singular(self._system, _at(self._inputs, new))
+            self._known.update(zip(new.tolist(), found.tolist(), strict=True))
+        return [self._known[k] for k in states.tolist()]
+
+    def regular(self, seen: _Observed) -> np.ndarray:
+        """(N,) bool: the states to judge by. Those where something goes wrong count where there is a solution."""
+        suspect, size = seen.error > BACKWARD_ERROR, np.abs(seen.pivots)
+        if size.shape[1]:
+            typical = np.median(size, axis=0)
+            suspect |= (size <= SUSPECT * typical).any(axis=1) | (size * SUSPECT > typical).any(axis=1)
+        suspects = np.flatnonzero(suspect)
+        regular = np.ones(len(suspect), dtype=bool)
+        regular[suspects] = ~np.array(self.at(suspects), dtype=bool)
+        if not regular.any() and len(regular) == len(self._inputs["q"]):
+            self._raise()
+        return regular if regular.any() else np.ones(len(suspect), dtype=bool)
+
+    def among(self, judged: np.ndarray, regular: np.ndarray) -> bool:
+        """Whether some of the judged states were singular and others are left; `regular` loses the singular ones."""
+        found = np.array(self.at(judged), dtype=bool)
+        self._rounds -= 1
+        if not found.any() or self._rounds < 0:
+            return False
+        regular[judged[found]] = False
+        if found.all():
+            others = np.flatnonzero(regular)
+            others = others[:: max(1, len(others) // EVERYWHERE)]
+            also = np.array(self.at(others), dtype=bool)
+            if also.all():
+                self._raise()
+            regular[others[also]] = False
+        return True
+
+    def _raise(self) -> None:
+        raise singular_everywhere(self._system)
+
+
+class _Compared(NamedTuple):
+    """The program beside a pivoted solve: that one's backward error, and differences to the refined solve of both."""
+
+    pivoted: float
+    difference: float
+    pivoted_difference: float
+
+
+def _compared(run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs) -> _Compared:
+    d = run(inputs).d
+    with np.errstate(all="ignore"):
+        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
+        return _Compared(
+            float(np.max(system.residual(inputs, plain).backward_error)),
+            relative_difference(system, d, refined),
+            relative_difference(system, plain, refined),
+        )
+
+
+def _guards(pivots: np.ndarray, noisy: bool) -> list[tuple[float, float]]:
+    """(counts as zero, loses digits) below these, for each pivot (states, pivots)."""
+    size = np.abs(pivots)
+    if noisy:  # pivots scale with covariances, which may be others than those sampled
+        return [(x, 0.0) for x in (GUARD * size.min(axis=0)).tolist()]
+    largest = size.max(axis=0)
+    harmless = np.minimum(WEAK * largest, HARMLESS * size.min(axis=0))
+    weak = np.where(passes_through_zero(pivots), WEAK * largest, harmless)
+    return list(zip((GUARD * largest).tolist(), weak.tolist(), strict=True))
 
 
 def relative_difference(system: BlockSystem, d: np.ndarray, reference: np.ndarray) -> float:

@@ -20,8 +20,12 @@ from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.sampled import Sampled, Tree
 
-NOISE_DECADES = 2.0  # by how much variances are multiplied or divided at half of the sampled states
-SINGULAR = 1e12  # condition number of the equilibrated matrix beyond which a sampled state is not held against an order
+# Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
+NOISE_DECADES = 2.0
+# A state counts as singular where the condition number of the equilibrated matrix is beyond this.
+SINGULAR = 1e12
+# Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
+ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
 def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -87,15 +91,20 @@ def order_samples(system: BlockSystem, n: int) -> Sampled:
 
     Raises StructurallySingular where there are none.
     """
-    states = sample_states(system.problem, n)
+    states = sample_states(system.problem, n, ORDER_SEED)
     if not _always_regular(system):
         regular = ~is_singular(system, states)
         if not regular.any():
-            diagnosis = system.problem.diagnose()
-            message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
-            raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
+            raise singular_everywhere(system)
         states = {name: x[regular] for name, x in states.items()}
     return sample_matrix(system, states)
+
+
+def singular_everywhere(system: BlockSystem) -> StructurallySingular:
+    """The error that says so, with the unknowns that are not determined."""
+    diagnosis = system.problem.diagnose()
+    message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
+    return StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
 
 
 def _always_regular(system: BlockSystem) -> bool:

@@ -16,10 +16,11 @@ import numpy as np
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import mixed
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
-from sysdyn.offline.allowance import Allowance
-from sysdyn.offline.elimination import Choice, Elimination
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import sample_matrix
+from sysdyn.offline.stages import Stages
 from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Permutations, Sampled
 
@@ -38,14 +39,14 @@ class Search:
     """For cheaper orders of one system.
 
     sampled: the matrix at the states that guide it. starts: by name, what each searched order starts from; beside
-    these the names "mixed" and "reordered" are of streams of their own. allowance, seed: how long, and what is drawn.
+    these the names "mixed" and "reordered" are of streams of their own. stages, seed: how long, and what is drawn.
     """
 
     system: BlockSystem
     sampled: Sampled
     outputs: Sequence[str]
     starts: Mapping[str, Sequence[Order]]
-    allowance: Allowance
+    stages: Stages
     seed: int
 
     def __post_init__(self):
@@ -63,11 +64,11 @@ class Search:
         streams = self._streams()
         passed = dict.fromkeys(streams, 0)
         tried = turn = 0
-        while streams and self.allowance.left():
+        while streams and self.stages.left():
             for name, stream in list(streams.items()):
-                if turn % (1 + passed[name]) or not self.allowance.left():
+                if turn % (1 + passed[name]) or not self.stages.left():
                     continue
-                self.allowance.say(f"{self.least} operations, searching {name}")
+                self.stages.say(f"{self.least} operations, searching {name}")
                 try:
                     total = next(stream)
                 except (StopIteration, BackendUnavailable):
@@ -76,7 +77,7 @@ class Search:
                 tried += 1
                 passed[name] = 0 if total <= NEAR * self.least else min(MOST_PASSED, passed[name] + 1)
             turn += 1
-        self.considered.append(("search", f"{tried} more orders in {self.allowance.seconds:g} s, seed {self.seed}"))
+        self.considered.append(("search", f"{tried} more orders in {self.stages.seconds:g} s, seed {self.seed}"))
         return self.best
 
     @property
@@ -128,7 +129,7 @@ class Search:
     def _restarted(self, name: str, starts: Sequence[Order]) -> Stream:
         """A searched order with rows and columns renumbered, one start after the other."""
         for order in restarts(starts, self.seed):
-            limited = replace(self.sampled, budget=NEAR * self.least, going=self.allowance.left)
+            limited = replace(self.sampled, budget=NEAR * self.least, going=self.stages.left)
             try:
                 permutations = order(limited)
             except NoSafeOrdering:

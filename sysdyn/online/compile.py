@@ -10,7 +10,8 @@ from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.files import cache
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import FORMULATIONS, LEVELS, Options, output_quantities
-from sysdyn.offline.pipeline import Progress, build
+from sysdyn.offline.pipeline import build
+from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes

@@ -13,15 +13,17 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
-from sysdyn.offline.elimination import Choice, Elimination
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.forms import eliminated_system
 from sysdyn.offline.options import LEVELS, Options
-from sysdyn.offline.pipeline import eliminated_system
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls
 from sysdyn.problem import Problem
+from sysdyn.program.expr import unsigned
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.status import WEAK_PIVOT
@@ -82,7 +84,7 @@ def _cheapest(
         for k, pivot in enumerate(elimination.factors.pivots):
             guard = limits.get(elimination.label(k))
             if guard:
-                kept.append((_computed(pivot), guard.threshold, guard.label, guard.weak))
+                kept.append((unsigned(pivot), guard.threshold, guard.label, guard.weak))
         return implicit(elimination, kept, of, wrt, transposed)
 
     first = form(rows <= columns)
@@ -90,11 +92,6 @@ def _cheapest(
     if max(rows, columns) * entries > BOTH:
         return first
     return min(first, form(rows > columns), key=lambda found: found.operations)
-
-
-def _computed(pivot):
-    """The pivot without a change of its sign, which is no operation of its own."""
-    return -pivot if pivot.graph._is_neg(pivot) else pivot
 
 
 class Derivatives:

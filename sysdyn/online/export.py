@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sysdyn.backends.c import code, project
 from sysdyn.backends.executable import Executable
-from sysdyn.offline.sampling import sample_states
+from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 
 STATES = 64  # among which test vectors are found
@@ -45,7 +45,7 @@ def export_c(
     groups = ", ".join(group for group, _ in executable.program.input_groups)
     title = f"{', '.join(outputs)} of {problem.model.name}, from {groups}"
     description = code.Description(title, _meanings(problem), _entries(problem))
-    return project.export(folder, name, executable, description, sample_states(problem, STATES, seed=2))
+    return project.export(folder, name, executable, description, sample_states(problem, STATES, seed=EXAMPLE_SEED))
 
 
 def _meanings(problem: Problem) -> dict[str, str]:

@@ -33,8 +33,9 @@ from sysdyn.equations.augmented import AugmentedSystem, augmented_system
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
-from sysdyn.offline.elimination import Choice, Elimination
-from sysdyn.offline.sampling import sample_states
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online import storage
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
@@ -180,7 +181,7 @@ class Posterior:
         program = make(wanted)
         if VARIANCES[0] not in dict(wanted):
             return program
-        states = sample_states(self.problem, SAMPLES, seed=2)
+        states = sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED)
         found, scaled = (interpreter.run_groups(program, x) for x in (states, _scaled(states, SCALES[0])))
         if _same_covariances(found, scaled, SCALES[0]).any():
             return program

@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 from sysdyn.backends import casadi
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
+from sysdyn.diagnosis.diagnose import undetermined_at
+from sysdyn.diagnosis.words import few
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
-from sysdyn.offline.elimination import Choice
+from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import LEVELS, Options
-from sysdyn.offline.pipeline import Compiled
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import is_singular, pivoted_solve
 from sysdyn.online import export, storage
@@ -117,7 +118,7 @@ class Solver:
     def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
         self._calls.reject_bad_inputs(run)
-        # near a zero pivot digits are lost that pivoting keeps, whatever is to be done at one
+        # near a zero pivot digits are lost that pivoting keeps, but for singular states
         self._repivot(run, np.flatnonzero(run.status == WEAK_PIVOT))
         bad = np.flatnonzero(run.status)
         if not len(bad):
@@ -127,14 +128,20 @@ class Solver:
         for x in run.outputs.values():
             x[bad] = np.nan
         if policy == "repivot":
-            # at a singular state pivoting leaves a small residual, too, of an answer without meaning
-            self._repivot(run, bad[~is_singular(self.problem.system(), run.at(bad))])
+            self._repivot(run, bad)
 
     def _repivot(self, run: Run, states: np.ndarray) -> None:
-        """Solve these states by pivoting; outputs and status of those that it solves are replaced."""
+        """Solve these states by pivoting; outputs and status of those that it solves are replaced.
+
+        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning.
+        """
         if not len(states):
             return
-        system, inputs = self.problem.system(), run.at(states)
+        system = self.problem.system()
+        states = states[~is_singular(system, run.at(states))]
+        if not len(states):
+            return
+        inputs = run.at(states)
         with np.errstate(all="ignore"):
             d = pivoted_solve(system, inputs, refine=1)
             good = system.residual(inputs, d).backward_error <= REPIVOTED_ERROR
@@ -149,10 +156,14 @@ class Solver:
         what, equation, unknown = "the result is not finite", "", ""
         if self.program.guards:
             values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
-            failed = [g for g, v in zip(self.program.guards, values, strict=True) if not v >= g.threshold]
+            pairs = list(zip(self.program.guards, values, strict=True))
+            failed = [g for g, v in pairs if not v >= g.threshold] or [g for g, v in pairs if not v >= g.weak]
             if failed:
                 equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
                 what = f"equation {equation} does not give {unknown}"
+        free = undetermined_at(self.problem.system(), run.at(bad[:1]))
+        if free:
+            what += f"; nothing determines {few(free)}"
         return SingularState(
             f"the system cannot be solved at this state{which}: {what}. "
             "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",

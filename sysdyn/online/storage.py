@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import FileError, SysdynError
-from sysdyn.offline.elimination import Choice
+from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
-from sysdyn.offline.pipeline import Compiled
 from sysdyn.offline.safety import Safety
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops

@@ -334,7 +334,7 @@ class Graph:
                 return -found
         return found
 
-    def _is_neg(self, x) -> bool:
+    def is_negative(self, x) -> bool:
         return type(x) is Expr and self.kind[x.id] == NEG
 
     def _neg(self, x):
@@ -356,9 +356,9 @@ class Graph:
             return x
         if type(x) is float and x == 0.0:
             return y
-        if self._is_neg(y):
+        if self.is_negative(y):
             return self._sub(x, self._neg(y))
-        if self._is_neg(x):
+        if self.is_negative(x):
             return self._sub(y, self._neg(x))
         if type(y) is float and y < 0.0:  # one form for x + (−c) and x − c
             return self._sub(x, -y)
@@ -375,9 +375,9 @@ class Graph:
             return self._neg(y)
         if type(x) is Expr and type(y) is Expr and x.id == y.id and x.graph is y.graph:
             return 0.0
-        if self._is_neg(y):
+        if self.is_negative(y):
             return self._add(x, self._neg(y))
-        if self._is_neg(x):
+        if self.is_negative(x):
             return self._neg(self._add(self._neg(x), y))
         if type(y) is float and y < 0.0:
             return self._add(x, -y)
@@ -400,9 +400,9 @@ class Graph:
                 return x
             if y < 0.0:
                 return self._neg(self._mul(x, -y))
-        if self._is_neg(x):
+        if self.is_negative(x):
             return self._neg(self._mul(self._neg(x), y))
-        if self._is_neg(y):
+        if self.is_negative(y):
             return self._neg(self._mul(x, self._neg(y)))
         return self._op(MUL, x, y)
 
@@ -423,9 +423,9 @@ class Graph:
                 return self._neg(self._div(-x, y))
         if type(x) is Expr and type(y) is Expr and x.id == y.id and x.graph is y.graph:
             return 1.0
-        if self._is_neg(x):
+        if self.is_negative(x):
             return self._neg(self._div(self._neg(x), y))
-        if self._is_neg(y):
+        if self.is_negative(y):
             return self._neg(self._div(x, self._neg(y)))
         return self._op(DIV, x, y)
 
@@ -438,7 +438,7 @@ class Graph:
 
     def _unary(self, kind: int, x: Expr):
         parity = OPERATIONS[kind].parity
-        if parity and self._is_neg(x):
+        if parity and self.is_negative(x):
             mirrored = self._unary(kind, self._neg(x))
             return mirrored if parity > 0 else self._neg(mirrored)
         key = (kind, x.id, -1)
@@ -530,6 +530,11 @@ def constant_value(x) -> float:
         return float(x)
     graph = x.graph
     return graph.constants[x.id] if graph.kind[x.id] == CONST else -graph.constants[graph.lhs[x.id]]
+
+
+def unsigned(x):
+    """x or −x, whichever is not a sign change of another node: the one that is computed."""
+    return -x if type(x) is Expr and x.graph.is_negative(x) else x
 
 
 # ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------

@@ -21,7 +21,7 @@ from sysdyn.data.states import random_states, read_states, write_states
 from sysdyn.diagnosis.structure import structure
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.measurements.raw import RAW
-from sysdyn.offline import allowance
+from sysdyn.offline import stages
 
 PROBLEMS = sorted((Path(__file__).parents[2] / "problems").glob("*.toml"))
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
@@ -218,7 +218,7 @@ def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
 
 def test_report_shows_how_long_was_searched(monkeypatch):
     reads = itertools.count()
-    monkeypatch.setattr(allowance, "clock", lambda: 1e-3 * next(reads))
+    monkeypatch.setattr(stages, "clock", lambda: 1e-3 * next(reads))
     text = run("report", "chain:2", "--ordering", "colamd", "--seconds", 0.25).stdout
     assert "more orders in 0.25 s, seed 0" in text
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.offline import allowance, pipeline, search
-from sysdyn.offline.allowance import Allowance
+from sysdyn.offline import search, stages
 from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.forms import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search
+from sysdyn.offline.stages import Stages
 from sysdyn.online import compile as compile_module
 from sysdyn.recursions.plan import Plan, tuned, tuning
 from sysdyn.sparse import umfpack
@@ -38,7 +39,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch, tmp_path) -> Clock:
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
-    monkeypatch.setattr(allowance, "clock", found := Clock())
+    monkeypatch.setattr(stages, "clock", found := Clock())
     return found
 
 
@@ -153,7 +154,7 @@ def test_orders_of_an_estimate_are_searched_too(clock):
 def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     """Cheaper than the one there is, from pivots that were looked at in one state only."""
     problem = sd.forward_dynamics(sd.chain(4))
-    system = pipeline.eliminated_system(problem, Options(), ())
+    system = eliminated_system(problem, Options(), ())
     sampled = order_samples(system, 32)
     elimination = Elimination(system, *natural(sampled))
     choice = elimination.choice("natural", ("tau", "qdd", "fx", "a", "f"))
@@ -165,7 +166,7 @@ def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     monkeypatch.setattr(search, "restarts", lambda starts, seed: itertools.repeat(starts[0]))
     states = len(sampled.values)
     for start, better in ((careless, False), (markowitz, True)):
-        doing = Search(system, sampled, ("tau", "qdd", "fx", "a", "f"), {"it": (start,)}, Allowance(5.0, None), 0)
+        doing = Search(system, sampled, ("tau", "qdd", "fx", "a", "f"), {"it": (start,)}, Stages(5.0, None), 0)
         improved = doing.improve(choice)
         assert (doing.elimination is not None) == (improved is not choice) == better
         assert any("not safe" in what for _, what in doing.considered) != better

@@ -1,0 +1,163 @@
+"""The cheapest elimination order that the judge accepts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from operator import attrgetter
+
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import Options
+from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
+from sysdyn.offline.safety import LEAST_PIVOT, Inputs, Safety
+from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
+from sysdyn.offline.stages import Stages
+from sysdyn.sparse.sampled import Permutations
+
+# Orders are searched at this many states.
+ORDER_SAMPLES = 48
+# Where the first search finds no safe order, the next one has this many states.
+RETRY_SAMPLES = 512
+# A search that fails is made again with the states at which it failed, so many times in all.
+ATTEMPTS = 4
+# An order is given up where it costs this many times the cheapest one known.
+AUTO_CAP = 2.0
+
+
+class AcceptedOrder:
+    """The search for the cheapest order of a system that is safe.
+
+    considered: (name, cost or why not) of each order. accepted: the best that the judge accepts; stable: the best that
+    is backward stable, though near singular states it loses digits that pivoting keeps; None where there is none.
+    """
+
+    def __init__(self, system: BlockSystem, options: Options, stages: Stages):
+        self.system, self.options, self.stages = system, options, stages
+        self.considered: list[tuple[str, str]] = []
+        self.accepted: Choice | None = None
+        self.stable: Choice | None = None
+        self._singular: dict[int, bool] = {}
+        self._last: tuple[Choice, Elimination] | None = None  # the order judged last, with its verdict
+        with stages.stage("candidates"):
+            self._sampled = order_samples(system, ORDER_SAMPLES)
+
+    def find(self) -> tuple[Choice, Elimination]:
+        """(the order with its safety, its elimination). Raises NoSafeOrdering."""
+        for attempt in range(ATTEMPTS):
+            with self.stages.stage("candidates"):
+                choices, cheapest = self._tried(attempt)
+            with self.stages.stage("judge"):
+                failing = self._judged(choices, cheapest)
+            if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed"):
+                break
+            if self.accepted and (attempt or not self.accepted.judged.crossing):
+                break
+            with self.stages.stage("candidates"):
+                self._learn(failing)
+        choice = self.accepted or self.stable
+        if choice is None:
+            raise NoSafeOrdering(self._failure())
+        if self._last and choice is self._last[0]:
+            return self._last
+        with self.stages.stage("judge"):
+            elimination = self._eliminated(choice)
+            safety, _ = elimination.assess(self._sampled.scaling, singular=self._singular)
+            return replace(choice, safety=safety), elimination
+
+    def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
+        """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
+        most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
+        orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
+        choices: list[Choice] = []
+        seen: list[Permutations] = []
+        cheapest: Elimination | None = None
+        least = math.inf
+        for name, order in orders:
+            self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
+            try:
+                permutations = order(AUTO_CAP * least)
+                if permutations in seen:
+                    continue
+                seen.append(permutations)
+                elimination = Elimination(self.system, *permutations, cap=AUTO_CAP * least)
+            except (NoSafeOrdering, SingularState, BackendUnavailable) as error:
+                if isinstance(error, BackendUnavailable) and self.options.ordering != "auto":
+                    raise
+                self.considered.append((name, str(error)))
+                continue
+            choice = elimination.choice(name, self.options.outputs)
+            self.considered.append((name, f"{choice.total} operations"))
+            choices.append(choice)
+            if choice.total < least:
+                cheapest, least = elimination, choice.total
+        return choices, cheapest
+
+    def _judged(self, choices: list[Choice], cheapest: Elimination | None) -> list[Inputs]:
+        """Judge the orders, the cheapest first, until one is safe beyond doubt; the states at which others failed."""
+        failing: list[Inputs] = []
+        queue = sorted(choices, key=attrgetter("total"), reverse=True)
+        ready = cheapest  # the elimination of the order that is judged next
+        while queue:
+            choice = queue.pop()
+            self.stages.say(f"checking {choice.ordering}", 0.7)
+            elimination, ready = ready or self._eliminated(choice), None
+            safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular, strict=True)
+            if self._refinable(choice, safety):
+                self.considered.append((choice.ordering, f"to be refined: {safety}"))
+                ready = Elimination(self.system, choice.row_perm, choice.col_perm, refined=True)
+                queue.append(ready.choice(choice.ordering, self.options.outputs))
+                if self._sampled.tree and len(queue) > 1:  # another order may cost less than a step of refinement
+                    queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
+                continue
+            choice = replace(choice, safety=safety)
+            self._last = choice, elimination
+            if safety.stable and (self.stable is None or safety.difference < self.stable.judged.difference):
+                self.stable = choice
+            if safety.ok and (self.accepted is None or _firmness(safety) > _firmness(self.accepted.judged)):
+                self.accepted = choice
+            if safety.firm or self._definite(choice, safety):
+                break
+            what = "a pivot may vanish" if safety.ok else "not safe"
+            self.considered.append((choice.ordering, f"{what}: {safety}"))
+            if safety.crossing or not safety.ok:
+                failing.append(worst)
+        return failing
+
+    def _refinable(self, choice: Choice, safety: Safety) -> bool:
+        """Whether a step of refinement may help; the residual of an estimate may be small beside its variances only."""
+        inexact = self._sampled.tree is not None and safety.stable and not safety.ok
+        return not choice.refined and (safety.improvable or inexact)
+
+    def _definite(self, choice: Choice, safety: Safety) -> bool:
+        """Whether the pivots are as good as any though some are small.
+
+        Covariances change the size of those of an estimate, singular constraints that of theirs.
+        """
+        constrained = bool(self.system.problem.constraints) and choice.ordering in RECURSIVE
+        definite = self._sampled.tree is not None or constrained
+        return definite and safety.ok and safety.exact and not safety.crossing
+
+    def _learn(self, failing: list[Inputs]) -> None:
+        """More states, and those at which orders failed, guide the next search."""
+        if len(self._sampled.values) < RETRY_SAMPLES and self._sampled.n <= AUTO_LIMIT:
+            self._sampled = order_samples(self.system, RETRY_SAMPLES)
+        if failing:
+            self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
+
+    def _eliminated(self, choice: Choice) -> Elimination:
+        return Elimination(self.system, choice.row_perm, choice.col_perm, refined=choice.refined)
+
+    def _failure(self) -> str:
+        tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)
+        diagnosis = self.system.problem.diagnose()
+        why = "" if diagnosis.well_posed else f"\n{diagnosis}"
+        return f"no elimination order is safe at every sampled state:\n{tried}{why}"
+
+
+def _firmness(safety: Safety) -> tuple[int, float, float]:
+    """Of two orders that are accurate at every sampled state, the greater is farther from zero pivots, or errors."""
+    return -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error

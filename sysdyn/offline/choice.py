@@ -1,0 +1,55 @@
+"""What the offline phase decides: an elimination order with its cost and safety, and the program it leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sysdyn.offline.safety import Safety
+from sysdyn.passes import PAPER
+from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
+
+    refined: a step of iterative refinement follows, in the program. passes: of `sysdyn.passes`, that were applied.
+    """
+
+    ordering: str
+    row_perm: tuple[int, ...]
+    col_perm: tuple[int, ...]
+    end_to_end: Flops
+    solve: Flops | None
+    fill_in: int
+    triangular: bool
+    safety: Safety | None = None
+    refined: bool = False
+    passes: tuple[str, ...] = PAPER
+
+    @property
+    def total(self) -> int:
+        """Operations end to end."""
+        return self.end_to_end.total
+
+    @property
+    def judged(self) -> Safety:
+        """The safety of a choice that has been judged."""
+        assert self.safety is not None
+        return self.safety
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the offline phase leaves behind.
+
+    considered: (ordering, its cost or why it was not taken) of each that was tried. stages: (name, seconds) of each
+    stage.
+    """
+
+    choice: Choice
+    program: Program
+    considered: tuple[tuple[str, str], ...]
+    seconds: float
+    stages: tuple[tuple[str, float], ...] = ()

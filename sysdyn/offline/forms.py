@@ -1,0 +1,147 @@
+"""The forms of a problem: a recursion, an elimination with passes, the system as the paper states it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sysdyn.diagnosis.structure import structure
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState
+from sysdyn.offline import recursion
+from sysdyn.offline.accepted import AcceptedOrder
+from sysdyn.offline.choice import Compiled
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import Options
+from sysdyn.offline.stages import Stages
+from sysdyn.offline.writing import written
+from sysdyn.passes import PAPER
+from sysdyn.problem import Problem
+
+
+class Form(ABC):
+    """A way to write a problem as a program."""
+
+    @abstractmethod
+    def accepts(self, problem: Problem, options: Options) -> bool:
+        """Whether the form is for this problem, and among those that the options leave. Raises ProblemError."""
+
+    @abstractmethod
+    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+        """The problem in this form; None where no program of it is safe, or it saves nothing."""
+
+
+class Recursion(Form):
+    """Inverse, forward or hybrid dynamics as a recursion of few operations."""
+
+    def accepts(self, problem: Problem, options: Options) -> bool:
+        asked = options.formulation == "recursive"
+        if asked and not options.usual:
+            raise ProblemError(
+                "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
+                "them out"
+            )
+        auto = options.formulation == "auto" and options.usual and set(options.outputs) <= {"tau", "qdd"}
+        return (asked or auto) and recursion.applies(problem) is not None
+
+    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+        began = time.perf_counter()
+        stages.say("writing recursions")
+        try:
+            with stages.stage("candidates"):
+                found = recursion.write(problem, options, stages.left)
+        except SingularState:
+            return None  # the search for an order says what is not determined
+        stages.say(f"checking {found.method}", 0.7)
+        with stages.stage("judge"):
+            choice, program = recursion.build(problem, found, options)
+        if not choice.judged.ok:
+            return None
+        considered = tuple((name, f"{total} operations") for name, total in found.considered)
+        return Compiled(choice, program, considered, time.perf_counter() - began)
+
+
+class WithPasses(Form):
+    """The system eliminated with every pass that applies, where this saves operations."""
+
+    def accepts(self, problem: Problem, options: Options) -> bool:
+        return options.formulation == "auto" and options.usual
+
+    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
+        plain = paper_passes(options)
+        if set(eliminated_system(problem, options, options.passes).passes) <= set(plain):
+            return None
+        try:
+            compiled = eliminated(problem, options, options.passes, stages)
+        except NoSafeOrdering:
+            return None
+        if problem.noisy:  # its pairs of pivots are of rows and columns whose numbers depend on the frames
+            try:
+                return _better(compiled, eliminated(problem, options, plain, stages))
+            except NoSafeOrdering:
+                return compiled
+        choice = compiled.choice
+        try:
+            with stages.stage("candidates"):
+                system = eliminated_system(problem, options, plain)
+                elimination = Elimination(system, choice.row_perm, choice.col_perm, cap=2 * choice.total)
+                before = elimination.choice(choice.ordering, options.outputs).total
+        except (NoSafeOrdering, SingularState):
+            return compiled
+        considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
+        return replace(compiled, considered=considered) if choice.total < before else None
+
+
+class AsStated(Form):
+    """The system eliminated as the paper states it; with passes where an elimination is asked for by name."""
+
+    def accepts(self, problem: Problem, options: Options) -> bool:
+        return options.formulation != "recursive"
+
+    def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled:
+        passes = options.passes if options.formulation == "elimination" else paper_passes(options)
+        return eliminated(problem, options, passes, stages)
+
+
+# In order of preference: the first that accepts a problem and can be built is taken.
+FORMS: tuple[Form, ...] = (Recursion(), WithPasses(), AsStated())
+
+
+def paper_passes(options: Options) -> tuple[str, ...]:
+    """Those of the requested passes that the paper's own system has."""
+    return tuple(x for x in options.passes if x in PAPER)
+
+
+def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> BlockSystem:
+    """The system that is permuted: as it stands for the recursive orders, with joints turned for all others."""
+    turn = options.ordering not in RECURSIVE
+    return problem.system(options.layout, options.known, turn, passes, options.outputs)
+
+
+def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
+    """Equations → structure → the cheapest order that the judge accepts → its program. Raises NoSafeOrdering."""
+    began = time.perf_counter()
+    stages.say("assembling", 0.0)
+    with stages.stage("equations"):
+        system = eliminated_system(problem, options, passes)
+        simple = not system.layout.turned and set(system.passes) <= set(PAPER)
+        stated = system if simple else problem.system(options.layout, options.known)
+    with stages.stage("structure"):
+        structure(stated).require_solvable()
+    order = AcceptedOrder(system, options, stages)
+    choice, elimination = order.find()
+    stages.say("writing the program", 0.9)
+    with stages.stage("program"):
+        choice, program = written(system, elimination, choice, options.outputs)
+    return Compiled(choice, program, tuple(order.considered), time.perf_counter() - began)
+
+
+def _better(passed: Compiled, plain: Compiled) -> Compiled:
+    """The safer of an estimation with passes and one without them, or the one of fewer operations."""
+    found = [(plain, "without passes"), (passed, "with passes")]
+    (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.judged.ok, x[0].choice.total))
+    considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{other.choice.total} operations"))
+    return replace(best, considered=considered, seconds=plain.seconds + passed.seconds)

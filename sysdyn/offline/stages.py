@@ -1,0 +1,59 @@
+"""The stages of the offline phase: what is being done, how far it is, how long each took, and whether time is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str, float], None]
+
+clock: Callable[[], float] = time.monotonic
+# The share of the progress that is search, where a time is given for it.
+SEARCH = 0.9
+
+
+class Stages:
+    """What the offline phase is doing, which it reports, and the time that its searches may take.
+
+    seconds: from now on; None: as long as it takes. progress(what, share): called with what is being done.
+    """
+
+    def __init__(self, seconds: float | None, progress: Progress | None):
+        self.seconds, self._progress = seconds, progress
+        self._began, self._furthest = clock(), 0.0
+        self._spent: dict[str, float] = {}
+        self._running: list[str] = []
+
+    def say(self, what: str, share: float = 0.0) -> None:
+        """Report; share: of the usual work that is done. Where a time is given the share of that is reported."""
+        if self.seconds is not None:
+            passed = (clock() - self._began) / self.seconds
+            share = SEARCH * passed if passed < 1.0 else max(share, SEARCH)
+        self._furthest = max(self._furthest, share)  # a second search begins again, its progress does not
+        if self._progress:
+            self._progress(what, self._furthest)
+
+    def left(self) -> bool:
+        """Whether there is time beyond the usual search."""
+        return self.seconds is not None and clock() - self._began < self.seconds
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """What happens within is the stage of that name; a stage within another does not count for the outer one."""
+        began = time.perf_counter()
+        self._running.append(name)
+        self._spent.setdefault(name, 0.0)
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            self._running.pop()
+            self._spent[name] += took
+            if self._running:
+                self._spent[self._running[-1]] -= took
+
+    @property
+    def spent(self) -> tuple[tuple[str, float], ...]:
+        """(name, seconds) of each stage, in the order in which they began."""
+        return tuple(self._spent.items())

@@ -1,0 +1,55 @@
+"""The program of an accepted elimination order, seen to leave the outputs as they are in the paper's own system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sysdyn.backends import interpreter
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination, solve_scope
+from sysdyn.offline.safety import WORSE_THAN_PIVOTED, relative_difference
+from sysdyn.offline.sampling import PASSES_SEED, is_singular, pivoted_solve, sample_states
+from sysdyn.passes import PAPER
+from sysdyn.problem import Problem
+from sysdyn.program.program import Program
+
+# Passes are verified at this many states.
+VERIFIED = 16
+# Passes leave an output unchanged where it differs by less than this, relative to the greatest entry of its quantity.
+UNCHANGED = 1e-9
+
+
+def written(
+    system: BlockSystem, elimination: Elimination, choice: Choice, outputs: Sequence[str]
+) -> tuple[Choice, Program]:
+    """(the order with its cost in both scopes, its program). Raises NoSafeOrdering where passes change an output."""
+    choice = replace(choice, solve=solve_scope(system, choice, outputs))
+    program = elimination.program(outputs)
+    if not set(system.passes) <= set(PAPER):
+        _require_unchanged(system.problem, program, outputs, system.passes)
+    return choice, program
+
+
+def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
+    """Raises NoSafeOrdering where outputs differ from the solution of the paper's own system at sampled states."""
+    system = problem.system()
+    inputs = sample_states(problem, VERIFIED, PASSES_SEED)
+    inputs = {name: x[~is_singular(system, inputs)] for name, x in inputs.items()}
+    if not len(inputs["q"]):
+        return
+    found = interpreter.run_groups(program, inputs)
+    with np.errstate(all="ignore"):
+        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
+    d = refined.copy()
+    for name in outputs:
+        d[:, system.layout.quantity_columns(name)] = found[name]
+    changed, limit = (relative_difference(system, x, refined) for x in (d, plain))
+    if not changed <= max(UNCHANGED, WORSE_THAN_PIVOTED * limit):
+        raise NoSafeOrdering(
+            f"{', '.join(passes)} change {', '.join(outputs)} by {changed:.1e}: leave out some of these passes"
+        )
