@@ -195,7 +195,7 @@ def undetermined_at(system: BlockSystem, inputs: Mapping[str, np.ndarray]) -> tu
     """
     if isinstance(system, AugmentedSystem):
         system = system.plain
-    reduction = Reduction(system, noisy_rows(system))
+    reduction = Reduction(system, system.noisy_mask)
     reduced = reduction.at(system.values(inputs)[0][0])
     if not reduced.resolved:
         return ()

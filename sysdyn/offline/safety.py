@@ -171,7 +171,8 @@ def judge(
         worst = np.unique([*worst, *np.argsort(ratio.min(axis=1))[:WORST_STATES], *rare])
     safety = Safety(
         len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
-        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept), float(seen.row_wise[kept].max()),
+        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept),
+        float(seen.row_wise[kept].max()),
     )  # fmt: skip
     return Verdict(safety, guards, _at(inputs, kept[worst.astype(int)]))
 
