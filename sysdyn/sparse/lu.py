@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from sysdyn.errors import SingularState
 from sysdyn.program.expr import is_constant, is_zero
+from sysdyn.program.scalar import Scalar
 
-Row = dict[int, object]
+Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column
 
 
 def is_unit(x) -> bool:
@@ -48,6 +49,49 @@ class Factors:
         return not any(self.upper) or not any(self.lower)
 
 
+class _Remainder:
+    """What is left of A x + b = 0 while columns are eliminated.
+
+    rows: {column: entry} of each row; b: right-hand sides. holders: by column, the rows that hold it and are left.
+    """
+
+    def __init__(self, rows: Sequence[Row], b: Sequence):
+        self.rows = [dict(row) for row in rows]
+        self.b = list(b)
+        self.holders: list[set[int]] = [set() for _ in rows]
+        for i, row in enumerate(self.rows):
+            for j in row:
+                self.holders[j].add(i)
+
+    def take_row(self, i: int) -> Row:
+        """Row i, which is left no more."""
+        for j in self.rows[i]:
+            self.holders[j].discard(i)
+        return self.rows[i]
+
+    def take_column(self, j: int) -> Row:
+        """{row: entry} of column j in the rows that are left, which hold it no more."""
+        return {i: self.rows[i].pop(j) for i in sorted(self.holders[j])}
+
+    def subtract(self, i: int, l: Scalar, row: Row) -> list[int]:
+        """Row i −= l · row. Returns the columns in which it had no entry."""
+        target, filled = self.rows[i], []
+        for j, u in row.items():
+            old = target.get(j)
+            if old is None:
+                target[j] = -(l * u)
+                self.holders[j].add(i)
+                filled.append(j)
+                continue
+            new = old - l * u
+            if is_zero(new):
+                del target[j]
+                self.holders[j].discard(i)
+            else:
+                target[j] = new
+        return filled
+
+
 def eliminate(
     rows: Sequence[Row],
     b: Sequence,
@@ -66,72 +110,62 @@ def eliminate(
     L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal where several
     entries are.
     """
-    A = [dict(row) for row in rows]
-    r = list(b)
-    holders: list[set[int]] = [set() for _ in rows]  # rows not yet eliminated that hold column j
-    for i, row in enumerate(A):
-        for j in row:
-            holders[j].add(i)
-    out = Factors(row_perm, col_perm)
-    rhs = []
+    left, out = _Remainder(rows, b), Factors(row_perm, col_perm)
+    ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
             begin(k)
-        row = A[pr]
-        pivot = row.pop(pc, 0.0)
-        if is_zero(pivot):
-            raise SingularState(f"pivot {k} (row {pr}, column {pc}) is zero", equation=str(k))
-        for j in row:
-            holders[j].discard(pr)
-        below = holders[pc]
-        below.discard(pr)
-        targets = sorted(below)
-        has_rhs = not is_zero(r[pr])
-        scale_row = len(row) < len(targets)
-        divide = divider(pivot, min(len(row), len(targets)) + has_rhs)
-        column = {i: A[i].pop(pc) for i in targets}
-        if scale_row:
-            row = {j: divide(u) for j, u in row.items()}
-            r[pr] = divide(r[pr])
-        else:
-            column = {i: divide(l) for i, l in column.items()}
-        for i, l in column.items():
-            target = A[i]
-            for j, u in row.items():
-                old = target.get(j)
-                if old is None:
-                    target[j] = -(l * u)
-                    holders[j].add(i)
-                    out.fill.append((i, j))
-                else:
-                    new = old - l * u
-                    if is_zero(new):
-                        del target[j]
-                        holders[j].discard(i)
-                    else:
-                        target[j] = new
-            if has_rhs:
-                r[i] = r[i] - l * r[pr]
-        out.pivots.append(pivot)
-        out.scaled.append(scale_row)
-        out.upper.append(row)
-        out.lower.append(column)
-        rhs.append((r[pr], _same if scale_row else divide))
-    # an entry may have cancelled, and even been filled in again, before its row or column was eliminated
-    held = {(pr, j) for pr, row in zip(row_perm, out.upper, strict=True) for j in row}
-    held.update((i, pc) for pc, column in zip(col_perm, out.lower, strict=True) for i in column)
-    held.update(zip(row_perm, col_perm, strict=True))
-    out.fill = [place for place in dict.fromkeys(out.fill) if place in held]
-    x: list = [0.0] * len(A)
-    for k in range(len(A) - 1, -1, -1):
+        ends.append(_scalar_pivot(left, out, pr, pc))
+    out.fill = _kept_fill(out)
+    x: list = [0.0] * len(left.rows)
+    for k in reversed(range(len(ends))):
         if begin:
             begin(k)
-        total, divide = rhs[k]
+        total, divide = ends[k]
         for j, u in out.upper[k].items():
             total = total + u * x[j]
         x[col_perm[k]] = -divide(total)
     out.solution = x
     return out
+
+
+def _scalar_pivot(left: _Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
+    """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other row i that is left.
+
+    Appends to `out` the pivot and what it leaves of L and U; returns (b of the row, the division still to be done).
+    """
+    row = left.take_row(pr)
+    pivot = row.pop(pc, 0.0)
+    if is_zero(pivot):
+        k = len(out.pivots)
+        raise SingularState(f"pivot {k} (row {pr}, column {pc}) is zero", equation=str(k))
+    column = left.take_column(pc)
+    has_rhs = not is_zero(left.b[pr])
+    scale_row = len(row) < len(column)
+    divide = divider(pivot, min(len(row), len(column)) + has_rhs)
+    if scale_row:
+        row = {j: divide(u) for j, u in row.items()}
+        left.b[pr] = divide(left.b[pr])
+    else:
+        column = {i: divide(l) for i, l in column.items()}
+    for i, l in column.items():
+        out.fill += [(i, j) for j in left.subtract(i, l, row)]
+        if has_rhs:
+            left.b[i] = left.b[i] - l * left.b[pr]
+    out.pivots.append(pivot)
+    out.scaled.append(scale_row)
+    out.upper.append(row)
+    out.lower.append(column)
+    return left.b[pr], _same if scale_row else divide
+
+
+def _kept_fill(factors: Factors) -> list[tuple[int, int]]:
+    """The places of fill that L and U hold: entries may cancel, and be filled in again, before they are eliminated."""
+    pivots = list(zip(factors.row_perm, factors.col_perm, strict=True))
+    held = set(pivots)
+    held.update((pr, j) for (pr, _), row in zip(pivots, factors.upper, strict=True) for j in row)
+    held.update((i, pc) for (_, pc), column in zip(pivots, factors.lower, strict=True) for i in column)
+    return [place for place in dict.fromkeys(factors.fill) if place in held]
 
 
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
