@@ -24,8 +24,9 @@ import numpy as np
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput
 from sysdyn.files.atomic import Replacement
 
+# The endings of the names of files that can be read and written.
 SUFFIXES = (".csv", ".npz", ".parquet")
-ROWS = 4096  # of a chunk
+ROWS = 4096  # The number of rows that are read or written at a time.
 
 
 def table_suffix(path: str | Path, what: str) -> str:
@@ -195,8 +196,9 @@ def _read_parquet(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
     """A writer of arrays whose columns have these names. Raises InvalidInput, FileError where it cannot be written."""
     suffix = table_suffix(path, "output file")
+    writers: dict[str, Callable[..., Writer]] = {".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter}
     try:
-        return {".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter}[suffix](Path(path), columns)
+        return writers[suffix](Path(path), columns)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -87,7 +87,7 @@ def upright(model: Model) -> tuple[Model, np.ndarray]:
     """As `canonical`, but frames are only turned, onto z by a permutation of axes wherever that is possible."""
     X = np.tile(np.eye(6), (model.nb, 1, 1))
     for i, joint in enumerate(model.joints):
-        if is_axial(model, i):
+        if isinstance(joint, (Revolute, Prismatic)):
             X[i] = X_motion(to_z(np.array(joint.axis)), np.zeros(3))
     return changed_frames(model, X), X
 

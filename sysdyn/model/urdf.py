@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -366,7 +366,7 @@ class _Reader:
         return tuple(values)
 
 
-def rpy(angles: Sequence[float]) -> np.ndarray:
+def rpy(angles: Iterable[float]) -> np.ndarray:
     """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T."""
     roll, pitch, yaw = map(_right_angle, angles)
     return snap(snap(rotx(roll)) @ snap(roty(pitch)) @ snap(rotz(yaw)))

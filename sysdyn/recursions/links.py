@@ -198,8 +198,9 @@ class Link:
             self.turn: Turn | Rotation = Rotation([list(row) for row in E_J])
             return
         revolute = isinstance(joint, Revolute)
-        self._angle, theta, r = (q[0], place.theta, place.r) if revolute else (0.0, place.theta, q[0] + place.r)
-        self.r = [0.0, 0.0, r]
+        self._angle: Scalar = q[0] if revolute else 0.0
+        self.r: Vector = [0.0, 0.0, place.r if revolute else q[0] + place.r]
+        theta = place.theta
         p, up = list(place.p), place.alpha[0]
         if held and _is_parallel(place):
             assert parent is not None
@@ -207,7 +208,7 @@ class Link:
             self._angle = self._angle + up * parent._angle
             theta = _sum(theta, (parent._theta[0], up * parent._theta[1]))
         self.before = [*first, p, Turn(2, *place.gamma), Turn(0, *place.alpha)]
-        self._theta = theta
+        self._theta: tuple[float, float] = theta
         self.turn = _spun(self._angle, theta)
         if revolute and may_hold and plan.pick("turn", i):
             self.held, self.turn = self.turn, NO_TURN

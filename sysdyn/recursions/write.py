@@ -217,8 +217,8 @@ class _Unknowns:
         c, nu = velocity_terms(self.upright, links, inputs.qd)
         given = None
         if counted:
-            given = self._rest(self._inputs(), method, outputs, plan, _given(c, nu))
-            given = given.graph.count(given.scalars)
+            rest = self._rest(self._inputs(), method, outputs, plan, _given(c, nu))
+            given = rest.graph.count(rest.scalars)
         return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
 
     def _inputs(self) -> _Inputs:
@@ -280,14 +280,13 @@ def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> V
 def _given(c: list[Vector], nu: list[Vector]) -> Callable[[Graph], tuple[list[Vector], list[Vector]]]:
     """c and ν as inputs where they are not constant."""
 
-    def terms(graph: Graph) -> tuple[list[Vector], list[Vector]]:
-        return tuple(
-            [[graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
-             for i, v in enumerate(vectors)]
-            for name, vectors in (("c", c), ("nu", nu))
-        )  # fmt: skip
+    def inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
+        return [
+            [graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
+            for i, v in enumerate(vectors)
+        ]
 
-    return terms
+    return lambda graph: (inputs(graph, "c", c), inputs(graph, "nu", nu))
 
 
 def _units(model: Model) -> list[float]:

@@ -87,7 +87,7 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
         raise InvalidInput(f"{name} has dtype {array.dtype}; expected real numbers")
     symbols = np.full(array.shape, False)
     if array.dtype == object:
-        symbols.flat = [type(x) is Expr for x in array.flat]
+        symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
     try:
         numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
     except (TypeError, ValueError):

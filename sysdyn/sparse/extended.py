@@ -54,4 +54,4 @@ class Extended:
 
 
 def _digits(x: Extended | float) -> np.ndarray | Decimal:
-    return x.x if type(x) is Extended else Decimal(x)
+    return x.x if isinstance(x, Extended) else Decimal(x)

@@ -20,10 +20,12 @@ import numpy as np
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.sampled import LEAST_RATIO, Order, Permutations, Sampled, SampledElimination, Tree
 
-LEAST_DIAGONAL = (1e-13, 1e-6)  # a diagonal pivot over the greatest entry of its column, at each sample
-LEAST_OF_PAIRS = (0.6, 0.9)  # the entry of a pair over each other entry of its column, at each sample
+# A diagonal pivot is at least this fraction of the greatest entry of its column at every sample: tolerant, and strict.
+LEAST_DIAGONAL = (1e-13, 1e-6)
+# The entry of a pair is at least this fraction of each other entry of its column at every sample: tolerant, and strict.
+LEAST_OF_PAIRS = (0.6, 0.9)
 
-Option = tuple[int, int, int, int]  # rank, cost, row, column
+Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
 
 
 def quasidefinite(
@@ -45,7 +47,7 @@ def quasidefinite(
     """
     if a.tree is None:
         raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
-    search = _Search(replace(a, least_ratio=least_of_pairs), pairs_first, noisy_pairs)
+    search = _Search(replace(a, least_ratio=least_of_pairs), a.tree, pairs_first, noisy_pairs)
     left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
     for threshold in (least, LEAST_DIAGONAL[0]):
         left = search.work_through(left, threshold)
@@ -57,9 +59,9 @@ def quasidefinite(
 class _Search:
     """The pivots chosen so far, and what is left of the sampled values."""
 
-    def __init__(self, a: Sampled, pairs_first: bool, noisy_pairs: bool):
+    def __init__(self, a: Sampled, tree: Tree, pairs_first: bool, noisy_pairs: bool):
         self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
-        self.positive = a.tree.positive
+        self.positive = tree.positive
         self.diagonal_rank = int(pairs_first)
         self.rows: list[int] = []
         self.columns: list[int] = []
@@ -77,7 +79,7 @@ class _Search:
         """Eliminate what has a safe pivot in the front, cheapest first; returns the rest."""
         front, stale = set(front), set(front)
         options: dict[int, Option] = {}
-        heap: list[Option] = []  # of these, and of others that are no longer true
+        heap: list[Option] = []  # The options, and outdated ones.
         while True:
             for i in stale & front:
                 found = [*self._pairs(i, front), *self._diagonal(i, least)]
@@ -129,6 +131,7 @@ class _Search:
         return cost if j in self.state.unit[i] else cost + n + m
 
 
+# The starts of the order "symmetric".
 SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[0]),
     quasidefinite,
@@ -136,7 +139,7 @@ SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, by_node=False),
     partial(quasidefinite, by_node=False, pairs_first=False),
 )
-# Tried where none of these is safe.
+# Symmetric orders that are tried where none of SYMMETRIC is safe.
 LAST_RESORT: tuple[Order, ...] = (
     partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),

@@ -10,7 +10,8 @@ Those within the pattern of L + U need no others. Takahashi, Fagan and Chin (197
 from __future__ import annotations
 
 from sysdyn.program.expr import is_zero
-from sysdyn.sparse.lu import Factors, divider
+from sysdyn.program.scalar import Scalar
+from sysdyn.sparse.lu import Factors, Row, divider
 
 
 class Inverse:
@@ -20,15 +21,15 @@ class Inverse:
         self._row = {r: k for k, r in enumerate(factors.row_perm)}
         self._column = {c: k for k, c in enumerate(factors.col_perm)}
         self._divide = [divider(pivot, 2) for pivot in factors.pivots]
-        self._upper: list[dict[int, object]] = []
-        self._lower: list[dict[int, object]] = []
+        self._upper: list[Row] = []
+        self._lower: list[Row] = []
         for k, divide in enumerate(self._divide):
             scaled = factors.scaled[k]
             upper = {self._column[j]: u if scaled else divide(u) for j, u in factors.upper[k].items()}
             lower = {self._row[i]: divide(l) if scaled else l for i, l in factors.lower[k].items()}
             self._upper.append(upper)
             self._lower.append(lower)
-        self._known: dict[tuple[int, int], object] = {}
+        self._known: dict[tuple[int, int], Scalar] = {}
 
     def entry(self, column: int, row: int):
         """(A⁻¹) at unknown `column`, equation `row`: how the unknown moves with the right-hand side."""
