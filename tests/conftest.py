@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import hashlib
 import os
 import shutil
@@ -15,6 +17,9 @@ from hypothesis import settings
 # Fixed seeds: a run that passes passes again. Two shared cores are no ground for deadlines.
 settings.register_profile("sysdyn", deadline=None, derandomize=True)
 settings.load_profile("sysdyn")
+
+# Expressions are many small objects that live long: at Python's own thresholds the collector walks them again.
+gc.set_threshold(50_000, 20, 50)
 
 # ---- the session's cache -------------------------------------------------------------------------------------------
 
@@ -66,6 +71,15 @@ def pytest_configure_node(node) -> None:
 def pytest_unconfigure() -> None:
     for folder in _made:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def fast_commands(monkeypatch) -> None:
+    """Commands compile at the level "fast": the tests look at what is written and printed."""
+    from sysdyn.online.compile import compile
+
+    for module in ("cli", "demo"):
+        monkeypatch.setattr(f"sysdyn.app.{module}.compile", functools.partial(compile, level="fast"))
 
 
 # ---- CPU times -----------------------------------------------------------------------------------------------------

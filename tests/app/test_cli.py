@@ -23,6 +23,7 @@ from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.measurements.raw import RAW
 from sysdyn.offline import stages
 
+pytestmark = pytest.mark.usefixtures("fast_commands")
 PROBLEMS = sorted((Path(__file__).parents[2] / "problems").glob("*.toml"))
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
 ROBOT = "chain:3"

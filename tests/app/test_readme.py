@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import shutil
@@ -28,10 +29,12 @@ def blocks(path: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
+    """The first one at the level "best", the others at "fast": that takes a quarter of the time."""
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "__main__"}
     for number, code in enumerate(blocks(path, "python"), start=1):
         exec(compile(code, f"{path.name}, block {number}", "exec"), names)
+        monkeypatch.setattr(sd, "compile", functools.partial(sd.compile, level="fast") if number == 1 else sd.compile)
 
 
 def test_the_first_example_is_short():
@@ -39,7 +42,7 @@ def test_the_first_example_is_short():
     assert len(lines) <= 15
 
 
-def test_command_lines_run(tmp_path, monkeypatch):
+def test_command_lines_run(tmp_path, monkeypatch, fast_commands):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "problems", "problems")
     lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
