@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,12 +74,16 @@ def compile_function(
 class Layout(NamedTuple):
     """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
 
-    wrap: of the list of their arrays, the array, the tuple or the dict that the function gives.
+    wrap: {group: array} → the array or the tuple that the function gives; None where it gives a dict.
     """
 
     groups: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    wrap: Callable[[list[np.ndarray]], Any]
+    wrap: Callable[[dict[str, np.ndarray]], Any] | None
+
+    def handed_over(self, arrays: dict[str, np.ndarray]) -> Any:
+        """Arrays by group as the function gives them."""
+        return arrays if self.wrap is None else self.wrap(arrays)
 
 
 class Function:
@@ -123,7 +126,7 @@ class Function:
         outputs, status = self._executable.results(rows, count, threads)
         if status.any():
             self._fail(rows, status)
-        return self._results.wrap(self._shaped(outputs, head))
+        return self._results.handed_over(self._shaped(outputs, head))
 
     def _checked(self, arrays: Sequence) -> tuple[dict[str, np.ndarray], tuple[int, ...], int]:
         """({input: (size,) or (N, size) C-contiguous float64}, leading axes, N)."""
@@ -166,7 +169,7 @@ class Function:
             if not isinstance(x, np.ndarray) or x.dtype != np.float64 or x.shape != shape or not x.flags.c_contiguous:
                 raise InvalidInput(f"{name} must be a C-contiguous float64 array of shape {shape}")
             rows[name] = x.reshape(-1)
-        return self._step(rows, self._results.wrap)
+        return self._step(rows, self._results.handed_over)
 
     def export_c(
         self, folder: str | os.PathLike, name: str | None = None, states: Mapping[str, np.ndarray] | None = None
@@ -200,16 +203,17 @@ class Function:
     def _one_state(self) -> _OneState:
         arrays = [np.zeros(shape) for shape in self.inputs.values()]
         rows = {name: x.reshape(-1) for name, x in zip(self.inputs, arrays, strict=True)}
-        return _OneState(arrays, self._step(rows, list), self._results.wrap)
+        return _OneState(arrays, self._step(rows, dict), self._results.wrap)
 
-    def _step(self, rows: dict[str, np.ndarray], wrap: Callable[[list[np.ndarray]], Any]) -> Step:
+    def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
         """The run at one state, of rows that are kept, with new arrays for its results."""
         outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
-        out = wrap(self._shaped(outputs, ()))
+        out = handed_over(self._shaped(outputs, ()))
         return self._executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
-    def _shaped(self, outputs: dict, head: tuple[int, ...]) -> list[np.ndarray]:
-        return [x.reshape(head + shape) for x, shape in zip(outputs.values(), self._results.shapes, strict=True)]
+    def _shaped(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
+        shapes = self._results.shapes
+        return {name: x.reshape(head + shape) for (name, x), shape in zip(outputs.items(), shapes, strict=True)}
 
     def _fail(self, rows: dict, status: np.ndarray) -> None:
         for name, x in rows.items():
@@ -233,9 +237,12 @@ def _name(function: Callable) -> str:
 class _OneState:
     """A prepared call of one state, by one thread at a time: what comes in and goes out is copied."""
 
-    def __init__(self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[list[np.ndarray]], Any]):
+    def __init__(
+        self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[dict[str, np.ndarray]], Any] | None
+    ):  # fmt: skip
         self._inputs = [(k, x.shape, x) for k, x in enumerate(inputs)]
-        self._step, self._status, self._outputs, self._wrap = step, step.status.data, step.out, wrap
+        self._outputs = list(step.out.items())
+        self._step, self._status, self._wrap = step, step.status.data, wrap
 
     def __call__(self, arrays: Sequence) -> Any:
         """What the function gives; None where an array is no float64 array of one state, or the status is bad."""
@@ -249,21 +256,22 @@ class _OneState:
         self._step()
         if self._status[0]:
             return None
-        return self._wrap([x.copy() for x in self._outputs])
+        found = {}
+        for name, kept in self._outputs:  # faster than a comprehension, which is a call of its own
+            found[name] = kept.copy()
+        return found if self._wrap is None else self._wrap(found)
 
 
 def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
     """What a function gives, as its layout and its arrays."""
     if isinstance(result, Mapping):
-        groups = tuple(result)
         arrays = [np.asarray(x) for x in result.values()]
-        wrap: Callable[[list[np.ndarray]], Any] = partial(_named, tuple(enumerate(groups)))
-    else:
-        arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
-        groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
-        wrap = tuple if isinstance(result, tuple) else itemgetter(0)
+        return Layout(tuple(result), tuple(x.shape for x in arrays), None), arrays
+    arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
+    groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
+    wrap = _as_tuple if isinstance(result, tuple) else itemgetter(_RESULT)
     return Layout(groups, tuple(x.shape for x in arrays), wrap), arrays
 
 
-def _named(names: tuple[tuple[int, str], ...], arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: arrays[k] for k, name in names}
+def _as_tuple(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(arrays.values())

@@ -76,7 +76,7 @@ _STATE = ("q", "qd")
 
 # The functions that `kinematics` knows, by name. A new one is a line here.
 ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
-    "mass_matrix": RobotFunction("H of H q̈ + C = τ", ("q",), ("nv", "nv"), crba),
+    "mass_matrix": RobotFunction("H of H q̈ + C = τ, armature included", ("q",), ("nv", "nv"), crba),
     "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
     "coriolis": RobotFunction("C(q, q̇) without gravity", _STATE, ("nv",), _coriolis),
     "gravity": RobotFunction("C(q, 0): the joint forces that hold the robot", ("q",), ("nv",), _gravity),
@@ -85,21 +85,22 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
     "pose": RobotFunction("T = [R p; 0 1] of a frame in the world [m]", ("q",), (4, 4), frame_pose, True),
     "jacobian": RobotFunction("J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True,
                               REFERENCES),
-    "jacobian_rate": RobotFunction("J̇, entry by entry", _STATE, (6, "nv"), jacobian_rate, True, REFERENCES),
-    "velocity": RobotFunction("J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES),
-    "bias_acceleration": RobotFunction("J̇ q̇ of a frame [rad/s², m/s²]", _STATE, (6,), bias_acceleration, True,
-                                       REFERENCES),
+    "jacobian_rate": RobotFunction("J̇ of a frame, entry by entry", _STATE, (6, "nv"), jacobian_rate, True,
+                                   REFERENCES),
+    "velocity": RobotFunction("twist J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES),
+    "bias_acceleration": RobotFunction("J̇ q̇ of a frame, the rate of its twist while q̈ = 0 [rad/s², m/s²]", _STATE,
+                                       (6,), bias_acceleration, True, REFERENCES),
     "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
-    "com_velocity": RobotFunction("its velocity [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity),
-    "com_jacobian": RobotFunction("J_c with J_c q̇ its velocity", ("q",), (3, "nv"),
+    "com_velocity": RobotFunction("velocity of the centre of mass, world axes [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity),
+    "com_jacobian": RobotFunction("J_c with J_c q̇ the velocity of the centre of mass", ("q",), (3, "nv"),
                                   centroidal.centre_of_mass_jacobian),
-    "momentum": RobotFunction("h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,),
+    "momentum": RobotFunction("momentum h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,),
                               centroidal.momentum),
-    "momentum_matrix": RobotFunction("A with A q̇ = h", ("q",), (6, "nv"), centroidal.momentum_matrix),
-    "momentum_bias": RobotFunction("Ȧ q̇ [N m, N]", _STATE, (6,), centroidal.momentum_bias),
+    "momentum_matrix": RobotFunction("A of the momentum A q̇ about the centre of mass", ("q",), (6, "nv"), centroidal.momentum_matrix),
+    "momentum_bias": RobotFunction("Ȧ q̇, the rate of the momentum while q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias),
     "kinetic_energy": RobotFunction("½ q̇^T H q̇ [J]", _STATE, (), centroidal.kinetic_energy),
-    "potential_energy": RobotFunction("−g^T Σ m_i c_i [J]", ("q",), (), centroidal.potential_energy),
-    "energy": RobotFunction("kinetic and potential [J]", _STATE, (), centroidal.energy),
+    "potential_energy": RobotFunction("−g^T Σ m_i c_i, zero at the height of the world's origin [J]", ("q",), (), centroidal.potential_energy),
+    "energy": RobotFunction("kinetic and potential energy [J]", _STATE, (), centroidal.energy),
 }  # fmt: skip
 
 
@@ -160,7 +161,8 @@ def kinematics(
         return next(iter(found.values())) if alone else found
 
     results.__name__ = "kinematics"
-    return Kinematics(model, tuple(wanted), compile_function(results, inputs, level=level, backend=backend))
+    compiled = compile_function(results, inputs, level=level, backend=backend)
+    return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
 class Kinematics:
@@ -169,8 +171,8 @@ class Kinematics:
     names: of the results. flops: exact counts of the one program that computes them.
     """
 
-    def __init__(self, model: Model, names: tuple[str, ...], function: Function):
-        self.model, self.names, self.function = model, names, function
+    def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
+        self.model, self.names, self.function, self._results = model, tuple(results), function, results
         self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
         self._quaternions = [
             slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
@@ -189,6 +191,15 @@ class Kinematics:
     def __repr__(self) -> str:
         takes = ", ".join(self.function.inputs)
         return f"Kinematics of {self.model.name!r}: {', '.join(self.names)} from {takes}; {self.flops}"
+
+    def report(self) -> str:
+        """Each result with its shape and its meaning, as text."""
+        rows = [
+            (name, str(function.sizes(self.model)), function.says if what == name else f"{what}: {function.says}")
+            for name, (what, function) in self._results.items()
+        ]
+        name, shape = (max(len(row[k]) for row in rows) for k in (0, 1))
+        return "\n".join([repr(self), *(f"  {a:<{name}}  {b:<{shape}}  {c}" for a, b, c in rows)])
 
     def __call__(
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None
@@ -244,7 +255,7 @@ class Kinematics:
 
     def _normalised(self, q: Any) -> Any:
         """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
-        if type(q) is np.ndarray and q.ndim == 1:  # one state: plain floats are several times faster than arrays
+        if type(q) is np.ndarray and q.ndim == 1 and q.dtype == np.float64:  # plain floats are faster for one state
             for part in self._quaternions:
                 if not abs(sum([x * x for x in q[part].tolist()]) - 1.0) < UNIT_NORM:
                     break

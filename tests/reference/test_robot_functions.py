@@ -19,7 +19,7 @@ from robots import load_robot
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.kinematics import REFERENCES
-from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
+from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 # Every joint type, some of them on a branch of their own, with an armature.
 ZOO = sd.random_tree(9, seed=3).replace(
@@ -233,6 +233,9 @@ def test_a_single_name_gives_its_array_and_names_can_be_chosen():
     agree(found["tip"], sd.frame_pose(ARM, q, "dh6"))
     assert found["tip"] is not found["tip twice"]
     assert "M, tip, tip twice from q" in repr(function) and function.flops.total > H.flops.total
+    lines = function.report().splitlines()
+    assert lines[1].startswith("  M          (7, 7)  mass_matrix: H of H q̈ + C = τ")
+    assert lines[3].startswith("  tip twice  (4, 4)  pose:dh6: T = [R p; 0 1]")
     world = sd.kinematics(ARM, ["jacobian:dh6", "jacobian:dh6:local"], reference="world", backend="python")(q)
     agree(world["jacobian:dh6"], sd.frame_jacobian(ARM, q, "dh6", "world"))
     agree(world["jacobian:dh6:local"], sd.frame_jacobian(ARM, q, "dh6", "local"))
@@ -250,6 +253,21 @@ def test_a_frame_may_have_a_colon_in_its_name():
     agree(found["jacobian:arm::tip:space"], sd.frame_jacobian(model, q, "arm::tip", "space"))
     agree(found["jacobian:tip:world"], sd.frame_jacobian(model, q, "tip:world"))
     agree(found["pose:arm::tip"], sd.frame_pose(model, q, "arm::tip"))
+
+
+def test_a_further_function_is_a_line_of_the_table(monkeypatch):
+    """It needs no more than what computes it over numbers and symbols."""
+
+    def height(model, q, frame):
+        return sd.frame_pose(model, q, frame)[2, 3]
+
+    row = RobotFunction("height of a frame [m]", ("q",), (), height, of_frame=True)
+    monkeypatch.setitem(ROBOT_FUNCTIONS, "height", row)
+    q = ARM.random_state(1, batch=4)[0]
+    found = sd.kinematics(ARM, ["height:dh6", "pose:dh6"], backend="python")(q)
+    np.testing.assert_array_equal(found["height:dh6"], found["pose:dh6"][:, 2, 3])
+    with pytest.raises(UnknownName, match="height:FRAME"):
+        sd.kinematics(ARM, "heigth:FRAME")
 
 
 def test_frames_of_the_base_stand_still():
@@ -402,6 +420,8 @@ def test_quaternions_are_normalised_or_refused(zoo):
         zoo(far, qd, fx)
     with pytest.raises(InvalidInput, match="q has shape"):
         zoo(q[:-1], qd, fx)
+    with pytest.raises(InvalidInput, match="q is not an array of real numbers"):
+        zoo(np.array(["a"] * ZOO.nq), qd, fx)
 
 
 # ---- elsewhere ------------------------------------------------------------------------------------------------------
