@@ -80,28 +80,50 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
     "bias": RobotFunction("C(q, q̇) of H q̈ + C = τ, gravity included", _STATE, ("nv",), _bias),
     "coriolis": RobotFunction("C(q, q̇) without gravity", _STATE, ("nv",), _coriolis),
     "gravity": RobotFunction("C(q, 0): the joint forces that hold the robot", ("q",), ("nv",), _gravity),
-    "external": RobotFunction("Σ J_i^T fx_i: the joint forces of external wrenches, H q̈ + C = τ + Σ J_i^T fx_i",
-                              ("q", "fx"), ("nv",), _external),
+    "external": RobotFunction(
+        "Σ J_i^T fx_i: the joint forces of external wrenches, H q̈ + C = τ + Σ J_i^T fx_i",
+        ("q", "fx"),
+        ("nv",),
+        _external,
+    ),
     "pose": RobotFunction("T = [R p; 0 1] of a frame in the world [m]", ("q",), (4, 4), frame_pose, True),
-    "jacobian": RobotFunction("J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True,
-                              REFERENCES),
-    "jacobian_rate": RobotFunction("J̇ of a frame, entry by entry", _STATE, (6, "nv"), jacobian_rate, True,
-                                   REFERENCES),
-    "velocity": RobotFunction("twist J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES),
-    "bias_acceleration": RobotFunction("J̇ q̇ of a frame, the rate of its twist while q̈ = 0 [rad/s², m/s²]", _STATE,
-                                       (6,), bias_acceleration, True, REFERENCES),
+    "jacobian": RobotFunction(
+        "J with the twist J q̇ = [ω; v] of a frame", ("q",), (6, "nv"), frame_jacobian, True, REFERENCES
+    ),
+    "jacobian_rate": RobotFunction("J̇ of a frame, entry by entry", _STATE, (6, "nv"), jacobian_rate, True, REFERENCES),
+    "velocity": RobotFunction(
+        "twist J q̇ = [ω; v] of a frame [rad/s, m/s]", _STATE, (6,), frame_velocity, True, REFERENCES
+    ),
+    "bias_acceleration": RobotFunction(
+        "J̇ q̇ of a frame, the rate of its twist while q̈ = 0 [rad/s², m/s²]",
+        _STATE,
+        (6,),
+        bias_acceleration,
+        True,
+        REFERENCES,
+    ),
     "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
-    "com_velocity": RobotFunction("velocity of the centre of mass, world axes [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity),
-    "com_jacobian": RobotFunction("J_c with J_c q̇ the velocity of the centre of mass", ("q",), (3, "nv"),
-                                  centroidal.centre_of_mass_jacobian),
-    "momentum": RobotFunction("momentum h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,),
-                              centroidal.momentum),
-    "momentum_matrix": RobotFunction("A of the momentum A q̇ about the centre of mass", ("q",), (6, "nv"), centroidal.momentum_matrix),
-    "momentum_bias": RobotFunction("Ȧ q̇, the rate of the momentum while q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias),
+    "com_velocity": RobotFunction(
+        "velocity of the centre of mass, world axes [m/s]", _STATE, (3,), centroidal.centre_of_mass_velocity
+    ),
+    "com_jacobian": RobotFunction(
+        "J_c with J_c q̇ the velocity of the centre of mass", ("q",), (3, "nv"), centroidal.centre_of_mass_jacobian
+    ),
+    "momentum": RobotFunction(
+        "momentum h = [k; p] about the centre of mass, world axes [N m s, N s]", _STATE, (6,), centroidal.momentum
+    ),
+    "momentum_matrix": RobotFunction(
+        "A of the momentum A q̇ about the centre of mass", ("q",), (6, "nv"), centroidal.momentum_matrix
+    ),
+    "momentum_bias": RobotFunction(
+        "Ȧ q̇, the rate of the momentum while q̈ = 0 [N m, N]", _STATE, (6,), centroidal.momentum_bias
+    ),
     "kinetic_energy": RobotFunction("½ q̇^T H q̇ [J]", _STATE, (), centroidal.kinetic_energy),
-    "potential_energy": RobotFunction("−g^T Σ m_i c_i, zero at the height of the world's origin [J]", ("q",), (), centroidal.potential_energy),
+    "potential_energy": RobotFunction(
+        "−g^T Σ m_i c_i, zero at the height of the world's origin [J]", ("q",), (), centroidal.potential_energy
+    ),
     "energy": RobotFunction("kinetic and potential energy [J]", _STATE, (), centroidal.energy),
-}  # fmt: skip
+}
 
 
 def kinematics(
@@ -118,7 +140,8 @@ def kinematics(
         now = kin(q, qd)                                # {"pose:l_hand": (4, 4), …}; leading axes are batch axes
         H = sd.kinematics(model, "mass_matrix")(q)      # a single name: its array alone
 
-    outputs: names as below, or {name of your own: one of these}.
+    outputs: names as below, or {name of your own: one of these}. The call takes those of q (…, nq), q̇ (…, nv) and
+    fx (…, nb, 6) that a result depends on: see `Kinematics`.
 
         mass_matrix (nv, nv)        H, armature included
         bias, coriolis (nv)         C(q, q̇) of H q̈ + C = τ with and without gravity
