@@ -15,10 +15,13 @@ from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.problem import Problem
 
-WRENCHES = ("fx", "a", "f")  # These quantities have the shape (nb, 6); all others are flat.
+# These quantities have the shape (nb, 6); all others are flat.
+WRENCHES = ("fx", "a", "f")
 
-Named: TypeAlias = Mapping[str, ArrayLike]  # Values by the name of a measurement, quantity or parameter.
-Arrays: TypeAlias = dict[str, np.ndarray]  # Arrays by the name of the group of inputs or outputs.
+# Values are given by the name of a measurement, quantity or parameter.
+Named: TypeAlias = Mapping[str, ArrayLike]
+# Arrays go by the name of a group of inputs or outputs.
+Arrays: TypeAlias = dict[str, np.ndarray]
 
 
 class Arguments(NamedTuple):
@@ -64,14 +67,14 @@ class Inputs:
         """Shape of the group `name` of `size` scalars at one state."""
         return (self.model.nb, 6) if name in WRENCHES else (size,)
 
-    # ---- of a call -------------------------------------------------------------------------------------------------
+    # ---- of a call ----------------------------------------------------------------------------------------------
 
     def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
 
         fx and optional measurements are zero where they are missing, covariances and parameters as declared.
 
-        Raises InvalidInput naming what else is missing, double, not known, of another type or shape.
+        Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
         arrays, lead = self._broadcast(self._collected(arguments, keep=False))
         if self.quaternions:
@@ -99,7 +102,7 @@ class Inputs:
             raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
         return arrays, tuple(numbers)
 
-    # ---- by name ---------------------------------------------------------------------------------------------------
+    # ---- by name ------------------------------------------------------------------------------------------------
 
     def _collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
         """The value of every group. keep: arrays stay the ones they are."""
@@ -160,7 +163,7 @@ class Inputs:
         given |= {**self.declared, **parameters}
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
-        """1 or 0 for each component of what can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
+        """1 or 0 for each component that can be switched off, as in {measurement: (…) or (…, m)}; 1 by default."""
         sizes = self.switches
         if not isinstance(active, Mapping):
             raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
@@ -174,7 +177,7 @@ class Inputs:
             whole = x.ndim == 0 or x.shape[-1] != size
             given[f"active:{name}"] = np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
 
-    # ---- values of measurements ------------------------------------------------------------------------------------
+    # ---- values of measurements ---------------------------------------------------------------------------------
 
     def _add_measured(self, given: dict[str, ArrayLike], y: Named | ArrayLike, keep: bool) -> None:
         """Values by measurement; those of exact quantities are scattered into groups of full size."""
@@ -219,7 +222,7 @@ class Inputs:
     def _position(self, quantity: str, body: int, component: int) -> int:
         return self.model.v_slice(body).start + component if quantity in ("tau", "qdd") else 6 * body + component
 
-    # ---- by shape --------------------------------------------------------------------------------------------------
+    # ---- by shape -----------------------------------------------------------------------------------------------
 
     def _broadcast(self, given: Mapping[str, ArrayLike]) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes)."""
@@ -269,7 +272,7 @@ class Inputs:
             raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
 
     def _normalised(self, q: np.ndarray) -> np.ndarray:
-        """q with unit quaternions; what is not finite stays, for the kernel to find."""
+        """q with unit quaternions; values that are not finite stay, for the kernel to find."""
         if q.ndim == 1:  # one state: plain floats are several times faster than array operations
             norms = (sum(x * x for x in q[s].tolist()) for s in self.quaternions)
             if all(abs(norm - 1.0) < 1e-15 or norm != norm for norm in norms):
@@ -278,7 +281,7 @@ class Inputs:
             return q
         return self.model.normalise(q)
 
-    # ---- what a kernel found -------------------------------------------------------------------------------------
+    # ---- errors for bad values ----------------------------------------------------------------------------------
 
     def reject_not_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidInput naming the first entry that is infinite or not a number."""

@@ -28,8 +28,10 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.status import WEAK_PIVOT
 
-BOTH = 300_000  # entries of factors times solutions up to which both forms of implicit differentiation are tried
+# Both forms of implicit differentiation are tried where entries of the factors times solutions are at most so many.
+BOTH = 300_000
 
+# Derivatives are arrays by (quantity, input).
 Values = dict[tuple[str, str], np.ndarray]
 
 

@@ -36,7 +36,7 @@ class Estimate(Solution):
         super().__init__(problem, inputs, lead, values, ok)
         self._posterior = posterior
 
-    # ---- covariances ---------------------------------------------------------------------------------------------
+    # ---- covariances --------------------------------------------------------------------------------------------
 
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
         """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
@@ -55,12 +55,12 @@ class Estimate(Solution):
         found = self._posterior.covariance(first, other, self._inputs, self._n)
         return found.reshape(*self._lead, *found.shape[1:])
 
-    # ---- tests -----------------------------------------------------------------------------------------------------
+    # ---- tests --------------------------------------------------------------------------------------------------
 
     def residuals(self) -> dict[str, np.ndarray]:
-        """{name: y − ŷ (…, m)}: what each noisy measurement, prior and equation differs by, in its unit.
+        """{name: y − ŷ (…, m)}: the residual of each noisy measurement, prior and equation, in its unit.
 
-        NaN for what is switched off.
+        NaN for components that are switched off.
         """
         result = {}
         for name, (S, mu, _) in self._parts(self._checked()).items():
@@ -70,12 +70,12 @@ class Estimate(Solution):
     def normalised_residuals(self) -> dict[str, np.ndarray]:
         """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
 
-        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it, and for what is
+        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it, and where it is
         switched off.
         """
         result = {}
         for name, (S, mu, M) in self._parts(self._checked()).items():
-            # Cov(μ) of what is unchecked is zero: compared with Σ⁻¹, of what all else determined
+            # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
             variance = np.einsum("nii->ni", M)
             checked = variance > UNCHECKED * np.einsum("nii->ni", self._inverse(name, S))
             with np.errstate(all="ignore"):
@@ -85,7 +85,7 @@ class Estimate(Solution):
     def leverage(self) -> dict[str, np.ndarray]:
         """{name: h (…, m)}: how much of a component's own error the estimate follows, 1 where nothing else checks it.
 
-        They sum to the number of noisy equations less `redundancy`; 0 for what is switched off.
+        They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
         """
         parts = self._parts(self._checked()).items()
         return {
@@ -124,13 +124,13 @@ class Estimate(Solution):
             if noise.name in names
         }
 
-    # ---- parts of them ---------------------------------------------------------------------------------------------
+    # ---- multipliers and switches -------------------------------------------------------------------------------
 
     def _checked(self) -> Checked:
         return self._posterior.check(self._inputs, self._n)
 
     def _parts(self, checked: Checked) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """{name: (Σ, μ, Cov(μ))}; μ and Cov(μ) are zero for what is switched off."""
+        """{name: (Σ, μ, Cov(μ))}; μ and Cov(μ) are zero for components that are switched off."""
         result = {}
         for noise in self._posterior.noises:
             on = self._on(noise.name)
@@ -148,7 +148,7 @@ class Estimate(Solution):
         return np.atleast_2d(self._inputs.get(f"active:{name}", 1.0)) != 0.0
 
     def _inverse(self, name: str, S: np.ndarray) -> np.ndarray:
-        """Σ⁻¹ of what is switched on; the identity for the rest."""
+        """Σ⁻¹ of the components that are switched on; the identity for the rest."""
         on = np.broadcast_to(self._on(name), S.shape[:2])
         both = on[:, :, None] & on[:, None, :]
         return np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
@@ -157,10 +157,10 @@ class Estimate(Solution):
 def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np.ndarray) -> np.ndarray:
     """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.
 
-    As standard deviations (m,) or as covariance (m, m), as the noise is declared. What was never on stays.
+    Standard deviations (m,) or a covariance (m, m), as the noise is declared; components never on keep theirs.
     """
     on = np.broadcast_to(on, mu.shape)
-    if noise.full:  # components that are off are expected as those that are on have it
+    if noise.full:  # those that are off are expected to be as those that are on tell by correlation
         on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
     r = np.einsum("nij,nj->ni", S, mu)
     expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S

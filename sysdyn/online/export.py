@@ -11,7 +11,9 @@ from sysdyn.backends.executable import Executable
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 
-STATES = 64  # among which test vectors are found
+# Test vectors are found among so many sampled states.
+STATES = 64
+# A header says this of each group of inputs and outputs.
 _MEANINGS = {
     "q": "joint positions [rad, m]; quaternions (x, y, z, w) must have unit norm",
     "qd": "joint velocities [rad/s, m/s]",

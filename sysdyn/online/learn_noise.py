@@ -37,21 +37,18 @@ def learn_noise(
         E:  d ~ N(d̂, C) at each state        M:  Σ = mean of (r r^T + Y C Y^T),  r = y − ŷ
 
     Arguments are those of a call of the solver, with one batch axis; learn: the names to learn (default all), the
-    others stay. noise: where to begin, default what is declared. What is declared by components is learnt so, a matrix
-    as a matrix. A component that nothing else checks keeps its covariance, and the sum of what cannot be told apart is
-    shared out as at the beginning. Stops where an iteration changes the log-likelihood by less than tolerance times
-    the number of states. Dempster, Laird and Rubin (1977). Raises InvalidInput, UnknownName.
+    others stay. noise: the covariances to begin with, by default those declared. Standard deviations are learnt as
+    standard deviations, a matrix as a matrix. A component that no other equation checks keeps its covariance, and the
+    sum of covariances that cannot be told apart is shared out as at the beginning. It stops where an iteration changes
+    the log-likelihood by less than tolerance times the number of states. Dempster, Laird and Rubin (1977). Raises
+    InvalidInput, UnknownName.
     """
-    names = tuple(m.name for m in solver.problem.noisy)
-    learn = names if learn is None else (learn,) if isinstance(learn, str) else tuple(learn)
-    for name in learn:
-        if name not in names:
-            raise UnknownName("noisy measurement", name, names)
-    if not learn:
-        raise InvalidInput("there is nothing to learn: no measurement of the problem is noisy")
+    names = _names(solver, learn)
     if not (isinstance(iterations, int) and iterations >= 1):
         raise InvalidInput(f"iterations is {iterations!r}, but an integer ≥ 1 is needed")
-    current, history, converged = dict(noise or {}), [], False
+    current: dict[str, ArrayLike] = dict(noise or {})
+    history: list[float] = []
+    converged = False
     for _ in range(iterations):
         solution = solver(
             q, qd, *known, y=y, noise=current, active=active, parameters=parameters, on_singular=on_singular,
@@ -61,5 +58,17 @@ def learn_noise(
         if len(history) > 1 and history[-1] - history[-2] <= tolerance * solution.ok.size:
             converged = True
             break
-        current = {**current, **solution.expected_noise(learn)}
+        current = {**current, **solution.expected_noise(names)}
     return Learned({name: np.asarray(x) for name, x in current.items()}, np.array(history), converged)
+
+
+def _names(solver: Solver, learn: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The measurements whose noise is learnt. Raises UnknownName, InvalidInput."""
+    valid = tuple(m.name for m in solver.problem.noisy)
+    names = valid if learn is None else (learn,) if isinstance(learn, str) else tuple(learn)
+    for name in names:
+        if name not in valid:
+            raise UnknownName("noisy measurement", name, valid)
+    if not names:
+        raise InvalidInput("there is nothing to learn: no measurement of the problem is noisy")
+    return names

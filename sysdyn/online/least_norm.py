@@ -14,7 +14,8 @@ from sysdyn.online.arguments import WRENCHES, Arguments, Inputs, Named
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
-AGREEMENT = 1e-8  # an equation contradicts others where this share of its terms is left
+# An equation contradicts others where more than this share of its terms is left.
+AGREEMENT = 1e-8
 
 
 def least_norm(

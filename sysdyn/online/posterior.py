@@ -1,4 +1,4 @@
-"""What an estimate is worth: covariances, residuals and likelihood of a solved problem with noise, on request.
+"""Covariances, residuals and likelihood of a solved problem with noise, on request.
 
 All of it is in the inverse K⁻¹ of the augmented matrix (see `sysdyn.equations.augmented`), of which only the
 requested entries are computed. With C = Cov(d) and μ = Σ⁻¹ (Y d + y₀ − y):
@@ -35,6 +35,7 @@ from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import LEVELS, Options
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online import storage
 from sysdyn.problem import Problem
@@ -43,23 +44,35 @@ from sysdyn.sparse.extended import Extended
 from sysdyn.sparse.lu import Factors, eliminate, is_unit
 from sysdyn.sparse.selected_inverse import Inverse
 
-SCALES = (3.0, 0.7)  # c
-DIFFERENCE = 3e-10  # of variances and their like, relative: above it a state is computed again
-UNCHECKED = 1e-3  # likewise, share of Σ⁻¹ below which the same share of Cov(μ) is not asked for
-VANISHING = 1e-22  # a variance relative to the greatest of its program: zero but for rounding at every sampled state
-CHUNK = 256  # states that are computed again at a time
-DIGITS, DIGITS_A_DECADE = 40, 3.0  # that they are computed with: so many, and so many more for a decade of Σ
-SAMPLES = 4  # states that show which do
+# Programs are run for Σ and for these multiples c Σ of it.
+SCALES = (3.0, 0.7)
+# A state is computed again with more digits where results for Σ and c Σ differ by more than this, relative.
+DIFFERENCE = 3e-10
+# Entries of Cov(μ) below this share of Σ⁻¹ are compared on the scale of this share of Σ⁻¹.
+UNCHECKED = 1e-3
+# A variance counts as zero where it is below this share of the greatest of its program at every sampled state.
+VANISHING = 1e-22
+# Variances that are zero at every state are found at so many sampled states.
+SAMPLES = 4
+# So many states at a time are computed again.
+CHUNK = 256
+# Decimal arithmetic has so many digits, and so many more for each decade between the variances.
+DIGITS, DIGITS_A_DECADE = 40, 3.0
+# These groups of outputs hold variances; other covariances are compared on the scale of their square roots.
+VARIANCES = ("variance", "variance of second")
 
-VARIANCES = ("variance", "variance of second")  # groups of outputs
-Groups = list[tuple[str, list]]  # (name, values) of outputs
-Outputs = dict[str, np.ndarray]  # {name: (N, size)}
-Part = str | tuple[str, str]  # a quantity, or (quantity, joint or body)
-Terms = dict[int, float]  # {number of an unknown: coefficient}
+# Outputs are listed by (group, values).
+Groups = list[tuple[str, list]]
+# Results are arrays (N, size) by group.
+Outputs = dict[str, np.ndarray]
+# A part of the unknowns is a quantity, or (quantity, joint, body or constraint).
+Part = str | tuple[str, str]
+# A scalar is a sum of unknowns: {number of an unknown: coefficient}.
+Terms = dict[int, float]
 
 
 class Checked(NamedTuple):
-    """What the noisy equations say of themselves at N states.
+    """Multipliers of the noisy equations at N states.
 
     multipliers    {name: μ (N, m)}
     covariances    {name: Cov(μ) (N, m, m)} of each measurement by itself
@@ -85,26 +98,26 @@ Describe = Callable[[Elimination | _Solved], Groups]
 
 
 class Posterior:
-    """Entries of the posterior covariance and tests of the measurements, compiled when they are first asked for.
+    """Entries of the posterior covariance and tests of the measurements, by programs that the first call compiles.
 
-    key: under which programs are cached, None: not.
+    choice: the elimination order of the solution, which serves the inverse, too. key: the key of the solver in the
+    cache, under which programs are stored as well; None where they are not stored.
     """
 
-    def __init__(self, problem: Problem, choice: Choice, layout: str, known: str, backend: str, level: int,
-                 key: str | None = None):  # fmt: skip
+    def __init__(self, problem: Problem, choice: Choice, options: Options, key: str | None = None):
         self.problem, self.choice = problem, choice
-        self._layout, self._known = layout, known
-        self._backend, self._level, self._key = backend, level, key
+        self._options, self._key = options, key
         self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}
         self._elimination: Elimination | None = None
 
-    # ---- programs --------------------------------------------------------------------------------------------------
+    # ---- programs -----------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def _system(self) -> AugmentedSystem:
-        # of no outputs: classical accelerations differ from a by what q and q̇ say, and have its covariance
-        return augmented_system(self.problem, self._layout, self._known, self.choice.passes, outputs=())
+        # classical accelerations differ from a by a function of q and q̇, and have its covariance: no output is fixed
+        options = self._options
+        return augmented_system(self.problem, options.layout, options.known, self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
@@ -170,7 +183,8 @@ class Posterior:
                 if program is None:
                     program = self._program(groups)
                     self._store(name, program)
-                self._executables[name] = Executable(backend_named(self._backend)(program, self._level))
+                backend = backend_named(self._options.backend)
+                self._executables[name] = Executable(backend(program, LEVELS[self._options.level]))
             return self._executables[name]
 
     def _program(self, groups: Describe) -> Program:
@@ -209,7 +223,7 @@ class Posterior:
         if self._key:
             cache.store(self._file(name), storage.packed(program.to_arrays()))
 
-    # ---- covariances -----------------------------------------------------------------------------------------------
+    # ---- covariances --------------------------------------------------------------------------------------------
 
     def variances(self, quantity: str, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
         """(n, size) of every scalar of a quantity."""
@@ -253,7 +267,7 @@ class Posterior:
         chosen = system.layout.columns(*system.layout.block(quantity, name))
         return [x for c, x in zip(system.layout.quantity_columns(quantity), scalars, strict=True) if c in chosen]
 
-    # ---- tests -----------------------------------------------------------------------------------------------------
+    # ---- tests --------------------------------------------------------------------------------------------------
 
     @property
     def noises(self) -> list[Noise]:
@@ -280,7 +294,7 @@ class Posterior:
             return Checked(multipliers, covariances, np.log(np.abs(out["pivots"])).sum(axis=1))
 
     def _same_checks(self, inputs: dict[str, np.ndarray], found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
-        """(n,) whether what `check` computes is what it is for c Σ, on the scale of Σ."""
+        """(n,) whether the outputs of `check` for Σ and for c Σ agree, on the scale of Σ."""
         system = self._system
         n = len(found["pivots"])
         same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)

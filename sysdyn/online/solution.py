@@ -15,7 +15,8 @@ from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_t
 from sysdyn.model.spatial import rotation
 from sysdyn.problem import Problem
 
-REFERENCES = ("local", "world")  # The axes that wrenches and accelerations are given in.
+# Wrenches and accelerations are given in one of these axes.
+REFERENCES = ("local", "world")
 # The attributes of an Estimate that other solutions lack, since they follow from noise.
 OF_ESTIMATES = (
     "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
@@ -128,7 +129,7 @@ class Solution:
             flat[k] = np.concatenate([turn @ flat[k, :3], turn @ flat[k, 3:]])
         return flat.reshape(wrench.shape)
 
-    # ---- checks --------------------------------------------------------------------------------------------------
+    # ---- checks -------------------------------------------------------------------------------------------------
 
     def residual(self) -> np.ndarray:
         """D d + b (…, equations) of the problem's system at this solution; zero but for rounding where it is exact.
@@ -159,7 +160,7 @@ class Solution:
         """The equations without multipliers, in terms of reported quantities; the problem keeps them."""
         return self._problem.system().plain
 
-    # ---- shapes ------------------------------------------------------------------------------------------------------
+    # ---- shapes -------------------------------------------------------------------------------------------------
 
     @property
     def _n(self) -> int:
@@ -168,7 +169,7 @@ class Solution:
     def _shaped(self, x: np.ndarray) -> np.ndarray:
         return x.reshape((*self._lead, *x.shape[1:]))
 
-    # ---- accelerations in other terms ----------------------------------------------------------------------------
+    # ---- accelerations in other terms ---------------------------------------------------------------------------
 
     def acceleration(
         self, frame: str, classical: bool = False, gravity: bool = False, reference: str = "local"

@@ -34,10 +34,11 @@ from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
 from sysdyn.program.status import WEAK_PIVOT
 
+# A call deals with the states where its order fails in one of these ways.
 ON_SINGULAR = ("raise", "nan", "repivot")
-REPIVOTED_ERROR = 1e-9  # backward error up to which a state counts as solved by pivoting
-
-
+# Pivoting has solved a state where the backward error is at most this.
+REPIVOTED_ERROR = 1e-9
+# This stands in a report for the count of the solve scope where there is none.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
 
@@ -70,13 +71,10 @@ class Solver:
         self._calls = Calls(self._inputs, self._executable, results)
         self._solution: Callable[..., Solution] = Solution
         if problem.noisy:
-            posterior = Posterior(
-                problem, compiled.choice, options.layout, options.known, options.backend, LEVELS[options.level],
-                cache_key(problem, options),
-            )  # fmt: skip
+            posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options))
             self._solution = partial(Estimate, posterior=posterior)
 
-    # ---- calling -----------------------------------------------------------------------------------------------
+    # ---- calling ------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -113,7 +111,7 @@ class Solver:
         ok = run.status.reshape(run.lead) == 0
         return self._solution(self.problem, run.arrays, run.lead, self._calls.results(run), ok)
 
-    # ---- states where the order fails --------------------------------------------------------------------------
+    # ---- states where the order fails ---------------------------------------------------------------------------
 
     def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
@@ -172,7 +170,7 @@ class Solver:
             tuple(int(k) for k in bad),
         )
 
-    # ---- control loops -----------------------------------------------------------------------------------------
+    # ---- control loops ------------------------------------------------------------------------------------------
 
     def bind(
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
@@ -191,7 +189,7 @@ class Solver:
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         return self._calls.bind(given, threads, out)
 
-    # ---- derivatives -------------------------------------------------------------------------------------------
+    # ---- derivatives --------------------------------------------------------------------------------------------
 
     def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
         """Compiled partial derivatives of solved quantities by the inputs.
@@ -209,7 +207,7 @@ class Solver:
         """
         return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 
-    # ---- what it is --------------------------------------------------------------------------------------------
+    # ---- what it is ---------------------------------------------------------------------------------------------
 
     @property
     def choice(self) -> Choice:
@@ -281,7 +279,7 @@ class Solver:
             f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
         )
 
-    # ---- storing it --------------------------------------------------------------------------------------------
+    # ---- storing it ---------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver and its problem to one file of plain arrays and JSON.
