@@ -40,6 +40,7 @@ from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online import storage
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
+from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.extended import Extended
 from sysdyn.sparse.lu import Factors, eliminate, is_unit
 from sysdyn.sparse.selected_inverse import Inverse
@@ -162,7 +163,7 @@ class Posterior:
         fixed = system.fixed_entries()
         size = np.concatenate([np.abs(entries[:, system.variances]).ravel(), [1.0]])
         decades = math.log10(size.max() / size[size > 0.0].min())
-        rows: list[dict[int, object]] = [{} for _ in b[0]]
+        rows: list[dict[int, Scalar]] = [{} for _ in b[0]]
         for i, j, constant, x in zip(*system.coordinates, fixed, entries.T, strict=True):
             rows[i][int(j)] = float(x[0]) if constant and is_unit(float(x[0])) else Extended.of(x)
         rhs = [Extended.of(x) if x.any() else 0.0 for x in b.T]
