@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,10 +13,11 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import ICUB, load_robot
-from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, REFERENCES, Task, make_problem
-from sysdyn.app.terminal import Bar, count_cells, errors, new_table, output
+from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
+from sysdyn.app.terminal import errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Log, Summary, estimate_log
@@ -26,11 +25,8 @@ from sysdyn.data.states import States, check_suffix, random_states, read_states,
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
 from sysdyn.offline.options import output_quantities
-from sysdyn.online.compile import compile
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
-from sysdyn.passes import PAPER
-from sysdyn.reference.flops import count_flops
 
 # The program exits with these codes where some state could not be solved, and where the input is wrong.
 NOT_SOLVED, WRONG = 1, 2
@@ -143,13 +139,6 @@ def _check_folder(path: Path) -> None:
         raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
 
 
-def _compile(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
-    with Bar("compiling") as bar:
-        return compile(
-            task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
-        )
-
-
 # ---- commands -----------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +231,7 @@ def _solve_states(task: Task, given: States, out: Path | None, seconds: float | 
     """Solve at the given states; print and write the results."""
     if given.unused:
         errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
-    solver = _compile(task, seconds=seconds)
+    solver = compile_task(task, seconds=seconds)
     arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
     if task.title:
@@ -274,7 +263,7 @@ def _solve_log(
             _check_folder(target)
     columns = Columns(task.problem, task.values)
     columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
-    solver = _compile(task, seconds=seconds)
+    solver = compile_task(task, seconds=seconds)
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
     if task.title:
@@ -352,8 +341,8 @@ def flops(
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
     task = _task(subject, base, kind, torque, None, outputs)
-    counted, refused = _count_orders(task, _chosen_orders(task, orders), seconds)
-    counted["end to end"] += _count_forms(task, seconds)
+    counted, refused = count_orders(task, chosen_orders(task, orders), seconds)
+    counted["end to end"] += count_forms(task, seconds)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
     for scope, rows in counted.items():
         table.add_row(f"[bold]{scope}[/bold]")
@@ -364,56 +353,6 @@ def flops(
     console.print(table)
     for name, why in refused.items():
         console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
-
-
-def _chosen_orders(task: Task, orders: str | None) -> list[str]:
-    """The orders to count. Raises UnknownName."""
-    if orders is None:  # "mixed" takes minutes, as the others do to fail on noise
-        return ["symmetric"] if task.problem.noisy else [name for name in ALL_ORDERINGS if name != "mixed"]
-    names = orders.replace(" ", "").split(",")
-    for name in names:
-        if name not in ALL_ORDERINGS:
-            raise UnknownName("ordering", name, ALL_ORDERINGS)
-    return names
-
-
-# {scope: rows of a table}, a row being the name of a program, its counts, its fill-in and a remark.
-_Counted = dict[str, list[tuple[str, ...]]]
-
-
-def _count_orders(task: Task, names: Sequence[str], seconds: float | None) -> tuple[_Counted, dict[str, str]]:
-    """(counts of these orders, {order that does not apply: why})."""
-    counted: _Counted = {"solve": [], "end to end": []}
-    refused = {}
-    for name in names:
-        try:
-            solver = _compile(replace(task, ordering=name), backend="python", seconds=seconds)
-        except SysdynError as error:
-            refused[name] = str(error).splitlines()[0]
-            continue
-        mark = "triangular" if solver.triangular else ""
-        for scope, counts in (("solve", solver.flops.solve), ("end to end", solver.flops.end_to_end)):
-            if counts is not None:
-                counted[scope].append((name, *count_cells(counts), f"{solver.fill_in:,}", mark))
-    return counted, refused
-
-
-def _count_forms(task: Task, seconds: float | None) -> list[tuple[str, ...]]:
-    """Counts end to end of the elimination with passes, of the recursion, and of the algorithm by the book."""
-    rows = []
-    for formulation, label in (("elimination", "with passes"), ("recursive", "recursive")):
-        with contextlib.suppress(SysdynError):
-            solver = _compile(
-                replace(task, ordering="auto"), backend="python", formulation=formulation, seconds=seconds
-            )
-            if solver.passes != PAPER:
-                fill = f"{solver.fill_in:,}" if solver.fill_in else ""
-                rows.append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end), fill, ""))
-    if task.kind in REFERENCES:
-        algorithm = REFERENCES[task.kind]
-        by_the_book = count_flops(algorithm, task.problem.model, fx=True)
-        rows.append((f"{algorithm.__name__.upper()}, reference", *count_cells(by_the_book), "", ""))
-    return rows
 
 
 @app.command()
@@ -439,7 +378,7 @@ def plot(
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
     _check_folder(out)
     task = _task(subject, base, kind, torque, ordering, outputs)
-    solver = _compile(task, backend="python", formulation="paper", seconds=seconds)
+    solver = compile_task(task, backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
 
@@ -460,7 +399,7 @@ def report(
 
     Example: sysdyn report icub --problem inverse
     """
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     output().print(escape(solver.report()), soft_wrap=True)
 
 
@@ -486,7 +425,7 @@ def export(
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
     """
     _check_folder(out)
-    solver = _compile(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     path = solver.export_c(out, name)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sysdyn.app.terminal import Bar
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model
+from sysdyn.online.compile import compile
+from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import aba, rnea
 from sysdyn.sparse.orderings import ORDERINGS
@@ -56,3 +59,11 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
     if torque:
         raise InvalidInput(f"torque names joints of a hybrid problem; this one is {kind!r}, where they are not needed")
     return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
+
+
+def compile_task(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
+    """The task compiled, with a progress bar; options and errors as of `sysdyn.compile`."""
+    with Bar("compiling") as bar:
+        return compile(
+            task.problem, task.ordering, outputs or task.wanted, on_singular=task.on_singular, progress=bar, **options
+        )

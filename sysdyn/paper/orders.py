@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import Pairs, Permutations
 from sysdyn.errors import ProblemError
@@ -45,23 +47,33 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
     if system.problem.custom:
         raise ProblemError("ordering 'torn' is defined for raw measurements only; use 'auto' or 'markowitz'")
     row_of = {name: r for r, name in enumerate(system.row_names)}
-    columns: dict[tuple[str, int], list[int]] = {}
-    for c, block in enumerate(system.col_blocks):
-        columns.setdefault(block, []).append(c)
-    measured = {}
-    for r, block in enumerate(system.row_blocks):
-        if block[0] == "y":
-            (column,) = system.assembly.rows[r]
-            measured[column] = r
-    bodies = range(system.model.nb)
+    measured, bodies = _measured(system), range(system.model.nb)
     pairs: dict[int, int] = {}  # column → row
-    for block in ((x, i) for i in bodies for x in ("fx", "tau", "qdd")):
-        pairs |= {c: measured[c] for c in columns.get(block, ()) if c in measured}
+    known = _columns(system, [(x, i) for i in bodies for x in ("fx", "tau", "qdd")])
+    pairs |= {c: measured[c] for c in known if c in measured}
     out = [(x, i) for i in bodies for x in ("a", "fB")]
     back = [(x, i) for i in reversed(bodies) for x in ("f", "tau")]
-    for block in (*out, *back):
-        pairs |= {c: row_of[f"c:{system.col_names[c]}"] for c in columns.get(block, ()) if c not in pairs}
+    found = _columns(system, [*out, *back])
+    pairs |= {c: row_of[f"c:{system.col_names[c]}"] for c in found if c not in pairs}
     used = set(pairs.values())
     rows_left = [r for r in range(system.shape[0]) if r not in used]
     columns_left = [c for c in range(system.shape[1]) if c not in pairs]
     return (list(pairs.values()), list(pairs)), (rows_left, columns_left)
+
+
+def _measured(system: BlockSystem) -> dict[int, int]:
+    """{column: row} of the unknowns that a raw measurement states."""
+    found = {}
+    for r, block in enumerate(system.row_blocks):
+        if block[0] == "y":
+            (column,) = system.assembly.rows[r]
+            found[column] = r
+    return found
+
+
+def _columns(system: BlockSystem, blocks: Sequence[tuple[str, int]]) -> list[int]:
+    """Columns of these blocks, in their order; a block that the layout lacks has none."""
+    columns: dict[tuple[str, int], list[int]] = {}
+    for c, block in enumerate(system.col_blocks):
+        columns.setdefault(block, []).append(c)
+    return [c for block in blocks for c in columns.get(block, ())]

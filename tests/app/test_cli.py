@@ -211,7 +211,7 @@ COMPILING = [
 def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
     asked = []
     original = sd.compile
-    monkeypatch.setattr("sysdyn.app.cli.compile", lambda *a, **k: (asked.append(k["seconds"]), original(*a, **k))[1])
+    monkeypatch.setattr("sysdyn.app.tasks.compile", lambda *a, **k: (asked.append(k["seconds"]), original(*a, **k))[1])
     name, *options = (str(x).format(tmp_path) for x in command)
     run(name, "chain:2", "--seconds", 0.25, *options)
     assert asked and set(asked) == {0.25}
