@@ -10,7 +10,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, StructurallySingular, UnknownName
-from sysdyn.measurements.constraints import Contact, LoopJoint
+from sysdyn.measurements.constraints import LOOPS, Contact, LoopJoint
 from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model import Fixed, forward_kinematics
 from sysdyn.model.poses import pose
@@ -85,10 +85,11 @@ def consistent(model: sd.Model, q, qd, held) -> np.ndarray:
 
 # ---- against Pinocchio ---------------------------------------------------------------------------------------------
 
-LOOPS = [("spherical", SPHERICAL, (3, 3), s) for s in range(3)] + [("fixed", FIXED, (5, 4), s) for s in range(2)]
+AXIAL = ("revolute", "prismatic", "cylindrical")
+CLOSED = [("spherical", SPHERICAL, (3, 3), s) for s in range(3)] + [("fixed", FIXED, (5, 4), s) for s in range(2)]
 
 
-@pytest.mark.parametrize(("kind", "contact", "branches", "seed"), LOOPS)
+@pytest.mark.parametrize(("kind", "contact", "branches", "seed"), CLOSED)
 def test_spatial_loops(kind, contact, branches, seed):
     """Two branches of a random tree joined at their ends, at a state that satisfies the loop."""
     model = branched(branches, seed)
@@ -144,7 +145,7 @@ def test_values_are_second_derivatives(a, b):
 
 
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
-@pytest.mark.parametrize("kind", ["revolute", "prismatic", "cylindrical"])
+@pytest.mark.parametrize("kind", AXIAL)
 def test_kinds_of_joints(kind, axis):
     """[H −A^T; A 0] (q̈, w) = (τ − C, −Ȧ q̇), at a state that is not closed, with wrenches balanced on both bodies."""
     model = branched((4, 4), 3)
@@ -311,3 +312,7 @@ def test_welded_frames():
     welded = model.replace(joints=(Fixed(), *model.joints[1:]), **none)
     with pytest.raises(InvalidInput, match="cannot move relative to each other"):
         Problem(welded, [LoopJoint(welded.body_names[0], "B")])
+
+
+def test_every_kind_of_loop_is_closed_here():
+    assert {*AXIAL, *(row[0] for row in CLOSED)} == set(LOOPS)

@@ -1,0 +1,111 @@
+"""Every name of every table, and every option of `compile`, is used: a new member fails here until it has a case."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.backends.registry import BACKENDS
+from sysdyn.equations.form import KNOWN
+from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.measurements.constraints import CONSTRAINTS
+from sysdyn.measurements.noise import WRAPPERS
+from sysdyn.measurements.raw import RAW
+from sysdyn.measurements.registry import SENSORS
+from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
+from sysdyn.model import JOINTS
+from sysdyn.offline.options import FORMULATIONS, LEVELS
+from sysdyn.online.solver import ON_SINGULAR
+from sysdyn.passes import PASSES
+from sysdyn.sparse import umfpack
+from sysdyn.sparse.orderings import ORDERINGS
+
+MODEL = sd.chain(3, seed=1)
+STATE = MODEL.random_state(seed=1)
+TAU = sd.rnea(MODEL, *STATE)
+BODY = f"inertia:{MODEL.body_names[1]}"
+
+# The values of each option of `compile` that are compiled here. The first one of each is the default.
+VALUES = {
+    "ordering": ("auto", "natural", "colamd", "markowitz", "umfpack", "symmetric", "rnea", "crba", "aba", "mixed"),
+    "outputs": ("all", "tau", "qdd", "fx", "a", "f", ["qdd", "f"]),
+    "level": ("best", "fast"),
+    "layout": ("paper", "net_force"),
+    "known": ("rows", "substituted"),
+    "backend": ("llvm", "python"),
+    "on_singular": ("raise", "nan", "repivot"),
+    "formulation": ("auto", "paper", "elimination", "recursive"),
+    "wrenches": (True, False),
+    "effort": (1.0, 0.0, 1.5),
+    "passes": (
+        "all", [], "canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination",
+        "double_angle", "parallel_axes", "rewriting",
+    ),
+    "seconds": (None, 0.2),
+    "seed": (0, 3),
+    "inputs": ((), ("gravity", BODY, f"armature:{MODEL.joint_names[0]}")),
+    "progress": (None, lambda what, done: None),
+}  # fmt: skip
+# What an option's values are the names of.
+TABLES = {
+    "ordering": {"auto", "mixed", *ORDERINGS, *RECURSIVE},
+    "outputs": {"all", *QUANTITIES},
+    "level": set(LEVELS),
+    "layout": set(LAYOUTS),
+    "known": set(KNOWN),
+    "backend": set(BACKENDS),
+    "on_singular": set(ON_SINGULAR),
+    "formulation": set(FORMULATIONS),
+    "passes": {"all", *PASSES},
+}
+
+
+def test_every_option_of_compile_has_cases():
+    parameters = dict(inspect.signature(sd.compile).parameters)
+    del parameters["problem"]
+    assert set(parameters) == set(VALUES), "give the new option of compile its values in VALUES of this file"
+    for name, parameter in parameters.items():
+        assert VALUES[name][0] == parameter.default, name
+    for name, table in TABLES.items():
+        assert table == {x for x in VALUES[name] if isinstance(x, str)}, f"give the new {name} a place in VALUES"
+
+
+def problem_for(name: str, value) -> sd.Problem:
+    """One to which the value applies."""
+    if value == "rnea":
+        return sd.inverse_dynamics(MODEL)
+    if value == "mixed":
+        return sd.hybrid_dynamics(MODEL, MODEL.joint_names[:2])
+    problem = sd.forward_dynamics(MODEL)
+    return problem + sd.JointAcceleration("all", noise=1e3, name="encoders") if value == "symmetric" else problem
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, x) for name, values in VALUES.items() for x in values])
+def test_every_value_of_an_option_gives_the_reference_answer(name, value):
+    if value == "umfpack" and not umfpack.available():
+        pytest.skip("scikit-umfpack is not installed")
+    problem = problem_for(name, value)
+    options = {"backend": "python", "level": "fast", name: value}
+    if name in ("passes", "wrenches") or value == "recursive":
+        options["outputs"] = "qdd"
+    solver = sd.compile(problem, **options)
+    q, qd, qdd = STATE
+    known = {x: {"tau": TAU, "qdd": qdd}[x] for x in problem.known_quantities if x != "fx"}
+    y = {"encoders": qdd} if value == "symmetric" else None
+    solution = solver(q, qd, y=y, **known)
+    expected = sd.reference.newton_euler(MODEL, q, qd, qdd)
+    full = {"tau": TAU, "qdd": qdd, "fx": np.zeros((3, 6)), "a": expected.a, "f": expected.f}
+    assert solver.outputs
+    for x in solver.outputs:
+        np.testing.assert_allclose(solution[x], full[x], rtol=0, atol=1e-9 * np.abs(full[x]).max(initial=1.0))
+
+
+def test_every_measurement_and_joint_is_public():
+    """And so stands in the reference; that each is solved back, stored and stated is seen in tests/measurements."""
+    for table in (RAW, SENSORS, CONSTRAINTS, WRAPPERS):
+        for kind in table.values():
+            assert getattr(sd, kind.__name__) is kind and kind.__name__ in sd.__all__, kind
+    assert {type(JOINTS[name]()).kind for name in JOINTS} == set(JOINTS)
