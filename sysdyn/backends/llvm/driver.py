@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from sysdyn.backends.llvm.types import Types
 
-ONE_BY_ONE = 64  # entries of one state up to which results are copied singly: a wide load has to wait for narrow stores
-SUMS = 4  # side by side, where entries are checked one by one
+# Up to so many entries of one state are copied singly, as a wide load has to wait for narrow stores.
+ONE_BY_ONE = 64
+# So many sums are formed side by side where entries are checked one by one.
+SUMS = 4
 
 
 class Run(NamedTuple):
@@ -22,6 +24,48 @@ class Run(NamedTuple):
     first: int
     size: int
     place: int
+
+
+class _Chunk:
+    """Lines that move registers of entries, of which the first `count` count. total: name of the sum of 0 · entries."""
+
+    def __init__(self, tag: str, types: Types, count: int, total: str):
+        self.tag, self.types, self.count, self.total = tag, types, count, total
+        self.lines: list[str] = []
+        self.mask = "<" + ", ".join(f"i1 {int(k < count)}" for k in range(types.width)) + ">"
+
+    def load(self, name: str, pointer: str, align: int) -> str:
+        self.lines.append(f"  {name} = load {self.types.vec}, ptr {pointer}, align {align}")
+        return name
+
+    def store(self, value: str, pointer: str, align: int) -> None:
+        self.lines.append(f"  store {self.types.vec} {value}, ptr {pointer}, align {align}")
+
+    def load_part(self, name: str, pointer: str) -> str:
+        """Of the entries that count, from doubles of a row."""
+        vec = self.types.vec
+        if self.count == self.types.width:
+            return self.load(name, pointer, 8)
+        kind = f"call {vec} @llvm.masked.load.{self.types.suffix}.p0"
+        masked = f"i32 8, {self.types.bits} {self.mask}"
+        self.lines.append(f"  {name} = {kind}(ptr {pointer}, {masked}, {vec} zeroinitializer)")
+        return name
+
+    def store_part(self, value: str, pointer: str) -> None:
+        """Of the entries that count, to doubles of a row."""
+        vec = self.types.vec
+        if self.count == self.types.width:
+            self.store(value, pointer, 8)
+            return
+        kind = f"call void @llvm.masked.store.{self.types.suffix}.p0"
+        self.lines.append(f"  {kind}({vec} {value}, ptr {pointer}, i32 8, {self.types.bits} {self.mask})")
+
+    def check(self, value: str, k: int) -> None:
+        """Add 0 · value to the sum, which is not a number from then on if an entry is none."""
+        vec, tag = self.types.vec, self.tag
+        self.lines.append(f"  %{tag}z{k} = fmul contract {vec} {value}, zeroinitializer")
+        self.lines.append(f"  %{tag}sum{k} = fadd contract {vec} {self.total}, %{tag}z{k}")
+        self.total = f"%{tag}sum{k}"
 
 
 class Driver(Types):
@@ -142,58 +186,38 @@ class Driver(Types):
 
     def _chunk(self, tag: str, gather: bool, count: int, start: str, total: str) -> tuple[list[str], str]:
         """Entries start … start + count − 1 of every lane, as many as a register holds; (lines, sum)."""
-        n, vec = self.row.width, self.row.vec
-        lines: list[str] = []
-        mask = "<" + ", ".join(f"i1 {int(k < count)}" for k in range(n)) + ">"
-        masked = f"i32 8, {self.row.bits} {mask}"
-
-        def load(name: str, pointer: str, align: int, part: bool) -> str:
-            if part and count < n:
-                kind = f"call {vec} @llvm.masked.load.{self.row.suffix}.p0"
-                lines.append(f"  {name} = {kind}(ptr {pointer}, {masked}, {vec} zeroinitializer)")
-            else:
-                lines.append(f"  {name} = load {vec}, ptr {pointer}, align {align}")
-            return name
-
-        def store(value: str, pointer: str, align: int, part: bool) -> None:
-            if part and count < n:
-                kind = f"call void @llvm.masked.store.{self.row.suffix}.p0"
-                lines.append(f"  {kind}({vec} {value}, ptr {pointer}, {masked})")
-            else:
-                lines.append(f"  store {vec} {value}, ptr {pointer}, align {align}")
-
-        def checked(value: str, k: int) -> None:
-            nonlocal total
-            lines.append(f"  %{tag}z{k} = fmul contract {vec} {value}, zeroinitializer")
-            lines.append(f"  %{tag}sum{k} = fadd contract {vec} {total}, %{tag}z{k}")
-            total = f"%{tag}sum{k}"
-
+        chunk = _Chunk(tag, self.row, count, total)
         for k in range(self.width):
-            lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
-        lines.append(f"  %{tag}at = mul i64 {start}, {self.width}")
-        lines.append(f"  %{tag}cell = getelementptr double, ptr %cell, i64 %{tag}at")
+            chunk.lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
+        chunk.lines.append(f"  %{tag}at = mul i64 {start}, {self.width}")
+        chunk.lines.append(f"  %{tag}cell = getelementptr double, ptr %cell, i64 %{tag}at")
         if self.width == 1:
             here, there = (f"%{tag}r0", f"%{tag}cell") if gather else (f"%{tag}cell", f"%{tag}r0")
-            value = load(f"%{tag}v", here, 8, True)
-            checked(value, 0)
-            store(value, there, 8, True)
-            return lines, total
-        for k in range(count):
-            lines.append(f"  %{tag}p{k} = getelementptr double, ptr %{tag}cell, i64 {k * n}")
-        if gather:
-            values = [load(f"%{tag}v{k}", f"%{tag}r{k}", 8, True) for k in range(n)]
-            columns = self._transposed(tag, values, lines)
-            for k in range(count):
-                checked(columns[k], k)
-                store(columns[k], f"%{tag}p{k}", 8 * n, False)
+            value = chunk.load_part(f"%{tag}v", here)
+            chunk.check(value, 0)
+            chunk.store_part(value, there)
         else:
-            values = [load(f"%{tag}v{k}", f"%{tag}p{k}", 8 * n, False) for k in range(count)]
-            for k, value in enumerate(values):
-                checked(value, k)
-            rows = self._transposed(tag, values + ["poison"] * (n - count), lines)
-            for k in range(n):
-                store(rows[k], f"%{tag}r{k}", 8, True)
-        return lines, total
+            for k in range(count):
+                chunk.lines.append(f"  %{tag}p{k} = getelementptr double, ptr %{tag}cell, i64 {k * self.width}")
+            (self._rows_to_cells if gather else self._cells_to_rows)(chunk)
+        return chunk.lines, chunk.total
+
+    def _rows_to_cells(self, chunk: _Chunk) -> None:
+        tag = chunk.tag
+        values = [chunk.load_part(f"%{tag}v{k}", f"%{tag}r{k}") for k in range(self.width)]
+        columns = self._transposed(tag, values, chunk.lines)
+        for k in range(chunk.count):
+            chunk.check(columns[k], k)
+            chunk.store(columns[k], f"%{tag}p{k}", self.align)
+
+    def _cells_to_rows(self, chunk: _Chunk) -> None:
+        tag = chunk.tag
+        values = [chunk.load(f"%{tag}v{k}", f"%{tag}p{k}", self.align) for k in range(chunk.count)]
+        for k, value in enumerate(values):
+            chunk.check(value, k)
+        rows = self._transposed(tag, values + ["poison"] * (self.width - chunk.count), chunk.lines)
+        for k in range(self.width):
+            chunk.store_part(rows[k], f"%{tag}r{k}")
 
     def _transposed(self, tag: str, values: list[str], lines: list[str]) -> list[str]:
         """n vectors of n lanes: exchange the off-diagonal halves of pairs, at distances 1, 2, 4, …"""
@@ -218,8 +242,20 @@ class Driver(Types):
 
     def _run(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]) -> str:
         """The loop over passes of `rounds` blocks of states; the lanes left over at the end repeat the last state."""
-        w, ints = self.width, self.ints
-        words = {}
+        lines = [
+            *self._arguments((*inputs, *outputs)),
+            *self._pass_begins(),
+            *self._gathered(inputs, bits[0]),
+            "compute:",
+            *calls,
+            "  br label %unpack",
+            *self._scattered(outputs, bits[1]),
+            *self._pass_ends(),
+        ]
+        return "\n".join(lines)
+
+    def _arguments(self, runs: Sequence[Run]) -> list[str]:
+        """%n, %status, and %pointer… and %stride… of each row."""
         lines = [
             "define void @run(ptr %args, ptr %work) #0 {",
             "entry:",
@@ -227,121 +263,93 @@ class Driver(Types):
             "  %atstatus = getelementptr i64, ptr %args, i64 1",
             "  %status = load ptr, ptr %atstatus",
         ]
-        for run in (*inputs, *outputs):
-            if run.word not in words:
-                words[run.word] = f"%pointer{run.word}", f"%stride{run.word}"
-                for name, kind, at in zip(words[run.word], ("ptr", "i64"), (run.word, run.word + 1), strict=True):
-                    lines.append(f"  %at{at} = getelementptr i64, ptr %args, i64 {at}")
-                    lines.append(f"  {name} = load {kind}, ptr %at{at}")
+        for word in dict.fromkeys(run.word for run in runs):
+            for name, kind, at in ((f"%pointer{word}", "ptr", word), (f"%stride{word}", "i64", word + 1)):
+                lines.append(f"  %at{at} = getelementptr i64, ptr %args, i64 {at}")
+                lines.append(f"  {name} = load {kind}, ptr %at{at}")
+        return lines
 
-        def block_of_states(tag: str, first: str) -> list[str]:
-            """%{tag}base, the first state of block `first`, %{tag}last, the last lane that has one, and its cells."""
-            made = [
-                f"  %{tag}lane = mul i64 {first}, {w}",
-                f"  %{tag}base = add i64 %base, %{tag}lane",
-                f"  %{tag}start = mul i64 {first}, {self.block}",
-                f"  %{tag}cells = getelementptr double, ptr %work, i64 %{tag}start",
-                f"  %{tag}flags = getelementptr double, ptr %{tag}cells, i64 {self.status_slot * w}",
-            ]
-            if w > 1:
-                made.append(f"  %{tag}last = sub i64 %nlast, %{tag}base")
-            return made
-
-        def move(tag: str, run: Run, gather: bool, bit: int) -> list[str]:
-            (pointer, stride), here = words[run.word], tag[0]
-            return [
-                f"  %{tag}m = mul i64 %{here}base, {stride}",
-                f"  %{tag}f = add i64 %{tag}m, {run.first}",
-                f"  %{tag}row = getelementptr double, ptr {pointer}, i64 %{tag}f",
-                f"  %{tag}cell = getelementptr double, ptr %{here}cells, i64 {run.place * w}",
-                f"  %{tag}sum = call {self.vec} @{self.mover(gather, run.size)}"
-                f"(ptr %{tag}row, i64 {stride}, i64 {f'%{here}last' if w > 1 else 0}, ptr %{tag}cell)",
-                f"  %{tag}bad = fcmp uno {self.vec} %{tag}sum, zeroinitializer",
-                f"  %{tag}flag = select {self.bits} %{tag}bad, {ints} {self.integer(bit)}, {ints} {self.integer(0)}",
-                f"  %{tag}old = load {ints}, ptr %{here}flags, align {self.align}",
-                f"  %{tag}new = or {ints} %{tag}old, %{tag}flag",
-                f"  store {ints} %{tag}new, ptr %{here}flags, align {self.align}",
-            ]
-
-        lines += [
+    def _pass_begins(self) -> list[str]:
+        """%base, the first state of a pass; %rounds, its number of blocks; %later, whether it is not the first."""
+        return [
             "  %nlast = sub i64 %n, 1",
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %block, label %done",
             "block:",
             "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
             "  %left = sub i64 %n, %base",
-            f"  %leftup = add i64 %left, {w - 1}",
-            f"  %wanted = udiv i64 %leftup, {w}",
+            f"  %leftup = add i64 %left, {self.width - 1}",
+            f"  %wanted = udiv i64 %leftup, {self.width}",
             f"  %few = icmp slt i64 %wanted, {self.rounds}",
             f"  %rounds = select i1 %few, i64 %wanted, i64 {self.rounds}",
             "  %later = icmp sgt i64 %base, 0",
             "  br label %pack",
+        ]
+
+    def _gathered(self, inputs: Sequence[Run], bit: int) -> list[str]:
+        """The loop over the blocks of a pass that brings their inputs to the workspace and begins their status."""
+        lines = [
             "pack:",
             "  %r = phi i64 [ 0, %block ], [ %rnext, %packend ]",
-            *block_of_states("i", "%r"),
-            f"  store {ints} zeroinitializer, ptr %iflags, align {self.align}",
+            *self._block_of_states("i", "%r"),
+            f"  store {self.ints} zeroinitializer, ptr %iflags, align {self.align}",
             "  br label %in0",
         ]
         for g, run in enumerate(inputs):
             lines += [
                 f"in{g}:",
                 # what all states share is in its place since the first pass
-                f"  %same{g} = icmp eq i64 {words[run.word][1]}, 0",
+                f"  %same{g} = icmp eq i64 %stride{run.word}, 0",
                 f"  %skip{g} = and i1 %same{g}, %later",
                 f"  br i1 %skip{g}, label %in{g + 1}, label %ingo{g}",
                 f"ingo{g}:",
-                *move(f"i{g}_", run, True, bits[0]),
+                *self._moved(f"i{g}_", run, True, bit),
                 f"  br label %in{g + 1}",
             ]
-        lines += [
+        return [
+            *lines,
             f"in{len(inputs)}:",
             "  br label %packend",
             "packend:",
             "  %rnext = add i64 %r, 1",
             "  %rmore = icmp slt i64 %rnext, %rounds",
             "  br i1 %rmore, label %pack, label %compute",
-            "compute:",
-            *calls,
-            "  br label %unpack",
+        ]
+
+    def _scattered(self, outputs: Sequence[Run], bit: int) -> list[str]:
+        """The loop over the blocks of a pass that brings their outputs and their status to the caller's arrays."""
+        lines = [
             "unpack:",
             "  %u = phi i64 [ 0, %compute ], [ %unext, %unpackend ]",
-            *block_of_states("o", "%u"),
+            *self._block_of_states("o", "%u"),
             "  br label %out0",
         ]
         for g, run in enumerate(outputs):
             lines += [
                 f"out{g}:",
-                f"  %null{g} = icmp eq ptr {words[run.word][0]}, null",
+                f"  %null{g} = icmp eq ptr %pointer{run.word}, null",
                 f"  br i1 %null{g}, label %out{g + 1}, label %outgo{g}",
                 f"outgo{g}:",
-                *move(f"o{g}_", run, False, bits[1]),
+                *self._moved(f"o{g}_", run, False, bit),
                 f"  br label %out{g + 1}",
             ]
-        lines += [
+        return [
+            *lines,
             f"out{len(outputs)}:",
-            f"  %flags = load {ints}, ptr %oflags, align {self.align}",
+            f"  %flags = load {self.ints}, ptr %oflags, align {self.align}",
             "  %kept = getelementptr i64, ptr %status, i64 %obase",
-        ]
-        if w == 1:
-            lines.append("  store i64 %flags, ptr %kept")
-        else:
-            numbers = ", ".join(f"i64 {k}" for k in range(w))
-            suffix = self.suffix.replace("f", "i")
-            lines += [
-                "  %here = sub i64 %n, %obase",
-                f"  %here0 = insertelement {ints} poison, i64 %here, i32 0",
-                f"  %heres = shufflevector {ints} %here0, {ints} poison, <{w} x i32> zeroinitializer",
-                f"  %valid = icmp slt {ints} <{numbers}>, %heres",
-                f"  call void @llvm.masked.store.{suffix}.p0({ints} %flags, ptr %kept, i32 8, {self.bits} %valid)",
-            ]
-        lines += [
+            *self._status(),
             "  br label %unpackend",
             "unpackend:",
             "  %unext = add i64 %u, 1",
             "  %umore = icmp slt i64 %unext, %rounds",
             "  br i1 %umore, label %unpack, label %blockend",
+        ]
+
+    def _pass_ends(self) -> list[str]:
+        return [
             "blockend:",
-            f"  %passed = mul i64 %rounds, {w}",
+            f"  %passed = mul i64 %rounds, {self.width}",
             "  %nextbase = add i64 %base, %passed",
             "  %more = icmp slt i64 %nextbase, %n",
             "  br i1 %more, label %block, label %done",
@@ -349,4 +357,46 @@ class Driver(Types):
             "  ret void",
             "}",
         ]
-        return "\n".join(lines)
+
+    def _status(self) -> list[str]:
+        """%flags stored at %kept, of the lanes that have a state of their own."""
+        if self.width == 1:
+            return ["  store i64 %flags, ptr %kept"]
+        w, ints = self.width, self.ints
+        numbers = ", ".join(f"i64 {k}" for k in range(w))
+        suffix = self.suffix.replace("f", "i")
+        return [
+            "  %here = sub i64 %n, %obase",
+            f"  %here0 = insertelement {ints} poison, i64 %here, i32 0",
+            f"  %heres = shufflevector {ints} %here0, {ints} poison, <{w} x i32> zeroinitializer",
+            f"  %valid = icmp slt {ints} <{numbers}>, %heres",
+            f"  call void @llvm.masked.store.{suffix}.p0({ints} %flags, ptr %kept, i32 8, {self.bits} %valid)",
+        ]
+
+    def _block_of_states(self, tag: str, number: str) -> list[str]:
+        """%{tag}base, the first state of a block of the pass, %{tag}last, the last lane that has one, and its cells."""
+        lines = [
+            f"  %{tag}lane = mul i64 {number}, {self.width}",
+            f"  %{tag}base = add i64 %base, %{tag}lane",
+            f"  %{tag}start = mul i64 {number}, {self.block}",
+            f"  %{tag}cells = getelementptr double, ptr %work, i64 %{tag}start",
+            f"  %{tag}flags = getelementptr double, ptr %{tag}cells, i64 {self.status_slot * self.width}",
+        ]
+        return [*lines, f"  %{tag}last = sub i64 %nlast, %{tag}base"] if self.width > 1 else lines
+
+    def _moved(self, tag: str, run: Run, gather: bool, bit: int) -> list[str]:
+        """A run of a block between its rows and the workspace; `bit` of the status where an entry is no number."""
+        here, ints, stride = tag[0], self.ints, f"%stride{run.word}"
+        return [
+            f"  %{tag}m = mul i64 %{here}base, {stride}",
+            f"  %{tag}f = add i64 %{tag}m, {run.first}",
+            f"  %{tag}row = getelementptr double, ptr %pointer{run.word}, i64 %{tag}f",
+            f"  %{tag}cell = getelementptr double, ptr %{here}cells, i64 {run.place * self.width}",
+            f"  %{tag}sum = call {self.vec} @{self.mover(gather, run.size)}"
+            f"(ptr %{tag}row, i64 {stride}, i64 {f'%{here}last' if self.width > 1 else 0}, ptr %{tag}cell)",
+            f"  %{tag}bad = fcmp uno {self.vec} %{tag}sum, zeroinitializer",
+            f"  %{tag}flag = select {self.bits} %{tag}bad, {ints} {self.integer(bit)}, {ints} {self.integer(0)}",
+            f"  %{tag}old = load {ints}, ptr %{here}flags, align {self.align}",
+            f"  %{tag}new = or {ints} %{tag}old, %{tag}flag",
+            f"  store {ints} %{tag}new, ptr %{here}flags, align {self.align}",
+        ]
