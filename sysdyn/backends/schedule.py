@@ -10,12 +10,17 @@ import numpy as np
 from sysdyn.program.operations import ANGULAR, OPERATIONS
 from sysdyn.program.program import Program
 
-MAX_OPS = 1000  # longest function: compile time grows faster than linearly beyond
-MIN_SHARED = 24  # shorter pieces are cheaper inline than called
-MIN_BESIDE = 3  # fewer equal pieces are not computed side by side
-MIN_PACKED = 8  # nor are shorter ones
+# Functions have at most so many operations, as compile time grows faster than linearly.
+MAX_OPS = 1000
+# Pieces of fewer operations are cheaper inline than called.
+MIN_SHARED = 24
+# At least so many equal pieces are computed side by side.
+MIN_BESIDE = 3
+# Pieces computed side by side have at least so many operations.
+MIN_PACKED = 8
 
-LOCAL, CONSTANT, EXTERNAL = 0, 1, 2  # operand kinds of a segment
+# An operand of a segment is a result of its own, a constant, or a value from outside.
+LOCAL, CONSTANT, EXTERNAL = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -220,11 +225,12 @@ def _segment(program: Program, a: int, b: int, exported: np.ndarray, guards: dic
         lhs.append(code(x))
         rhs.append(code(y))
     local = np.flatnonzero(exported[a:b]).tolist()
-    watched = []
+    watched: list[tuple[int, int, int]] = []
     if guards:
         for k in range(a, b):
             if k in guards:
-                watched.append((k - a, *(constants.setdefault(limit, len(constants)) for limit in guards[k])))
+                limit, weak = (constants.setdefault(x, len(constants)) for x in guards[k])
+                watched.append((k - a, limit, weak))
     shape = Shape(program.kind[a:b].tobytes(), tuple(lhs), tuple(rhs), tuple(local), tuple(watched))
     return Segment(shape, list(constants), list(reads), [start + k for k in local])
 

@@ -19,7 +19,8 @@ class Team:
 
     def reset(self) -> None:
         """Forget all threads, for in a forked process there are none."""
-        self._lock, self._todo = Lock(), SimpleQueue()
+        self._lock = Lock()
+        self._todo: SimpleQueue[tuple[Callable[[], object], SimpleQueue[BaseException | None]]] = SimpleQueue()
         self._size = 0
 
     def run(self, parts: Sequence[Callable[[], object]]) -> None:
@@ -56,6 +57,7 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
     return None
 
 
+# The threads that all batches of this process share.
 TEAM = Team()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=TEAM.reset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-# Status bits of a state
+# The status of a state is a sum of these bits: an input that is not finite, a pivot that vanishes, an output that is not
+# finite, a pivot that comes near zero.
 BAD_INPUT, BAD_PIVOT, BAD_OUTPUT, WEAK_PIVOT = 1, 2, 4, 8
-LARGEST_ANGLE = 1e9  # beyond it neither the reduction nor the meaning of a double angle is good: not a number
+# Sines and cosines of angles beyond this one [rad] are not numbers: a double has lost what it means there.
+LARGEST_ANGLE = 1e9

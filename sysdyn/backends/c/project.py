@@ -14,9 +14,12 @@ from sysdyn.backends.executable import Executable
 from sysdyn.errors import FileError, InvalidInput, SingularState
 from sysdyn.files import atomic
 
-TEST_STATES = 8  # test vectors of a project
-TOLERANCE = 1e-12  # of the test vectors, relative to the greatest expected entry of a member
-ROUNDING = 10.0  # or so many times what rounding alone was seen to change at these states, if that is more
+# A project has so many test vectors.
+TEST_STATES = 8
+# Results of the test vectors may differ by this fraction of the greatest expected entry of a member.
+TOLERANCE = 1e-12
+# They may differ by so many times what rounding alone was seen to change at these states, if that is more.
+ROUNDING = 10.0
 
 
 def export(

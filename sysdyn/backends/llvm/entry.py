@@ -10,10 +10,12 @@ import ctypes
 import struct
 from collections.abc import Callable
 
-_CONTENT = bytes.__basicsize__ - 1  # where the content of a bytes object begins
-_NO_ARGUMENTS = 0x0004  # METH_NOARGS
+# The content of a bytes object begins so many bytes after its address.
+_CONTENT = bytes.__basicsize__ - 1
+# CPython names this flag of functions without arguments METH_NOARGS.
+_NO_ARGUMENTS = 0x0004
 
-# The interpreter's lock is held meanwhile: this is for calls that take microseconds.
+# The function that runs a kernel holds the interpreter's lock meanwhile: it is for calls that take microseconds.
 IR = f"""define ptr @call(ptr %self, ptr %unused) {{
   %content = getelementptr i8, ptr %self, i64 {_CONTENT}
   %args = load ptr, ptr %content, align 1
@@ -41,7 +43,8 @@ _new.restype, _new.argtypes = ctypes.py_object, (ctypes.POINTER(_Method), ctypes
 _INCREF = ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value
 
 
-_methods: list[_Method] = []  # kept: a function that is freed looks at its description once more
+# Descriptions are kept for good, as a function that is freed looks at its own once more.
+_methods: list[_Method] = []
 
 
 def method(address: int) -> ctypes.Structure:

@@ -28,10 +28,12 @@ from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
 
-# Parts of the package whose code decides what machine code a program becomes.
+# The code in these parts of the package decides what machine code a program becomes.
 EMITTING = ("program", "backends/llvm", "backends/schedule.py")
 
+# Workspaces begin at multiples of so many bytes, the size of a cache line and of the widest register.
 _ALIGN = 64
+# LLVM makes code for one thread at a time.
 _lock = threading.RLock()
 
 

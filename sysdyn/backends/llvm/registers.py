@@ -12,8 +12,10 @@ from sysdyn.backends.schedule import schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 
-REGISTERS = 30  # of the 32 of AVX-512 and of ARM, those that hold no constants
-LARGEST = 20_000  # operations beyond which the given order stays, as trying others takes long
+# So many of the 32 registers of AVX-512 and of ARM hold values that are no constants.
+REGISTERS = 30
+# Programs of more operations keep the given order, as trying others takes long.
+LARGEST = 20_000
 
 
 def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
@@ -79,8 +81,8 @@ def arranged(program: Program, registers: int = REGISTERS) -> Program:
     operands = _operands(program)
     given = list(range(len(program)))
     deep = _depth_first(program, operands)
-    orders = (given, deep, _bottom_up(operands, given, registers), _bottom_up(operands, deep, registers))
-    orders = [[*range(start), *(k for k in order if k >= start)] for order in orders]
+    tried = (given, deep, _bottom_up(operands, given, registers), _bottom_up(operands, deep, registers))
+    orders = [[*range(start), *(k for k in order if k >= start)] for order in tried]
     best = min(orders, key=lambda order: traffic(program, order, registers))
     return reordered(program, np.array(best), program.cuts[program.cuts <= start])
 
@@ -116,53 +118,67 @@ def _bottom_up(operands: list[list[int]], base: list[int], registers: int) -> li
 
     While fewer values wait than there are registers only the latter counts.
     """
-    n = len(operands)
-    place = [0] * n
-    users: list[list[int]] = [[] for _ in range(n)]
-    for k, i in enumerate(base):
-        place[i] = k
-    for i, xs in enumerate(operands):
-        for x in xs:
-            users[x].append(i)
-    left = [len(u) for u in users]
-    waiting = [False] * n
-    wait = 0
-    # one heap by place for each number of values that would wait more; entries out of date are put right when met
-    more = [len(xs) - bool(users[i]) for i, xs in enumerate(operands)]
-    heaps: dict[int, list[tuple[int, int]]] = {k: [] for k in range(-1, 3)}
-
-    def offer(i: int) -> None:
-        heapq.heappush(heaps[more[i]], (-place[i], i))
-
-    done = [False] * n
-    for i in range(n):
-        if not left[i]:
-            offer(i)
+    ready = _Ready(operands, base)
     order: list[int] = []
-    while len(order) < n:
-        found = None
-        for k in sorted(heaps):
-            heap = heaps[k]
-            while heap and (done[heap[0][1]] or more[heap[0][1]] != k):
-                heapq.heappop(heap)
-            if heap and (found is None or (wait < registers and heap[0] < found)):
-                found = heap[0]
-        i = found[1]
-        done[i] = True
-        order.append(i)
-        wait -= waiting[i]
-        for x in operands[i]:
-            if not waiting[x]:
-                waiting[x] = True
-                wait += 1
-                for user in users[x]:
-                    more[user] -= 1
-                    if not (left[user] or done[user]):
-                        offer(user)
-            left[x] -= 1
-            if not left[x]:
-                offer(x)
+    while len(order) < len(operands):
+        order.append(ready.next(registers))
+        ready.done(order[-1])
     return order[::-1]
+
+
+class _Ready:
+    """Operations all of whose users are done, by the number of values that each would make wait."""
+
+    def __init__(self, operands: list[list[int]], base: list[int]):
+        n = len(operands)
+        self.operands = operands
+        self.place = [0] * n
+        for k, i in enumerate(base):
+            self.place[i] = k
+        self.users: list[list[int]] = [[] for _ in range(n)]
+        for i, xs in enumerate(operands):
+            for x in xs:
+                self.users[x].append(i)
+        self.left = [len(u) for u in self.users]
+        self.over, self.waiting = [False] * n, [False] * n
+        self.n_waiting = 0
+        # one heap by place for each number of values that would wait more; entries out of date are put right when met
+        self.more = [len(xs) - bool(self.users[i]) for i, xs in enumerate(operands)]
+        self.heaps: dict[int, list[tuple[int, int]]] = {k: [] for k in range(-1, 3)}
+        for i in range(n):
+            if not self.left[i]:
+                self._offer(i)
+
+    def _offer(self, i: int) -> None:
+        heapq.heappush(self.heaps[self.more[i]], (-self.place[i], i))
+
+    def next(self, registers: int) -> int:
+        found: list[tuple[int, int]] = []
+        for k, heap in self.heaps.items():
+            while heap and (self.over[heap[0][1]] or self.more[heap[0][1]] != k):
+                heapq.heappop(heap)
+            if heap:
+                found.append(heap[0])
+        return (min(found) if self.n_waiting < registers else found[0])[1]
+
+    def done(self, i: int) -> None:
+        self.over[i] = True
+        self.n_waiting -= self.waiting[i]
+        for x in self.operands[i]:
+            if not self.waiting[x]:
+                self._wait(x)
+            self.left[x] -= 1
+            if not self.left[x]:
+                self._offer(x)
+
+    def _wait(self, x: int) -> None:
+        """A value is needed from here on, so that its other users make one value less wait."""
+        self.waiting[x] = True
+        self.n_waiting += 1
+        for user in self.users[x]:
+            self.more[user] -= 1
+            if not (self.left[user] or self.over[user]):
+                self._offer(user)
 
 
 def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:

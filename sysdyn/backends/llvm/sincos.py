@@ -14,7 +14,8 @@ _SIN = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.984126982985
         2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
 _COS = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
         -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
-_MAGIC = 6755399441055744.0  # 1.5·2^52: adding it rounds to the nearest integer, kept in the low bits
+# Adding 1.5·2^52 rounds to the nearest integer, which the low bits of the sum hold.
+_MAGIC = 6755399441055744.0
 
 
 def sincos_lines(types: Types, x: str) -> tuple[list[str], str, str]:
