@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import ADD, MUL, NEG, SUB
@@ -56,42 +57,42 @@ class _Rewriting:
         return i, sign
 
     def _flatten(self) -> None:
+        """`nodes`: sums with all terms and products with all factors, where the inner ones are used once."""
         kind, lhs, rhs = self.graph.kind, self.graph.lhs, self.graph.rhs
+        self.uses = self._counted_uses()
+        for i in self.live:
+            if kind[i] in (ADD, SUB):
+                left, right = self._terms(lhs[i], 1), self._terms(rhs[i], 1 if kind[i] == ADD else -1)
+                self.nodes[i] = _Node("sum", terms=left + right)
+            elif kind[i] == MUL:
+                self.nodes[i] = _Node("product", factors=self._factors(lhs[i]) + self._factors(rhs[i]))
+            elif kind[i] != NEG:
+                self.nodes[i] = _Node("other")
+
+    def _counted_uses(self) -> Counter:
+        """How often each node, whatever its sign, is an operand; outputs count twice and so stay nodes of their own."""
         uses: Counter = Counter()
         for i in self.live:
-            if kind[i] == NEG:
-                continue
-            for x in (lhs[i], rhs[i]):
-                if x >= 0:
-                    base = self._strip(x)[0]
-                    uses[base] += 1
+            if self.graph.kind[i] != NEG:
+                uses.update(self._strip(x)[0] for x in self.graph.operands(i) if x >= 0)
         for x in self.outputs:
             if type(x) is Expr:
-                uses[self._strip(x.id)[0]] += 2  # stays a node of its own
-        self.uses = uses
-        addition = (ADD, SUB)
-        for i in self.live:
-            if kind[i] == NEG:
-                continue
-            if kind[i] in addition:
-                self.nodes[i] = node = _Node("sum")
-                for x, outer in ((lhs[i], 1), (rhs[i], 1 if kind[i] == ADD else -1)):
-                    base, sign = self._strip(x)
-                    sign *= outer
-                    if kind[base] in addition and uses[base] == 1:
-                        node.terms += [(t, s * sign) for t, s in self.nodes.pop(base).terms]
-                    else:
-                        node.terms.append((base, sign))
-            elif kind[i] == MUL:
-                self.nodes[i] = node = _Node("product")
-                for x in (lhs[i], rhs[i]):
-                    base, _ = self._strip(x)  # graphs keep signs out of products
-                    if kind[base] == MUL and uses[base] == 1:
-                        node.factors += self.nodes.pop(base).factors
-                    else:
-                        node.factors.append(base)
-            else:
-                self.nodes[i] = _Node("other")
+                uses[self._strip(x.id)[0]] += 2
+        return uses
+
+    def _terms(self, x: int, outer: int) -> list[Term]:
+        """The terms that operand x of a sum is."""
+        base, sign = self._strip(x)
+        if self.graph.kind[base] in (ADD, SUB) and self.uses[base] == 1:
+            return [(t, s * sign * outer) for t, s in self.nodes.pop(base).terms]
+        return [(base, sign * outer)]
+
+    def _factors(self, x: int) -> list[int]:
+        """The factors that operand x of a product is."""
+        base, _ = self._strip(x)  # graphs keep signs out of products
+        if self.graph.kind[base] == MUL and self.uses[base] == 1:
+            return self.nodes.pop(base).factors
+        return [base]
 
     def _constant(self, x: float) -> int:
         if x not in self._constant_id:
@@ -112,56 +113,62 @@ class _Rewriting:
                 self._factor_sum(i)
 
     def _factor_sum(self, i: int) -> None:
+        """Take common factors out of a sum, the commonest first, until none is common."""
         node = self.nodes[i]
-        while True:
-            count: Counter = Counter()
-            for t, _ in node.terms:
-                if t in self.nodes and self.nodes[t].kind == "product" and self.uses[t] == 1:
-                    count.update(set(self.nodes[t].factors))
-            if not count:
-                return
-            # the commonest; of equals, one that leaves constants to be added up
-            best, times = max(count.items(), key=lambda c: (c[1], -c[0]))
-            if times < 2:
-                return
-            inner: list[Term] = []
-            outer: list[Term] = []
-            constant = 0.0
-            for t, s in node.terms:
-                single = t in self.nodes and self.nodes[t].kind == "product" and self.uses[t] == 1
-                if not single or best not in self.nodes[t].factors:
-                    outer.append((t, s))
-                    continue
-                factors = list(self.nodes.pop(t).factors)
-                factors.remove(best)
-                if len(factors) == 1:
-                    rest = factors[0]
-                    if rest in self.constants:
-                        constant += s * self.constants[rest]
-                        continue
-                    if rest in self.nodes and self.nodes[rest].kind == "sum" and self.uses[rest] == 1:
-                        inner += [(x, z * s) for x, z in self.nodes.pop(rest).terms]
-                        continue
-                else:
-                    rest = self._fresh(_Node("product", factors=factors))
-                    self.uses[rest] = 1
-                inner.append((rest, s))
-            if constant != 0.0:
-                inner.append((self._constant(abs(constant)), 1 if constant > 0.0 else -1))
-            if not inner:  # constants that cancel
-                node.terms = outer
+        while (factor := self._commonest(node)) is not None:
+            inner, outer = self._divided(node, factor)
+            node.terms = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
+
+    def _is_single(self, t: int, kind: str) -> bool:
+        """Whether node t is a sum or product that is used once."""
+        return t in self.nodes and self.nodes[t].kind == kind and self.uses[t] == 1
+
+    def _commonest(self, node: _Node) -> int | None:
+        """The factor of most products of a sum; of equals the first, which leaves constants to be added up."""
+        count: Counter = Counter()
+        for t, _ in node.terms:
+            if self._is_single(t, "product"):
+                count.update(set(self.nodes[t].factors))
+        factor, times = max(count.items(), key=lambda c: (c[1], -c[0]), default=(-1, 0))
+        return factor if times > 1 else None
+
+    def _divided(self, node: _Node, factor: int) -> tuple[list[Term], list[Term]]:
+        """(terms of the cofactor of `factor` in a sum, terms that do not hold it)."""
+        inner: list[Term] = []
+        outer: list[Term] = []
+        constant = 0.0
+        for t, s in node.terms:
+            if not self._is_single(t, "product") or factor not in self.nodes[t].factors:
+                outer.append((t, s))
                 continue
-            if len(inner) == 1:
-                new = self._fresh(_Node("product", factors=[best, inner[0][0]]))
-                sign = inner[0][1]
+            factors = list(self.nodes.pop(t).factors)
+            factors.remove(factor)
+            rest = factors[0]
+            if len(factors) > 1:
+                rest = self._fresh(_Node("product", factors=factors))
+                self.uses[rest] = 1
+                inner.append((rest, s))
+            elif rest in self.constants:
+                constant += s * self.constants[rest]
+            elif self._is_single(rest, "sum"):
+                inner += [(x, z * s) for x, z in self.nodes.pop(rest).terms]
             else:
-                total = self._fresh(_Node("sum", terms=inner))
-                self.uses[total] = 1
-                self._factor_sum(total)
-                new = self._fresh(_Node("product", factors=[best, total]))
-                sign = 1
-            self.uses[new] = 1
-            node.terms = [*outer, (new, sign)]
+                inner.append((rest, s))
+        if constant != 0.0:
+            inner.append((self._constant(abs(constant)), 1 if constant > 0.0 else -1))
+        return inner, outer
+
+    def _product(self, factor: int, cofactor: list[Term]) -> Term:
+        """The product of a factor and a sum, which is factored in turn."""
+        if len(cofactor) == 1:
+            (other, sign), *_ = cofactor
+        else:
+            other, sign = self._fresh(_Node("sum", terms=cofactor)), 1
+            self.uses[other] = 1
+            self._factor_sum(other)
+        new = self._fresh(_Node("product", factors=[factor, other]))
+        self.uses[new] = 1
+        return new, sign
 
     # ---- sharing ---------------------------------------------------------------------------------------------------
 
@@ -220,69 +227,67 @@ class _Rewriting:
     # ---- the new graph ---------------------------------------------------------------------------------------------
 
     def result(self) -> tuple[Graph, list]:
-        graph = Graph(self.graph.sharing)
-        made: dict[int, object] = {}
-        old = self.graph
+        self.new = Graph(self.graph.sharing)
+        self.made: dict[int, Any] = {}
+        return self.new, [self._signed(x.id) if type(x) is Expr else x for x in self.outputs]
 
-        def needs(i: int) -> list[int]:
-            node = self.nodes.get(i)
-            if i in self.constants or node is None:
-                return []
-            if node.kind == "sum":
-                return [t for t, _ in node.terms]
-            if node.kind == "product":
-                return node.factors
-            return [self._strip(x)[0] for x in (old.lhs[i], old.rhs[i]) if x >= 0]
-
-        def make(i: int):
-            if i in self.constants:
-                return self.constants[i]
-            node = self.nodes[i]
-            if node.kind == "sum":
-                if not node.terms:  # they cancel, which the graph did not see
-                    return 0.0
-                first = sorted(node.terms, key=lambda t: -t[1])
-                total = made[first[0][0]] if first[0][1] > 0 else -made[first[0][0]]
-                for t, s in first[1:]:
-                    total = total + made[t] if s > 0 else total - made[t]
-                return total
-            if node.kind == "product":
-                constants = [made[f] for f in node.factors if type(made[f]) is not Expr]
-                total = 1.0
-                for x in constants:
-                    total *= x
-                for f in node.factors:
-                    if type(made[f]) is Expr:
-                        total = made[f] * total if type(total) is Expr else total * made[f]
-                return total
-            if i in old.input_names:
-                return graph.input(old.input_names[i])
-            return graph.apply(old.kind[i], *(self._signed(made, x) for x in old.operands(i)))
-
-        def build(root: int) -> None:
-            stack = [root]
-            while stack:
-                i = stack[-1]
-                if i in made:
-                    stack.pop()
-                    continue
-                missing = [x for x in needs(i) if x not in made]
-                if missing:
-                    stack += missing
-                else:
-                    made[i] = make(i)
-                    stack.pop()
-
-        results = []
-        for x in self.outputs:
-            if type(x) is not Expr:
-                results.append(x)
-                continue
-            base, sign = self._strip(x.id)
-            build(base)
-            results.append(made[base] if sign > 0 else -made[base])
-        return graph, results
-
-    def _signed(self, made: dict, x: int):
+    def _signed(self, x: int) -> Any:
+        """What a node of the old graph is in the new one."""
         base, sign = self._strip(x)
-        return made[base] if sign > 0 else -made[base]
+        self._build(base)
+        return self.made[base] if sign > 0 else -self.made[base]
+
+    def _build(self, root: int) -> None:
+        """Make a node after all that it needs, the last one first."""
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            missing = [] if i in self.made else [x for x in self._needs(i) if x not in self.made]
+            if not missing:
+                if i not in self.made:
+                    self.made[i] = self._make(i)
+                stack.pop()
+            stack += missing
+
+    def _needs(self, i: int) -> list[int]:
+        node = self.nodes.get(i)
+        if i in self.constants or node is None:
+            return []
+        if node.kind == "sum":
+            return [t for t, _ in node.terms]
+        if node.kind == "product":
+            return node.factors
+        return [self._strip(x)[0] for x in self.graph.operands(i) if x >= 0]
+
+    def _make(self, i: int) -> Any:
+        if i in self.constants:
+            return self.constants[i]
+        node = self.nodes[i]
+        if node.kind == "sum":
+            return self._make_sum(node.terms)
+        if node.kind == "product":
+            return self._make_product([self.made[f] for f in node.factors])
+        if i in self.graph.input_names:
+            return self.new.input(self.graph.input_names[i])
+        return self.new.apply(self.graph.kind[i], *(self._signed(x) for x in self.graph.operands(i)))
+
+    def _make_sum(self, terms: list[Term]) -> Any:
+        if not terms:  # they cancel, which the graph did not see
+            return 0.0
+        (first, sign), *others = sorted(terms, key=lambda t: -t[1])
+        total = self.made[first] if sign > 0 else -self.made[first]
+        for t, s in others:
+            total = total + self.made[t] if s > 0 else total - self.made[t]
+        return total
+
+    @staticmethod
+    def _make_product(factors: list) -> Any:
+        """Constants first, as one factor."""
+        total: Any = 1.0
+        for x in factors:
+            if type(x) is not Expr:
+                total *= x
+        for x in factors:
+            if type(x) is Expr:
+                total = x * total if type(total) is Expr else total * x
+        return total
