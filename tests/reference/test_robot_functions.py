@@ -17,7 +17,7 @@ from oracles import Pinocchio, icub, icub_urdf
 from robots import load_robot
 
 import sysdyn as sd
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.model.kinematics import REFERENCES
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
@@ -339,6 +339,8 @@ def test_a_prepared_call_reads_its_arrays_as_they_are_then():
         q += 0.1
     with pytest.raises(InvalidInput, match="given: q$"):
         function.bind(q)
+    with pytest.raises(ProblemError, match="bind needs machine code"):
+        sd.kinematics(ARM, "pose:dh6", backend="python").bind(q)
 
 
 # ---- what is wrong is named -----------------------------------------------------------------------------------------
@@ -396,6 +398,11 @@ def test_bad_arguments_are_named(backend):
             with pytest.raises(InvalidInput, match="the angle of joint 'joint3' is 2e[+]09 rad"):
                 function(q[at], np.zeros(7))
     agree(function(q[0], qd[0])["com"], function(q[:1], qd[:1])["com"][0])  # an error leaves nothing behind
+    first = sd.kinematics(ARM, "pose:body0", level=0, backend=backend)
+    q[0, 6] = np.nan  # what a result does not depend on has to be a number, too
+    for p, at in ((q[0], r"\[6\]"), (q[:1], r"\[0, 6\]"), (q, r"\[0, 6\]")):
+        with pytest.raises(InvalidInput, match=f"q is nan at {at}"):
+            first(p)
 
 
 def test_quaternions_are_normalised_or_refused(zoo):
