@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,16 @@ def implausible(I: np.ndarray) -> str | None:
     if e[0] + e[1] < e[2] - tolerance:
         return f"the principal moments {e[0]:.3g}, {e[1]:.3g}, {e[2]:.3g} violate the triangle inequality"
     return None
+
+
+def check_names(kind: str, names: Sequence[str]) -> None:
+    """Raises ModelError unless the names are non-empty and differ. kind: "body" or "joint"."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"a {kind} name must be a non-empty string, got {name!r}")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(twice)}")
 
 
 def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:

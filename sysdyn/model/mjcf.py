@@ -5,7 +5,6 @@ MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted,
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import warnings
@@ -17,17 +16,18 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
-from sysdyn.model.frames import Frame
+from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
 
+# The first element of an XML text, behind declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
+# The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
-# A free joint with armature: what its parts are called, and are.
+# A free joint with armature becomes these joints; their names end like this.
 _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
-_NO_LIMITS = (-math.inf, math.inf, math.inf)
 
 
 def load_mjcf(source: str | os.PathLike[str], strict: bool = False) -> Model:
@@ -116,14 +116,14 @@ def _compiled(source: str | os.PathLike[str]) -> Any:
 class _Step:
     """A joint on the way to a MuJoCo body.
 
-    origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0; limits: lower, upper and effort.
+    origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0. armature: by freedom.
     """
 
     name: str
     joint: Joint
     origin: np.ndarray
     armature: np.ndarray
-    limits: tuple[float, float, float]
+    limits: Limits
 
 
 def _convert(m: Any, strict: bool) -> Model:
@@ -145,55 +145,47 @@ def _convert(m: Any, strict: bool) -> Model:
             stacklevel=3,
         )
 
-    names: list[str] = []
-    parent: list[int] = []
-    X_tree: list[np.ndarray] = []
-    inertias: list[np.ndarray] = []
-    frames: dict[str, Frame] = {}
-    taken = set(links)
-    placed: list[tuple[int, np.ndarray, np.ndarray]] = []  # of each MuJoCo body: body, and E, r from there to its frame
+    tree, taken = GrowingTree(), set(links)
+    places = _add_bodies(tree, m, links, steps, taken)
+    _add_sites(tree, m, links, places, taken)
+    return Model(
+        name=name,
+        base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
+        strict=strict,
+        **tree.parts(np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity),
+    )
+
+
+def _add_bodies(
+    tree: GrowingTree, m: Any, links: Sequence[str], steps: Sequence[Sequence[_Step]], taken: set[str]
+) -> list[Place]:
+    """Add a body for each step on the way to each MuJoCo body; returns the places of MuJoCo's frames."""
+    places: list[Place] = []
     for b, link in enumerate(links):
-        body, E, r = placed[m.body_parentid[b]] if b else (-1, np.eye(3), np.zeros(3))
+        place = places[m.body_parentid[b]] if b else Place.of(-1)
         if not _is_free(m, b):  # such a body is placed by its joint alone
-            E, r = snap(_attitude(m.body_quat[b]) @ E), snap(r + E.T @ m.body_pos[b])
+            place = place.then(_attitude(m.body_quat[b]), m.body_pos[b])
         for step in steps[b]:
             plain = step is steps[b][-1] and not step.origin.any()
-            names.append(link if plain else _unique(f"{link}@{step.name}", taken))
-            parent.append(body)
-            X_tree.append(X_motion(E, r + E.T @ step.origin))
-            inertias.append(np.zeros((6, 6)))
-            body, E, r = len(names) - 1, np.eye(3), 0.0 - step.origin
-        placed.append((body, E, r))
-        frames[link] = Frame(link, body, X_motion(E, r))
-        if body >= 0:
-            inertias[body] = inertias[body] + _inertia(m, b, E, r)
+            name = link if plain else _unique(f"{link}@{step.name}", taken)
+            X_tree = X_motion(place.E, place.r + place.E.T @ step.origin)
+            body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, step.armature)
+            place = Place(body, np.eye(3), 0.0 - step.origin)
+        tree.weld(place.body, _inertia(m, b, place.E, place.r))
+        tree.name(link, place)
+        places.append(place)
+    return places
+
+
+def _add_sites(tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence[Place], taken: set[str]) -> None:
+    """Name the places of MuJoCo's sites."""
     for s in range(m.nsite):
         if m.site(s).name:
             b = m.site_bodyid[s]
-            body, E, r = placed[b]
+            body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
-            site = _unique(site, taken)
-            frames[site] = Frame(site, body, X_motion(snap(_attitude(m.site_quat[s]) @ E), r + E.T @ m.site_pos[s]))
-
-    flat = [step for of_body in steps for step in of_body]
-    lower, upper, effort = np.array([s.limits for s in flat for _ in range(s.joint.nv)]).reshape(-1, 3).T
-    return Model(
-        name=name,
-        body_names=tuple(names),
-        joint_names=tuple(step.name for step in flat),
-        joints=tuple(step.joint for step in flat),
-        parent=tuple(parent),
-        X_tree=np.array(X_tree).reshape(-1, 6, 6),
-        inertias=np.array(inertias).reshape(-1, 6, 6),
-        gravity=np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity,
-        armature=np.concatenate([step.armature for step in flat] or [np.zeros(0)]),
-        frames=frames,
-        base="floating" if parent.count(-1) == 1 and isinstance(flat[0].joint, Free) else "fixed",
-        lower=lower,
-        upper=upper,
-        effort_limit=effort,
-        strict=strict,
-    )
+            place = Place(body, snap(_attitude(m.site_quat[s]) @ E), r + E.T @ m.site_pos[s])
+            tree.name(_unique(site, taken), place)
 
 
 def _names(m: Any) -> tuple[list[str], list[str]]:
@@ -228,12 +220,12 @@ def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
             own = armature[m.dof_jntid == j]
             if joints[j] is _SPLIT:
                 for part, suffix, at in zip(_SPLIT, _PARTS, np.split(own, [1, 2, 3]), strict=True):
-                    result[b].append(_Step(_unique(names[j] + suffix, taken), part, origin, at, _NO_LIMITS))
+                    result[b].append(_Step(_unique(names[j] + suffix, taken), part, origin, at, UNLIMITED))
                 continue
             (joint,) = joints[j]
             if isinstance(joint, Free):
                 own = own[[3, 4, 5, 0, 1, 2]]
-            limits = _limits(m, j) if joint.nv == 1 else _NO_LIMITS
+            limits = _limits(m, j) if joint.nv == 1 else UNLIMITED
             result[b].append(_Step(names[j], joint, origin, own, limits))
     return result
 
@@ -289,13 +281,14 @@ def _origins(m: Any, joints: Sequence[tuple[Joint, ...]], here: range) -> list[n
     return found[::-1]
 
 
-def _limits(m: Any, j: int) -> tuple[float, float, float]:
-    lower, upper, effort = _NO_LIMITS
+def _limits(m: Any, j: int) -> Limits:
+    limits = UNLIMITED
     if m.jnt_limited[j]:
         lower, upper = (float(x) for x in m.jnt_range[j] - m.qpos0[m.jnt_qposadr[j]])
+        limits = limits._replace(lower=lower, upper=upper)
     if m.jnt_actfrclimited[j]:
-        effort = float(np.max(np.abs(m.jnt_actfrcrange[j])))
-    return lower, upper, effort
+        limits = limits._replace(effort=float(np.max(np.abs(m.jnt_actfrcrange[j]))))
+    return limits
 
 
 def _attitude(quat: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
@@ -20,11 +19,20 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
-from sysdyn.model.checks import checked_array, checked_inertias, checked_parents, checked_placement, frozen, implausible
+from sysdyn.model.checks import (
+    check_names,
+    checked_array,
+    checked_inertias,
+    checked_parents,
+    checked_placement,
+    frozen,
+    implausible,
+)
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
 
-GRAVITY = (0.0, 0.0, -9.81)
+GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
+# The fields of limits of joints, each (nv,).
 _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 
 
@@ -354,13 +362,8 @@ class Model:
         for name in ("body_names", "joint_names", "joints"):
             if len(getattr(self, name)) != nb:
                 raise ModelError(f"{name} has {len(getattr(self, name))} entries, but parent has {nb}")
-        for kind, names in (("body", self.body_names), ("joint", self.joint_names)):
-            for n in names:
-                if not isinstance(n, str) or not n:
-                    raise ModelError(f"a {kind} name must be a non-empty string, got {n!r}")
-            twice = [n for n, count in Counter(names).items() if count > 1]
-            if twice:
-                raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(twice)}")
+        check_names("body", self.body_names)
+        check_names("joint", self.joint_names)
         for i, p in enumerate(self.parent):
             if p >= i:
                 raise ModelError(f"parent[{i}] = {p}: bodies must be numbered so that parents come first")
@@ -369,10 +372,13 @@ class Model:
         for i, joint in enumerate(self.joints):
             if not isinstance(joint, Joint):
                 raise ModelError(f"joints[{i}] is {joint!r}, not a Joint; valid: {', '.join(JOINTS)}")
+        self._check_base()
+
+    def _check_base(self) -> None:
         if self.base not in ("fixed", "floating"):
             raise ModelError(f'base is {self.base!r}; valid: "fixed", "floating"')
         if self.base == "floating":
-            if nb == 0 or not isinstance(self.joints[0], Free):
+            if not self.joints or not isinstance(self.joints[0], Free):
                 raise ModelError("a floating-base model must have a Free joint as joint 0")
             if self.parent.count(-1) > 1:
                 bad = self.body_names[self.parent.index(-1, 1)]

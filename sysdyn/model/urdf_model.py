@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import PlausibilityWarning, UnknownName
-from sysdyn.model.frames import Frame
-from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute, snap
+from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
+from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from sysdyn.model.spatial import X_motion, transform_inertia
 from sysdyn.model.tree import GRAVITY, Model
 from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
+# The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
 
 
@@ -24,7 +25,7 @@ def load_urdf(
     base: str = "fixed",
     fixed_joints: str | Collection[str] = "lump",
     strict: bool = False,
-    gravity: Sequence[float] = GRAVITY,
+    gravity: ArrayLike = GRAVITY,
 ) -> Model:
     """Model of the URDF file (or text, if it begins with "<") `source`.
 
@@ -49,68 +50,34 @@ def load_urdf(
             PlausibilityWarning,
             stacklevel=2,
         )
+    tree = GrowingTree()
+    root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
+    places = {robot.root: Place.of(root)}
+    tree.weld(root, robot.links[robot.root].inertia)
+    tree.name(robot.root, places[robot.root])
+    for j in _depth_first(robot):
+        place = places[j.parent].then(j.E, j.r)
+        X, I = X_motion(place.E, place.r), robot.links[j.child].inertia
+        if j.type == "fixed" and j.name not in kept:
+            I = transform_inertia(I, X)
+        else:
+            place = Place.of(tree.add(j.child, j.name, _joint(j), place.body, X, _limits(j)))
+        tree.weld(place.body, I)
+        tree.name(j.child, place)
+        places[j.child] = place
+    return Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
 
-    names: list[str] = []
-    joints: list[tuple[str, Joint]] = []
-    parent: list[int] = []
-    X_tree: list[np.ndarray] = []
-    inertias: list[np.ndarray] = []
-    limits: dict[str, list[float]] = {"lower": [], "upper": [], "velocity_limit": [], "effort_limit": []}
-    frames: dict[str, Frame] = {}
-    placed: dict[str, tuple[int, np.ndarray, np.ndarray]] = {}  # link: its body, and E, r from body to link
 
-    def add_body(link: str, name: str, joint: Joint, body: int, E: np.ndarray, r: np.ndarray) -> None:
-        placed[link] = (len(names), np.eye(3), np.zeros(3))
-        names.append(link)
-        joints.append((name, joint))
-        parent.append(body)
-        X_tree.append(X_motion(E, r))
-        inertias.append(robot.links[link].inertia)
-        j = robot.joints.get(name)
-        bounds = (j.lower, j.upper, j.velocity, j.effort) if j and joint.nv == 1 else (-math.inf, *[math.inf] * 3)
-        for values, bound in zip(limits.values(), bounds, strict=True):
-            values += [bound] * joint.nv
-
-    if base == "floating":
-        add_body(robot.root, ROOT_JOINT, Free(), -1, np.eye(3), np.zeros(3))
-    else:
-        placed[robot.root] = (-1, np.eye(3), np.zeros(3))
-    above = {j.child: j for j in robot.joints.values()}
-    below: dict[str, list[str]] = {link: [] for link in robot.links}
+def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
+    """The joints from the root, in document order where several are on one link."""
+    below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
     for j in robot.joints.values():
-        below[j.parent].append(j.child)
-    stack = [robot.root]
+        below[j.parent].append(j)
+    stack = below[robot.root][::-1]
     while stack:
-        link = stack.pop()
-        if link in above:
-            j = above[link]
-            body, E, r = placed[j.parent]
-            E, r = snap(j.E @ E), snap(r + E.T @ j.r)
-            if j.type == "fixed" and j.name not in kept:
-                placed[link] = (body, E, r)
-                if body >= 0:
-                    inertias[body] = inertias[body] + transform_inertia(robot.links[link].inertia, X_motion(E, r))
-            else:
-                add_body(link, j.name, _joint(j), body, E, r)
-        body, E, r = placed[link]
-        frames[link] = Frame(link, body, X_motion(E, r))
-        stack += reversed(below[link])
-
-    return Model(
-        name=robot.name,
-        body_names=tuple(names),
-        joint_names=tuple(name for name, _ in joints),
-        joints=tuple(joint for _, joint in joints),
-        parent=tuple(parent),
-        X_tree=np.array(X_tree).reshape(-1, 6, 6),
-        inertias=np.array(inertias).reshape(-1, 6, 6),
-        gravity=gravity,  # type: ignore[arg-type]
-        frames=frames,
-        base=base,
-        sensors=robot.sensors,
-        strict=strict,
-        **{key: np.array(values) for key, values in limits.items()},
-    )
+        j = stack.pop()
+        yield j
+        stack += reversed(below[j.child])
 
 
 def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
@@ -125,6 +92,11 @@ def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
         if name not in fixed:
             raise UnknownName("fixed joint", name, fixed)
     return set(fixed_joints)
+
+
+def _limits(j: UrdfJoint) -> Limits:
+    """Of joints with one freedom; others have none."""
+    return Limits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 
 def _joint(j: UrdfJoint) -> Joint:
