@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from functools import cached_property
