@@ -55,6 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
+# The help of every command describes its robot by these words.
 _ROBOT = "A URDF or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
 Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
@@ -73,7 +74,7 @@ Ordering = Annotated[
 Outputs = Annotated[
     str | None,
     typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: what the problem is solved for.",
+        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: those that the problem is solved for.",
         show_default=False,
     ),
 ]
@@ -393,7 +394,7 @@ def report(
     ordering: Ordering = None,
     seconds: Seconds = None,
 ) -> None:
-    """Show what was decided offline, and why.
+    """Show the decisions of the offline phase, and their reasons.
 
     Counts, fill-in, safety of the pivots, and the orders considered.
 

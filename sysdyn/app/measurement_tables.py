@@ -1,4 +1,4 @@
-"""Tables of measurements: how a [[measurement]] of a problem file states what is known."""
+"""Tables of measurements: a [[measurement]] of a problem file as the measurement that it states."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ EXCEPT = "except"
 FRAMES = ("frame", "frame_a", "frame_b")
 # A key that is true wraps the measurement in its class.
 _WRAPPERS: dict[str, type[Prior] | type[Switchable]] = {"prior": Prior, "switchable": Switchable}
+# Values and noise are numbers or lists of numbers.
 _NUMBERS = (int, float, list)
 # Every table may have these keys beside the arguments of its class.
 _TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
@@ -63,7 +64,7 @@ def check_keys(doc: Document, place: Place, data: Mapping[str, object], valid: M
 class MeasurementTable:
     """One [[measurement]] of a file, number `number` from 0 on, of a robot.
 
-    Its methods raise FileError, UnknownName and what the class of the measurement does; `Document.at` adds the line.
+    Its methods raise FileError, UnknownName and the errors of the measurement's class; `Document.at` adds the line.
     """
 
     def __init__(self, doc: Document, number: int, table: Mapping[str, Any], model: Model):
@@ -78,7 +79,7 @@ class MeasurementTable:
         self.make: Callable[..., Measurement] = sensor if kind == DECLARED else MEASUREMENTS[kind]
 
     def measurement(self) -> Measurement:
-        """The measurement that the table states; a robot that lacks what it names is found out here."""
+        """The measurement that the table states, made and tried on the robot: names that it lacks are errors here."""
         self._check()
         arguments = self._arguments()
         wrappers = [wrapper for key, wrapper in _WRAPPERS.items() if self.table.get(key)]

@@ -1,4 +1,4 @@
-"""Problem files: tasks in TOML, a robot, what is known of it, and how it is to be solved (`problems/`)."""
+"""Problem files: tasks in TOML, that is robots, known quantities and options of compiling (`problems/`)."""
 
 from __future__ import annotations
 

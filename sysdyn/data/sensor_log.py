@@ -161,7 +161,7 @@ class Log:
     # ---- solving ---------------------------------------------------------------------------------------------------
 
     def estimates(self, solver: Solver) -> Iterator[Estimates]:
-        """Estimates of each chunk; for what the problem was compiled for."""
+        """Estimates of each chunk, of the outputs of the solver."""
         for chunk in self:
             try:
                 solution = solver(chunk.q, chunk.qd, y=chunk.y, active=chunk.active or None)

@@ -36,7 +36,7 @@ PAGE = "findings.md"
 
 
 def about() -> dict[str, str]:
-    """What a stored figure needs beside it: commit, processor, versions."""
+    """Origin of a stored figure: commit, processor, versions."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -139,7 +139,7 @@ def main(file: str) -> None:
     module = load_experiment(Path(file))
     parser = argparse.ArgumentParser(description=module.TITLE)
     parser.add_argument("--quick", action="store_true", help="reduced sizes")
-    parser.add_argument("--plot-only", action="store_true", help="draw and report what was computed before")
+    parser.add_argument("--plot-only", action="store_true", help="draw and report the stored files")
     parser.add_argument("--out", type=Path, default=Path(file).resolve().parent / "results", help="folder of the files")
     options = parser.parse_args()
     if not options.plot_only:

@@ -9,7 +9,7 @@ H_i = S_i^T I^A_i S_i + A_i,
     W4   row c(f_i) += X_j^T I^A_j · row c(a_j), j ∈ μ(i)   a_j is gone, and a_i too: I^A_i = I_i + Σ_j X_j^T I^a_j X_j
 
 These signs are derived from the equations and are those of the paper's (30) … (33). Different from the paper: b is
-multiplied by W^L as well; what is solved for is d', and d = W^R d'; W4 has one block for each child; the armature A_i
+multiplied by W^L as well; the unknown is d', and d = W^R d'; W4 has one block for each child; the armature A_i
 is in H_i; and where the net force fB_i is an unknown, W^R replaces it, too, by fB_i − I_i a_i.
 """
 

@@ -38,7 +38,7 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
 
     For any raw measurements. First the known fx, τ and q̈; then a_i by c(a_i) from the base to the leaves, f_i by
     c(f_i) and each unknown τ_i by c(τ_i) on the way back, a matrix that is triangular but for a border. The border has
-    the unknown fx and q̈ as columns, and as rows what was not used: measured a and f, and c(τ_i) of known τ. Its
+    the unknown fx and q̈ as columns, and as rows the unused ones: measured a and f, and c(τ_i) of known τ. Its
     columns are carried along the tree beside the right-hand side, so it should be small, and only there do pivots
     depend on the state; their order is left to the caller. Raises ProblemError where a measurement is custom.
 
