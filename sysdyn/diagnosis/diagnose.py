@@ -17,7 +17,7 @@ import numpy as np
 
 from sysdyn.diagnosis.directions import Direction, directions
 from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved
-from sysdyn.diagnosis.remedy import Candidate, additions, can_split, independent_rows, removals, restricted, written
+from sysdyn.diagnosis.remedy import Candidate, additions, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
 from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
 from sysdyn.equations.augmented import AugmentedSystem
@@ -31,7 +31,7 @@ from sysdyn.model import Model
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
-MOST_NAMED = 500  # directions or dependencies beyond which they are counted, not named
+MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, not named.
 
 
 # ---- by value --------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Diagnosis:
     states          what is found at each sampled state
     suggestions     what to state or to leave out
     additions       of the available measurements those that make the problem well posed, none of which can be left out;
-                    None where they do not do; () where nothing is missing or none were given
+                    None if all of them are not enough; () where nothing is missing or none were given
     removals        equations to leave out until none is redundant, none of which can be kept
     structural      the pattern alone is not sound
     """
@@ -252,7 +252,7 @@ def _checked(available: Sequence[Measurement]) -> list[Measurement]:
 def _additions(
     problem: Statement, available: Sequence[Measurement], reduction: Reduction, usual: Reduced
 ) -> tuple[tuple[Measurement, ...] | None, tuple[str, ...]]:
-    """(measurements to add, None if they do not do; unknowns that stay undetermined with all of them)."""
+    """(measurements to add, None if all are not enough; unknowns that stay undetermined with all of them)."""
     system, model, missing = reduction.system, problem.model, usual.free.shape[1]
     if not available or not missing:
         return (), ()
@@ -263,14 +263,14 @@ def _additions(
     candidates = []
     stated = {(m.quantity, *pair) for m in problem.raw for pair in m.pairs(model)}
     for m in available:
-        if m.name in rows:
+        if m.name in rows or not isinstance(m, RawMeasurement):
             seen = usual.matrix[rows[m.name]] @ usual.free
         else:
             pairs = m.pairs(model)
             seen = usual.free[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
             seen = seen * [[(m.quantity, *pair) not in stated] for pair in pairs]
             stated |= {(m.quantity, *pair) for pair in pairs}
-        candidates.append(Candidate(m, seen, can_split(m)))
+        candidates.append(Candidate(m, seen, m.divisible and m.noise is None))
     chosen = additions(candidates, missing)
     if chosen is not None:
         return tuple(x for c, components in chosen for x in restricted(c.measurement, components, model)), ()
@@ -290,7 +290,7 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 def _suggestions(
     found: Diagnosis, reduction: Reduction, usual: Reduced, asked: bool, unseen: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What to state and to leave out, in words; with examples that do."""
+    """What to state and to leave out, in words, with examples that are enough."""
     suggestions = []
     if found.missing:
         possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input

@@ -8,12 +8,14 @@ from itertools import permutations
 import numpy as np
 
 from sysdyn.diagnosis.reduction import PART, involved
-from sysdyn.measurements.variables import COMPONENTS, UNITS, WRENCH, Layout
+from sysdyn.measurements.variables import COMPONENTS, PARTS, UNIT_OF, WRENCH, Layout, freedom_units
 from sysdyn.model.kinematics import forward_kinematics
 
-FIRST = ("w", "fx", "qdd", "tau")  # quantities that a user thinks of; shown first
-SHOWN = 8
-ROUNDED = 1e-6  # relative difference of amounts that are shown as equal
+FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of are shown first.
+SHOWN = 8  # A direction is shown with so many terms at most.
+ROUNDED = 1e-6  # Amounts with a smaller relative difference are shown as equal.
+# A pivot keeps the first share of its column, or the second where no column keeps more.
+PIVOTS = (1e-3, 1e-7)
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,9 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
     places = {x: np.flatnonzero(part & (quantity == x)) for x in FIRST}
     forms = [
         _echelon(basis.T, np.concatenate([places[x] for x in order]))
-        for order in permutations(x for x in FIRST if len(places[x]))
+        for order in permutations([x for x in FIRST if len(places[x])])
     ]
-    rows, pivots = min(forms, key=lambda form: sum(len(_terms(*one, quantity)) for one in zip(*form, strict=True)))
+    rows, pivots = min(forms, key=lambda form: _length(*form, quantity))
     unit, result = units(layout), []
     for row, pivot in zip(rows, pivots, strict=True):
         change = row * columns / columns[pivot]
@@ -83,10 +85,16 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
     return tuple(result)
 
 
+def _length(rows: np.ndarray, pivots: list[int], quantity: np.ndarray) -> int:
+    """How many terms the directions have together."""
+    return sum(len(_terms(row, pivot, quantity)) for row, pivot in zip(rows, pivots, strict=True))
+
+
 def _echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Reduced row echelon form of `rows` (k, n) and its pivots, in the columns `order` as they come."""
-    rows, pivots, size = rows.copy(), [], np.linalg.norm(rows, axis=0)
-    for least in (1e-3, 1e-7):  # of the column before; pivots that lost more only where there are no others
+    rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
+    pivots: list[int] = []
+    for least in PIVOTS:
         for c in order.tolist():
             done = len(pivots)
             if done == len(rows):
@@ -111,14 +119,16 @@ def _terms(row: np.ndarray, pivot: int, quantity: np.ndarray) -> list[int]:
 
 def units(layout: Layout) -> tuple[str, ...]:
     """Unit of each unknown; of τ and q̈ by what the freedom is, a turn or a slide."""
+    freedoms = {x: freedom_units(layout.model, x) for x in ("tau", "qdd")}
     result: list[str] = []
     for x, i in layout.blocks:
-        turn, slide = UNITS["a" if x in ("a", "qdd") else "f"]
         if x == "w":
+            turn, slide = PARTS["w"]
             result += [turn if name in WRENCH[:3] else slide for name in layout.constraints[i][1]]
-            continue
-        S = np.eye(6) if x in COMPONENTS else layout.model.joints[i].S
-        result += [turn if np.any(column[:3]) else slide for column in S.T]
+        elif x in freedoms:
+            result += freedoms[x][layout.model.v_slice(i)]
+        else:
+            result += [UNIT_OF[name] for name in COMPONENTS[x]]
     return tuple(result)
 
 

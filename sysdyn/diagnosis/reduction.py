@@ -24,9 +24,10 @@ from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 
-RELATIVE_RANK = 1e-10  # singular values of S below this times the greatest are zero
-PART = 1e-10  # an unknown is part of a null space where its share of a unit vector of it is greater
-DENSE = 300  # freedoms beyond which S is not formed: in long chains its singular values spread with their number
+RELATIVE_RANK = 1e-10  # Singular values of S below this times the greatest count as zero.
+PART = 1e-10  # An unknown is part of a null space if its share of a unit vector of it is greater.
+# S is formed for so many freedoms at most: in long chains its singular values spread with their number.
+DENSE = 300
 
 
 class Reduction:
@@ -119,7 +120,7 @@ class Reduced:
         n, places = self.matrix.shape[1], self.reduction
         if self.regular:
             return np.zeros((n, 0))
-        if len(places.loose) > DENSE:
+        if self._structural is not None:
             return np.linalg.qr(self._structural[0])[0]
         response, _ = self._right
         V = self._decomposed.right
@@ -137,7 +138,7 @@ class Reduced:
         m, places = self.matrix.shape[0], self.reduction
         if self.regular:
             return np.zeros((m, 0))
-        if len(places.loose) > DENSE:
+        if self._structural is not None:
             return np.linalg.qr(self._structural[1])[0]
         decomposed = None
         if places.noisy_mask.any():
@@ -185,8 +186,10 @@ class Reduced:
 
     @cached_property
     def _structural(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(free, dependent) where the rank is the structural one, not orthogonal; else None."""
+        """(free, dependent), not orthogonal; None for few freedoms, and if the rank is not the structural one."""
         places = self.reduction
+        if len(places.loose) <= DENSE:
+            return None
         counted, exact = np.flatnonzero(places.counted), np.flatnonzero(places.counted & ~places.noisy_mask)
         of_all = structural_null_spaces(self.matrix[counted], 1.0 / RELATIVE_RANK)
         of_exact = of_all

@@ -1,7 +1,7 @@
 """What to add to a problem, and what to leave out, until it has one solution.
 
 Independent rows form a matroid, so that rows taken one by one, each seeing something that those before do not, are as
-few as can be: without any one of them the rest does not do.
+few as can be: without any one of them the rest is not enough.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from sysdyn.diagnosis.reduction import PART
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.raw import RAW, RawMeasurement
-from sysdyn.measurements.registry import SENSORS, from_description
 from sysdyn.measurements.variables import COMPONENTS, Layout
 from sysdyn.model import Model
 
-NEW = (1e-3, 1e-7)  # a row is taken where more than this share of it is new; less only where no other is left
-ATTEMPTS = 2000  # sets of measurements that cannot be split which are tried
+# A row is taken where more than the first share of it is new; more than the second, where no other row is left.
+NEW = (1e-3, 1e-7)
+ATTEMPTS = 2000  # So many sets of measurements that cannot be split are tried.
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Candidate:
 def independent_rows(rows: np.ndarray, order: Sequence[int], held: np.ndarray | None = None) -> list[int]:
     """Numbers of rows that are independent of each other and of the rows `held`; earlier in `order` first.
 
-    Rows that are nearly dependent are taken where others do not do.
+    Rows that are nearly dependent are taken where no others are left.
     """
     basis = np.zeros((0, rows.shape[1])) if held is None else np.linalg.qr(held.T)[0].T
     chosen: list[int] = []
@@ -54,8 +54,8 @@ def independent_rows(rows: np.ndarray, order: Sequence[int], held: np.ndarray | 
                 continue
             rest = rows[r] - basis.T @ (basis @ rows[r])
             rest -= basis.T @ (basis @ rest)
-            size = np.linalg.norm(rest)
-            if size > max(least * np.linalg.norm(rows[r]), PART):
+            size = float(np.linalg.norm(rest))
+            if size > max(least * float(np.linalg.norm(rows[r])), PART):
                 basis = np.vstack([basis, rest / size])
                 chosen.append(r)
     return chosen
@@ -122,28 +122,20 @@ def removals(dependent: np.ndarray, order: Sequence[int]) -> list[int]:
 # ---- parts of measurements -------------------------------------------------------------------------------------------
 
 
-def can_split(m: Measurement) -> bool:
-    """Whether some components of the measurement can be had without the others."""
-    if m.noise is not None:
-        return False
-    return isinstance(m, RawMeasurement) or (type(m).__name__ in SENSORS and hasattr(type(m), "scalars"))
-
-
 def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[Measurement]:
     """The measurement with some of its components; a raw one may take several."""
     if len(components) == len(m.components(model)):
         return [m]
     if not isinstance(m, RawMeasurement):
-        names = m.components(model)
-        return [from_description({**m.describe(), "components": [names[k] for k in components]})]
+        return [m.part(components)]
     layout, pairs = Layout(model), m.pairs(model)
     by_body: dict[int, list[int]] = {}
     for k in components:
         by_body.setdefault(pairs[k][0], []).append(pairs[k][1])
-    groups: dict[tuple, list[str]] = {}  # bodies of which the same components are wanted
+    groups: dict[str | tuple, list[str]] = {}  # bodies of which the same components are wanted
     for i, numbers in by_body.items():
         full = len(numbers) == layout.size(m.quantity, i)
-        names = COMPONENTS.get(m.quantity, range(6))
+        names: Sequence = COMPONENTS.get(m.quantity, tuple(range(6)))
         key = "all" if full else tuple(names[n] for n in sorted(numbers))
         groups.setdefault(key, []).append(layout.owner(m.quantity, i))
     return [RAW[m.quantity](tuple(owners), key) for key, owners in groups.items()]

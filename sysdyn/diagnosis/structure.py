@@ -66,8 +66,10 @@ def structure(system: System) -> Structure:
     pattern, exact = plain.pattern(), np.flatnonzero(~plain.noisy_mask)
     found = dulmage_mendelsohn(pattern)
     strict = found if len(exact) == pattern.shape[0] else dulmage_mendelsohn(pattern[exact])
+    equations, unknowns = pattern.shape
     return Structure(
-        *pattern.shape,
+        equations,
+        unknowns,
         tuple(plain.col_names[c] for c in found.under.columns),
         tuple(plain.row_names[r] for r in found.under.rows),
         found.missing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sysdyn.diagnosis.directions import FIRST, Direction
 
-JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # unknowns that a user would state; shown first
+JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Unknowns that a user would state begin so; they are shown first.
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

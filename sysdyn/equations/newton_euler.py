@@ -96,8 +96,8 @@ def newton_euler(
         rows.add(("a", i), _names(layout, "a", i), acceleration, bias)
         force = [(f, minus_one), (fx, -wrenches[i] if wrenches and i in wrenches else minus_one)]
         for j in model.children[i]:
-            product = ("Xf", j) in layout.turned
-            force.append((layout.columns("Xf", j), -minus_one) if product else (layout.columns("f", j), X[j].T))
+            turned = ("Xf", j) in layout.turned
+            force.append((layout.columns("Xf", j), -minus_one) if turned else (layout.columns("f", j), X[j].T))
         if ("Xf", i) in layout.turned:
             parts = [(f, minus_one), (layout.columns("Xf", i), X_inverse(X[i]).T)]
             rows.add(("Xf", i), _names(layout, "Xf", i), parts, [0.0] * 6)

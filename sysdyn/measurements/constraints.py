@@ -23,6 +23,7 @@ from sysdyn.model.spatial import X_inverse, cross, rotation
 
 Kind = str | Sequence[str]
 
+# A contact of each kind holds these components, z being the normal.
 CONTACTS: dict[str, tuple[str, ...]] = {
     "fixed": ACCELERATION,
     "point": ("a_x", "a_y", "a_z"),
@@ -31,7 +32,7 @@ CONTACTS: dict[str, tuple[str, ...]] = {
     "plane": ("alpha_x", "alpha_y", "a_z"),
     "edge": ("alpha_y", "alpha_z", "a_x", "a_y", "a_z"),
 }
-# what each joint leaves free, with its axis for "·"
+# A joint of each kind leaves these components free, with its axis for "·".
 LOOPS: dict[str, tuple[str, ...]] = {
     "fixed": (),
     "spherical": ACCELERATION[:3],
@@ -39,6 +40,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "prismatic": ("a_·",),
     "cylindrical": ("alpha_·", "a_·"),
 }
+# A joint that closes a loop turns or slides about one of these axes.
 AXES = ("x", "y", "z")
 
 
@@ -48,6 +50,7 @@ class FrameConstraint(Constraint):
     chosen: tuple[str, ...]
     frame: Place
     reference: str
+    divisible = False
 
     def wrench(self, model: Model) -> tuple[str, ...]:
         return tuple(WRENCH[k] for k in self._numbers)
@@ -58,6 +61,10 @@ class FrameConstraint(Constraint):
     def solved_form(self, ctx: Context):
         """As it is: rows and wrench are in the same axes, so that what they leave is symmetric."""
         return self.rows(ctx), self.bias(ctx), None
+
+    def identity(self) -> None:
+        """None: what a constraint holds is its kind."""
+        return None
 
     def spread(self, w: np.ndarray) -> np.ndarray:
         """(…, 6): components w among those that are zero."""
@@ -101,7 +108,7 @@ class Contact(FrameConstraint, FrameAcceleration):
         if not any(model.joints[i].nv for i in path(model, found.body)):
             raise InvalidInput(f"{self.name!r}: frame {found.name!r} cannot move: no joint carries it")
 
-    def describe(self, model: Model | None = None) -> dict | None:
+    def describe(self, model: Model | None = None) -> dict:
         described = super().describe(model)
         kept = {key: x for key, x in described.items() if key not in ("components", "classical", "gravity")}
         return {**kept, "kind": _stored(self.kind)}
@@ -185,7 +192,7 @@ class LoopJoint(FrameConstraint, Sensor):
         name = model.body_names[common]
         return ctx.X(self.frame, name) @ X_inverse(ctx.X(self.frame_b, name))
 
-    def describe(self, model: Model | None = None) -> dict | None:
+    def describe(self, model: Model | None = None) -> dict:
         described = super().describe(model)
         kept = {key: x for key, x in described.items() if key != "components"}
         if model is not None:
@@ -193,6 +200,7 @@ class LoopJoint(FrameConstraint, Sensor):
         return {**kept, "kind": _stored(self.kind), "axis": self.axis}
 
 
+# Constraints by the name of their class.
 CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contact, LoopJoint)}
 
 

@@ -6,7 +6,8 @@ Raw ones state components of q̈, τ, fx, a or f directly. A custom one subclass
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,8 @@ class Context:
     model: Model
     transforms: Sequence[np.ndarray]
     velocities: Sequence[np.ndarray]
-    q: np.ndarray | None = None
-    qd: np.ndarray | None = None
+    q: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    qd: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def body(self, frame: Place) -> str:
         return self.model.body_names[moving_frame(self.model, frame).body]
@@ -99,12 +100,29 @@ class Measurement:
 
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
     zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero
-    where none is handed in. A measurement that can be stored gives `describe()`.
+    where none is handed in. A measurement that can be stored gives `describe()`; one of whose components some can be
+    had without the others is `divisible` and gives `part(kept)`.
+
+    quantity: the one of which it states components directly; empty for combinations. units: unit of each component, or
+    those that they may have.
     """
 
     name: str
-    noise: object = None
+    noise: Any = None
     optional: bool = False
+    quantity: str = ""
+    units: tuple[str, ...] = ()
+    divisible: bool = False
+
+    @property
+    def of(self) -> Measurement:
+        """What is measured: the measurement itself, or the one that is wrapped."""
+        return self
+
+    @property
+    def has_default(self) -> bool:
+        """Whether its value is zero where none is handed in."""
+        return self.optional or self.quantity == "fx"
 
     def components(self, model: Model) -> tuple[str, ...]:
         raise NotImplementedError(f"{type(self).__name__} must implement components(model)")
@@ -114,6 +132,18 @@ class Measurement:
 
     def bias(self, ctx: Context) -> np.ndarray:
         return np.zeros(len(self.components(ctx.model)))
+
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        """Unit of each component."""
+        return self.units
+
+    def part(self, kept: Sequence[int]) -> Measurement:
+        """The measurement of the components with these numbers alone, with its name and its noise of these."""
+        raise InvalidInput(f"measurement {self.name!r} has no part: its components are measured together")
+
+    def identity(self) -> str | None:
+        """What it is but for its name, components and noise; None for a measurement that is not `divisible`."""
+        return None
 
     def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
         """(T rows, T bias, T) with an invertible T (m, m) that makes them simple: T Σ block · x + T bias = T y.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sysdyn.errors import InvalidInput
@@ -118,7 +120,7 @@ class MomentumRate(_Subtree):
         return blocks, bias if self.gravity else bias + linear(gravity * mass)
 
 
-def _mass_moment(model: Model, i: int) -> tuple[object, np.ndarray]:
+def _mass_moment(model: Model, i: int) -> tuple[Any, np.ndarray]:
     """(m, m c (3,)) of body i."""
     I = model.inertias[i]
     return I[5, 5], first_moment(I).astype(object)

@@ -6,18 +6,19 @@ standard deviation for all its components, one for each, or a covariance matrix;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.groups import noise_group, switch_group
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
-SYMMETRIC = 1e-12  # relative difference of opposite entries of a covariance that counts as rounding
-EQUATIONS = {"a": "a", "f": "f", "tau": "tau"}
+SYMMETRIC = 1e-12  # Opposite entries of a covariance with a smaller relative difference count as equal.
+EQUATIONS = ("a", "f", "tau")  # The equations of motion that can have noise are c(a), c(f) and c(τ).
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Noise:
     @property
     def group(self) -> str:
         """Name of the group of program inputs that holds the numbers."""
-        return f"noise:{self.name}"
+        return noise_group(self.name)
 
     @property
     def scalars(self) -> int:
@@ -121,10 +122,10 @@ def noise_of(m: Measurement, model: Model) -> Noise:
     return Noise(m.name, size, noise.full, noise.numbers(x))
 
 
-def noise_part(noise, kept: list[int]):
+def noise_part(noise, kept: Sequence[int]):
     """What a noise declared for several components says of some of them, in their order."""
     x = np.asarray(noise)
-    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[kept] * x.ndim)]
+    return noise if noise is None or x.ndim == 0 else x[np.ix_(*[list(kept)] * x.ndim)]
 
 
 class Wrapped(Measurement):
@@ -136,7 +137,12 @@ class Wrapped(Measurement):
             raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
         if of.noise is None:
             raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
-        self.of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
+        self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
+        self.units = of.units
+
+    @property
+    def of(self) -> Measurement:
+        return self._of
 
     def components(self, model: Model) -> tuple[str, ...]:
         return self.of.components(model)
@@ -147,9 +153,8 @@ class Wrapped(Measurement):
     def bias(self, ctx: Context) -> np.ndarray:
         return self.of.bias(ctx)
 
-    @property
-    def units(self):
-        return self.of.units
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        return self.of.component_units(model)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -179,14 +184,15 @@ class Switchable(Wrapped):
     optional = True
 
     def __init__(self, of: Measurement, name: str | None = None):
-        super().__init__(of, name or getattr(of, "name", None))
+        super().__init__(of, name or (of.name if isinstance(of, Measurement) else None))
 
     @property
     def group(self) -> str:
         """Name of the group of program inputs that holds the switches."""
-        return f"active:{self.name}"
+        return switch_group(self.name)
 
 
+# Measurements that hold another one, by the name of their class.
 WRAPPERS: dict[str, type[Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
 
 
@@ -203,7 +209,7 @@ class ModelNoise(Measurement):
 
     def __init__(self, equations="all", bodies="all", noise=None, name: str | None = None):
         chosen = (equations,) if isinstance(equations, str) else tuple(equations)
-        self.equations = tuple(EQUATIONS) if chosen == ("all",) else chosen
+        self.equations = EQUATIONS if chosen == ("all",) else chosen
         for x in self.equations:
             if x not in EQUATIONS:
                 raise UnknownName("equation of a ModelNoise:", x, ("all", *EQUATIONS))

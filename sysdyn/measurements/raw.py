@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.variables import COMPONENTS, UNITS, Layout
+from sysdyn.measurements.variables import COMPONENTS, PARTS, UNITS, Layout, flat_place, freedom_units
 from sysdyn.model import Model
 
 
@@ -26,7 +25,7 @@ class RawMeasurement(Measurement):
     noise       None: exact (standard deviations are accepted by estimation problems)
     """
 
-    quantity: ClassVar[str] = ""
+    divisible = True
     targets: str | tuple[str, ...]
     chosen: str | tuple
     name: str
@@ -48,17 +47,9 @@ class RawMeasurement(Measurement):
         """(body, component number) of each scalar, in the order of the value."""
         names = model.joint_names if self.quantity in ("tau", "qdd") else model.body_names
         if self.targets == "all":
-            bodies = range(model.nb)
+            bodies = list(range(model.nb))
         else:
-            bodies = []
-            for target in as_tuple(self.targets):
-                if target in names:
-                    bodies.append(names.index(target))
-                elif self.quantity == "f" and target in model.joint_names:
-                    bodies.append(model.joint_names.index(target))
-                else:
-                    kind = "joint" if self.quantity in ("tau", "qdd") else "body"
-                    raise UnknownName(f"{kind} in {self.name!r}:", target, names)
+            bodies = [self._body(model, names, target) for target in as_tuple(self.targets)]
         layout = Layout(model)
         result = []
         for i in bodies:
@@ -70,13 +61,24 @@ class RawMeasurement(Measurement):
                 result.append((i, valid.index(component)))
         return tuple(result)
 
+    def _body(self, model: Model, names: Sequence[str], target: str) -> int:
+        """The number of the body that a target means, by one of `names`. Raises UnknownName."""
+        if target in names:
+            return names.index(target)
+        if self.quantity == "f" and target in model.joint_names:
+            return model.joint_names.index(target)
+        kind = "joint" if self.quantity in ("tau", "qdd") else "body"
+        raise UnknownName(f"{kind} in {self.name!r}:", target, names)
+
     def components(self, model: Model) -> tuple[str, ...]:
         layout = Layout(model)
         return tuple(layout.scalar_names(self.quantity, i)[k] for i, k in self.pairs(model))
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        return UNITS[self.quantity]
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        if self.quantity in COMPONENTS:
+            return tuple(PARTS[self.quantity][k // 3] for _, k in self.pairs(model))
+        units = freedom_units(model, self.quantity)
+        return tuple(units[flat_place(model, self.quantity, i, k)] for i, k in self.pairs(model))
 
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
         layout, pairs = Layout(ctx.model), self.pairs(ctx.model)
@@ -92,44 +94,52 @@ class JointAcceleration(RawMeasurement):
     """q̈ of joints is known [rad/s² or m/s²]."""
 
     quantity = "qdd"
+    units = UNITS["qdd"]
 
 
 class JointTorque(RawMeasurement):
     """τ of joints is known [N m or N]."""
 
     quantity = "tau"
+    units = UNITS["tau"]
 
 
 class ExternalWrench(RawMeasurement):
     """fx of bodies is known [N m, N], at the body's origin, in its coordinates; zero where no value is handed in."""
 
     quantity = "fx"
+    units = UNITS["fx"]
 
 
 class BodyAcceleration(RawMeasurement):
     """Proper spatial acceleration a of bodies is known [rad/s², m/s²], in body coordinates."""
 
     quantity = "a"
+    units = UNITS["a"]
 
 
 class JointWrench(RawMeasurement):
     """Wrench f transmitted through joints to their bodies is known [N m, N], in body coordinates."""
 
     quantity = "f"
+    units = UNITS["f"]
 
 
 class Subset(RawMeasurement):
     """A raw measurement of which some scalars were removed."""
 
+    left: tuple[tuple[int, int], ...]
+
     def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None):
         super().__init__(name=base.name, noise=noise)
-        object.__setattr__(self, "quantity", base.quantity)
-        object.__setattr__(self, "_pairs", pairs)
+        for field, value in (("quantity", base.quantity), ("units", base.units), ("left", pairs)):
+            object.__setattr__(self, field, value)
 
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
-        return self._pairs
+        return self.left
 
 
+# Raw measurements by the quantity that they state.
 RAW: dict[str, type[RawMeasurement]] = {
     c.quantity: c for c in (JointTorque, JointAcceleration, ExternalWrench, BodyAcceleration, JointWrench)
 }

@@ -39,7 +39,7 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SEN
 
 def description(m: Measurement, model: Model, placed: bool = False) -> dict | None:
     """The measurement as JSON, or None; a raw one by its scalars. placed: with where its frame is."""
-    if type(m) in WRAPPERS.values():
+    if m.of is not m:
         of = description(m.of, model, placed)
         return None if of is None else {"type": type(m).__name__, "name": m.name, "of": of}
     if isinstance(m, RawMeasurement):

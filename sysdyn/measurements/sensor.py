@@ -12,23 +12,25 @@ A gyroscope is not here: kinematics are inputs, so that ω is known before the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.linear import stored, zeros
 from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame, moving_frame
-from sysdyn.measurements.variables import ACCELERATION, WRENCH
+from sysdyn.measurements.noise import noise_part
+from sysdyn.measurements.variables import UNIT_OF
 from sysdyn.model import Model
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.spatial import X_inverse, cross_force
 from sysdyn.program.expr import is_zero
 
+# A value can be in these axes; see above.
 REFERENCES = ("local", "world", "space")
-_UNIT = {**dict.fromkeys(WRENCH[:3], "N m"), **dict.fromkeys(WRENCH[3:], "N"),
-         **dict.fromkeys(ACCELERATION[:3], "rad/s²"), **dict.fromkeys(ACCELERATION[3:], "m/s²")}  # fmt: skip
 
 Blocks = Mapping[tuple[str, str], np.ndarray]
 
@@ -38,11 +40,14 @@ class Sensor(Measurement):
 
     Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates where they are simplest,
     and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. components: "all", one name, or several, in the
-    order of the value. name: default the class and what it is on. noise: None for an exact equation.
+    order of the value. name: default the class and what it is on. noise: None for an exact equation. unit_of: the unit
+    of each of `scalars`. arguments: what the class is made from, beside components, name and noise.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
     references: ClassVar[tuple[str, ...]] = REFERENCES
+    unit_of: ClassVar[Mapping[str, str]] = UNIT_OF
+    divisible = True
 
     def __init__(self, on: str, components, name: str | None, noise, **arguments):
         kind = type(self).__name__
@@ -62,17 +67,13 @@ class Sensor(Measurement):
         if reference not in self.references:
             raise UnknownName(f"reference of {self.name!r}:", reference, self.references)
         self.reference: str = reference
+        self.units = tuple(self.unit_of[c] for c in self.chosen)
 
     def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
         raise NotImplementedError
 
     def check(self, model: Model) -> None:
         """Raise where it speaks of what the model does not have."""
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Unit of each component."""
-        return tuple(_UNIT[c] for c in self.chosen)
 
     def components(self, model: Model) -> tuple[str, ...]:
         self.check(model)
@@ -103,7 +104,17 @@ class Sensor(Measurement):
     def _places(self) -> list[int]:
         return [self.scalars.index(c) for c in self.chosen]
 
-    def describe(self, model: Model | None = None) -> dict | None:
+    def part(self, kept: Sequence[int]) -> Self:
+        rest = copy.copy(self)
+        rest.chosen, rest.noise = tuple(self.chosen[k] for k in kept), noise_part(self.noise, kept)
+        rest.units = tuple(self.units[k] for k in kept)
+        return rest
+
+    def identity(self) -> str | None:
+        described = self.describe()
+        return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
+
+    def describe(self, model: Model | None = None) -> dict:
         arguments = {key: stored(x) for key, x in self.arguments.items()}
         described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
         if model is not None and self.arguments.get("frame") is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
@@ -109,7 +109,7 @@ class Statement:
         else:
             kept = [m for m in self.measurements if m.name != measurement.name]
             if (place := self._same_sensor(measurement)) is not None:
-                rest = without_components(self.measurements[place], measurement)
+                rest = without_components(self.measurements[place], measurement, self.model)
                 kept = [*self.measurements[:place], *([rest] if rest else []), *self.measurements[place + 1 :]]
             elif len(kept) == len(self.measurements):
                 raise UnknownName("measurement", measurement.name, [m.name for m in self.measurements])
@@ -134,7 +134,10 @@ class Statement:
             raise ProblemError(f"{scalar} cannot be removed: no measurement of the problem states it")
         kept: list[Measurement] = []
         for m in self.measurements:
-            pairs = m.pairs(self.model) if m in stated else ()
+            if not isinstance(m, RawMeasurement) or m.quantity != measurement.quantity:
+                kept.append(m)
+                continue
+            pairs = m.pairs(self.model)
             cut = gone if m.noise is None else gone - exact
             rest = [k for k, pair in enumerate(pairs) if pair not in cut]
             if len(rest) == len(pairs):
@@ -148,8 +151,8 @@ class Statement:
 
         Where several are, the one of its name, else the first that has its components.
         """
-        about = identity_of(sensor)
-        same = [k for k, m in enumerate(self.measurements) if about is not None and identity_of(m) == about]
+        about = sensor.identity()
+        same = [k for k, m in enumerate(self.measurements) if about is not None and m.identity() == about]
         has = [
             k for k in same if set(sensor.components(self.model)) <= set(self.measurements[k].components(self.model))
         ]
@@ -218,7 +221,7 @@ class Statement:
         """
         model, layout = self.model, Layout(self.model)
         known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
-        custom = tuple((f"y:{m.name}", len(m.components(model))) for m in self.custom)
+        custom = tuple((value_group(m.name), len(m.components(model))) for m in self.custom)
         noise = tuple((x.group, x.scalars) for x in (noise_of(m, model) for m in self.noisy))
         active = tuple((m.group, len(m.components(model))) for m in self.switchable)
         varied = tuple((p.name, len(p.declared)) for p in self.parameters)
@@ -244,7 +247,7 @@ class Statement:
                 raise UnknownName("measurement", name, sizes)
         parts = []
         for m in self.valued:
-            if m.name not in values and not (m.optional or getattr(m, "quantity", "") == "fx"):
+            if m.name not in values and not m.has_default:
                 raise InvalidInput(f"no value for measurement {m.name!r}: pack needs {', '.join(map(repr, sizes))}")
             x = np.asarray(values.get(m.name, np.zeros(sizes[m.name])), dtype=float)
             if x.shape[-1:] != (sizes[m.name],):
@@ -305,20 +308,11 @@ class Statement:
         return "\n".join(lines)
 
 
-def identity_of(m: Measurement) -> str | None:
-    """What a sensor is but for its name, components and noise; None where it has no components to choose."""
-    if not hasattr(m, "arguments") or isinstance(m, Constraint):
-        return None
-    described = m.describe()
-    return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
-
-
-def without_components(m: Measurement, other: Measurement) -> Measurement | None:
-    """The sensor m without the components of `other`; None where nothing is left. Raises ProblemError."""
-    for component in other.chosen:
-        if component not in m.chosen:
-            raise ProblemError(f"{component} cannot be removed from {m.name!r}, which has only {', '.join(m.chosen)}")
-    kept = [k for k, component in enumerate(m.chosen) if component not in other.chosen]
-    rest = copy.copy(m)
-    rest.chosen, rest.noise = tuple(m.chosen[k] for k in kept), noise_part(m.noise, kept)
-    return rest if kept else None
+def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:
+    """The measurement m without the components of `other`; None where nothing is left. Raises ProblemError."""
+    names, gone = m.components(model), other.components(model)
+    for component in gone:
+        if component not in names:
+            raise ProblemError(f"{component} cannot be removed from {m.name!r}, which has only {', '.join(names)}")
+    kept = [k for k, component in enumerate(names) if component not in gone]
+    return m.part(kept) if kept else None

@@ -12,21 +12,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from sysdyn.errors import UnknownName
 from sysdyn.model import Model
 
+# The components of a wrench have these names.
 WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
+# The components of a spatial acceleration have these names.
 ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
+# Six numbers of a body have these names, by quantity; the other quantities have the freedoms of the joints.
 COMPONENTS = {"a": ACCELERATION, "fB": WRENCH, "f": WRENCH, "fx": WRENCH, "Xa": ACCELERATION, "Xf": WRENCH}
-UNITS = {
-    "a": ("rad/s²", "m/s²"),
-    "f": ("N m", "N"),
-    "fx": ("N m", "N"),
-    "tau": ("N m or N",),
-    "qdd": ("rad/s² or m/s²",),
-}
-QUANTITIES = ("tau", "qdd", "fx", "a", "f")  # those a user can know or ask for
+# A user can know or ask for these quantities.
+QUANTITIES = ("tau", "qdd", "fx", "a", "f")
+# These quantities are arrays (nb, 6); τ and q̈ are arrays (nv,).
+WRENCHES = ("fx", "a", "f")
+# The angular and the linear part of each quantity, and of the state, have these units.
+PARTS = {
+    "q": ("rad", "m"), "qd": ("rad/s", "m/s"),
+    **dict.fromkeys(("qdd", "a", "Xa"), ("rad/s²", "m/s²")),
+    **dict.fromkeys(("tau", "fx", "f", "fB", "Xf", "w"), ("N m", "N")),
+}  # fmt: skip
+# Scalars of a quantity have one of these units: those of a joint the one that its freedoms have.
+UNITS = {x: PARTS[x] if x in WRENCHES else (" or ".join(PARTS[x]),) for x in QUANTITIES}
+# The component of this name has this unit.
+UNIT_OF = {c: PARTS[x][k // 3] for x in ("f", "a") for k, c in enumerate(COMPONENTS[x])}
+# The unknowns can be laid out in these ways.
 LAYOUTS = ("paper", "net_force")
+
+
+def freedom_units(model: Model, quantity: str) -> list[str]:
+    """Unit of each freedom (nv) of qd, qdd or tau: whether it is a turn or a slide."""
+    angular, straight = PARTS[quantity]
+    return [angular if np.any(joint.S[:3, k]) else straight for joint in model.joints for k in range(joint.nv)]
+
+
+def flat_place(model: Model, quantity: str, body: int, component: int) -> int:
+    """Place of a scalar in the flat array of its quantity."""
+    return 6 * body + component if quantity in WRENCHES else model.v_slice(body).start + component
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from sysdyn.measurements.variables import WRENCH
 from sysdyn.model import Model
 from sysdyn.model.spatial import X_inverse
 
+# The wrench across a joint acts on one of these two bodies.
 SIDES = ("child", "parent")
 
 
@@ -121,6 +122,7 @@ class ForceDirection(FrameSensor):
     """
 
     scalars = ("across_1", "across_2")
+    unit_of = dict.fromkeys(scalars, "N")
     references = ("local", "world")
     optional = True
 
@@ -132,10 +134,6 @@ class ForceDirection(FrameSensor):
             raise InvalidInput("the direction of a ForceDirection is zero: give for example (0, 0, 1)")
         self.direction = d
         super().__init__(frame, components, name, noise, direction=d, reference=reference)
-
-    @property
-    def units(self):
-        return ("N",) * len(self.chosen)
 
     def equations(self, ctx):
         d = self.direction / np.linalg.norm(self.direction)
