@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sysdyn.data.log_columns import freedom_units
 from sysdyn.data.sensor_log import Estimates
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.variables import freedom_units
 from sysdyn.model import Model
 
 # A curve has at most this many points.

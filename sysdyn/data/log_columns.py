@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.data.states import column_names, flat_place
+from sysdyn.data.states import column_names
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import Prior, Switchable
+from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.raw import RawMeasurement
-from sysdyn.measurements.variables import UNITS
+from sysdyn.measurements.variables import PARTS, flat_place, freedom_units
 from sysdyn.model import Model
 from sysdyn.problem import Problem
 
@@ -31,8 +30,6 @@ TIME = "t"
 _TIMES = (TIME, "time", "timestamp")
 # A column may have its unit in brackets behind its name, as in "q.l_knee [rad]".
 _UNIT = re.compile(r"(.*\S)\s+\[([^\]]+)\]")
-# Freedoms have the first unit where they are angular and the second where they are linear.
-_FREEDOM_UNITS = {"qd": ("rad/s", "m/s"), "qdd": ("rad/s²", "m/s²"), "tau": ("N m", "N")}
 
 
 class Columns:
@@ -52,11 +49,10 @@ class Columns:
             for k, name in enumerate(column_names(model, x)):
                 entries.append((name.replace(":", ".", 1), units[k], (x, k), True))
         for m in problem.valued:
-            no_contact = isinstance(m, RawMeasurement) and m.quantity == "fx"  # zero without a column
-            needed = not (m.name in values or m.optional or no_contact)
-            for k, (c, unit) in enumerate(zip(m.components(model), component_units(m, model), strict=True)):
-                entries.append((f"{m.name}: {c}", unit, (f"y:{m.name}", k), needed))
-        entries += [(f"active: {m.name}", "1", (f"active:{m.name}", 0), False) for m in problem.switchable]
+            needed = not (m.name in values or m.has_default)
+            for k, (c, unit) in enumerate(zip(m.components(model), m.component_units(model), strict=True)):
+                entries.append((f"{m.name}: {c}", unit, (value_group(m.name), k), needed))
+        entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self._number = self._spellings()
 
@@ -66,16 +62,16 @@ class Columns:
         raw = {m.name: m for m in self.problem.valued if isinstance(m, RawMeasurement)}
         found: dict[str, list[int]] = {}
         for n, (name, (group, k)) in enumerate(zip(self.names, self.group, strict=True)):
-            kind, _, owner = group.partition(":")
+            role, owner = group_of(group)
             others = [name.replace(": ", ".", 1), name.replace(": ", ":", 1)]
-            if kind in ("q", "qd"):
+            if group in ("q", "qd"):
                 others = [name.replace(".", ":", 1)]
-            elif kind == TIME:
+            elif group == TIME:
                 others = list(_TIMES)
-            elif owner in raw:
+            elif role and owner in raw:
                 quantity, pair = raw[owner].quantity, raw[owner].pairs(model)[k]
                 others.append(column_names(model, quantity)[flat_place(model, quantity, *pair)])
-            elif kind == "y" and self.group.count((group, k)) == 1 and (group, 1) not in self.group:
+            elif role == VALUE and self.group.count((group, k)) == 1 and (group, 1) not in self.group:
                 others.append(owner)  # a sensor with one component
             for spelling in {name, *others}:
                 found.setdefault(spelling, []).append(n)
@@ -111,42 +107,26 @@ class Columns:
 
     def of_array(self, name: str) -> list[str] | None:
         """Columns of an array of a .npz file: t, q, qd, the name of a measurement, or active:NAME; None: unknown."""
-        group = {TIME: TIME, **dict.fromkeys(_TIMES, TIME), "q": "q", "qd": "qd"}.get(name, f"y:{name}")
-        if name.startswith("active:"):
-            group = "active:" + name.removeprefix("active:").strip()
+        group = {TIME: TIME, **dict.fromkeys(_TIMES, TIME), "q": "q", "qd": "qd"}.get(name, value_group(name))
+        if group_of(name).role == SWITCH:
+            group = switch_group(group_of(name).name.strip())
         return [x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group] or None
-
-
-def freedom_units(model: Model, quantity: str) -> list[str]:
-    """Unit of each freedom (nv) of qd, qdd or tau."""
-    angular, linear = _FREEDOM_UNITS[quantity]
-    return [angular if np.any(joint.S[:3, k]) else linear for joint in model.joints for k in range(joint.nv)]
 
 
 def _position_units(model: Model) -> list[str]:
     units = []
+    angular, straight = PARTS["q"]
     for joint in model.joints:
         quaternion = range(joint.nq)[joint.quaternion] if joint.quaternion is not None else ()
-        units += ["1" if k in quaternion else "rad" if k in joint.angles else "m" for k in range(joint.nq)]
+        units += ["1" if k in quaternion else angular if k in joint.angles else straight for k in range(joint.nq)]
     return units
-
-
-def component_units(m: Measurement, model: Model) -> list[str]:
-    """Unit of each component of a measurement."""
-    of = m.of if isinstance(m, (Prior, Switchable)) else m
-    if not isinstance(of, RawMeasurement):
-        return list(of.units)
-    if of.quantity in _FREEDOM_UNITS:
-        units = freedom_units(model, of.quantity)
-        return [units[model.v_slice(i).start + k] for i, k in of.pairs(model)]
-    return [UNITS[of.quantity][k // 3] for _, k in of.pairs(model)]
 
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:
     """Raise InvalidInput unless units, by measurement or q and qd, are those that values are in; UnknownName."""
     columns = Columns(problem)
     for name, given in units.items():
-        needed = [u for u, (g, _) in zip(columns.units, columns.group, strict=True) if g in (name, f"y:{name}")]
+        needed = [u for u, (g, _) in zip(columns.units, columns.group, strict=True) if g in (name, value_group(name))]
         if not needed:
             raise UnknownName("measurement in units:", name, ("q", "qd", *(m.name for m in problem.valued)))
         each = [given] * len(needed) if isinstance(given, str) else list(given)

@@ -13,6 +13,7 @@ from sysdyn.data.log_columns import TIME, Columns
 from sysdyn.data.states import OK, column_names
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, read_table, write_table
+from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, value_group
 from sysdyn.online.solver import Solver
 
 # A missing value of a log is an error, leaves its state out, or switches its component off.
@@ -108,8 +109,8 @@ class Log:
 
     def _check_gaps(self, gaps: np.ndarray, rows: np.ndarray) -> None:
         """Raise FileError for a missing value that no switch stands for."""
-        groups = [self.columns.group[n][0] for n in self.numbers]
-        switched = np.array([g.startswith("y:") and g[2:] in self._switchable for g in groups])
+        groups = [group_of(self.columns.group[n][0]) for n in self.numbers]
+        switched = np.array([g.role == VALUE and g.name in self._switchable for g in groups])
         allowed = switched if self.missing == "sensor" else np.zeros(len(groups), dtype=bool)
         wrong = np.argwhere(gaps & ~allowed)
         if len(wrong):
@@ -117,10 +118,10 @@ class Log:
             where = f"{self.path} row {rows[k]}, column {self.header[j]!r}: the value is missing (NaN or empty)"
             if self.missing == "raise":
                 raise FileError(f"{where}; --missing skip leaves such states out, --missing sensor goes on without it")
-            what = groups[j].removeprefix("y:")
+            what = label_of(str(groups[j]))
             raise FileError(
                 f"{where}, and the problem cannot do without it: "
-                + (f"make {what!r} switchable (switchable = true)" if groups[j][:2] == "y:" else f"{what} is needed")
+                + (f"make {what!r} switchable (switchable = true)" if groups[j].role == VALUE else f"{what} is needed")
             )
 
     def _check_time(self, t: np.ndarray, rows: np.ndarray, last: float) -> None:
@@ -139,14 +140,14 @@ class Log:
         for group, places in parts.items():
             order = [j for _, j in sorted(places)]
             arrays[group] = np.where(gaps[:, order], 0.0, x[:, order])
-            name = group[2:]
-            if group[:2] == "y:" and name in self._switchable and gaps[:, order].any():
+            role, name = group_of(group)
+            if role == VALUE and name in self._switchable and gaps[:, order].any():
                 active[name] = ~gaps[:, order]
         for group, found in arrays.items():
-            if group.startswith("active:"):
-                name = group.removeprefix("active:")
+            role, name = group_of(group)
+            if role == SWITCH:
                 active[name] = self._switched(group, found, rows) & active.get(name, True)
-        y = {**self.values, **{group[2:]: found for group, found in arrays.items() if group[:2] == "y:"}}
+        y = {**self.values, **{label_of(group): x for group, x in arrays.items() if group_of(group).role == VALUE}}
         return Chunk(rows, t, arrays["q"], arrays["qd"], y, active)
 
     def _switched(self, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -155,7 +156,7 @@ class Log:
         if len(wrong):
             k = int(wrong[0])
             raise FileError(f"{self.path} row {rows[k]}: {group} is {switch[k, 0]:g}; it must be 0 or 1")
-        values = group.replace("active:", "y:", 1)
+        values = value_group(group_of(group).name)
         return np.broadcast_to(switch != 0.0, (len(rows), sum(g == values for g, _ in self.columns.group)))
 
     # ---- solving ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import numpy as np
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.measurement import Constraint
-from sysdyn.measurements.variables import COMPONENTS, QUANTITIES
+from sysdyn.measurements.variables import COMPONENTS, QUANTITIES, WRENCHES, flat_place
 from sysdyn.model import Model
 from sysdyn.online.predict import predict
 from sysdyn.problem import Problem
@@ -37,8 +37,6 @@ SUFFIXES = (".npz", ".csv")
 OK = "ok"
 # Every file has these two, the state itself.
 _STATE = ("q", "qd")
-# These quantities have six components a body; the others have the freedoms of the joints.
-_WRENCHES = ("fx", "a", "f")
 
 # {measurement: (m,)} gives the measurements whose value is the same in every state.
 Values = Mapping[str, np.ndarray]
@@ -57,7 +55,7 @@ def column_names(model: Model, quantity: str, constraints: Sequence[Constraint] 
     """CSV columns of a quantity (q, qd, tau, qdd, fx, a, f; w of constraints) in the order of its flat array."""
     if quantity == "w":
         return [f"w:{m.name}.{c}" for m in constraints for c in m.wrench(model)]
-    if quantity in _WRENCHES:
+    if quantity in WRENCHES:
         return [f"{quantity}:{body}.{c}" for body in model.body_names for c in COMPONENTS[quantity]]
     if quantity != "q":
         return [f"{quantity}:{name}" for name in model.dof_names]
@@ -85,7 +83,7 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
         return States(n, arrays)
     for name, size in problem.input_sizes[2:]:
         value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
-        arrays[name] = value.reshape(n, -1, 6) if name in _WRENCHES else value
+        arrays[name] = value.reshape(n, -1, 6) if name in WRENCHES else value
     return States(n, _with_values(problem, arrays, values))
 
 
@@ -100,14 +98,9 @@ def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None
             flat = np.reshape(arrays.get(m.quantity, np.zeros(size)), (-1, size))
             flat = np.broadcast_to(flat, (math.prod(lead), size)).copy()
             flat[:, [flat_place(problem.model, m.quantity, *pair) for pair in m.pairs(problem.model)]] = values[m.name]
-            arrays[m.quantity] = flat.reshape(*lead, -1, 6) if m.quantity in _WRENCHES else flat.reshape(*lead, -1)
+            arrays[m.quantity] = flat.reshape(*lead, -1, 6) if m.quantity in WRENCHES else flat.reshape(*lead, -1)
     constant = {m.name: values[m.name] for m in problem.custom if m.name in values}
     return arrays | {"y": constant} if constant else arrays
-
-
-def flat_place(model: Model, quantity: str, body: int, component: int) -> int:
-    """Place of a scalar in the flat array of its quantity."""
-    return 6 * body + component if quantity in _WRENCHES else model.v_slice(body).start + component
 
 
 def check_suffix(path: str | Path, what: str) -> str:
@@ -200,7 +193,7 @@ def _arrays(numbers: np.ndarray, places: Sequence[tuple[str, int]], sizes: Mappi
     flat = {name: np.zeros((len(numbers), size)) for name, size in sizes.items()}
     for column, (quantity, place) in zip(numbers.T, places, strict=True):
         flat[quantity][:, place] = column
-    shapes = {name: (-1, 6) if name in _WRENCHES else (-1,) for name in flat}
+    shapes = {name: (-1, 6) if name in WRENCHES else (-1,) for name in flat}
     return {name: x.reshape(len(x), *shapes[name]) for name, x in flat.items()}
 
 

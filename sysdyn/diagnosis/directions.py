@@ -73,7 +73,7 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
         _echelon(basis.T, np.concatenate([places[x] for x in order]))
         for order in permutations([x for x in FIRST if len(places[x])])
     ]
-    rows, pivots = min(forms, key=lambda form: _length(*form, quantity))
+    rows, pivots = min(forms, key=lambda form: _length(form[0], form[1], quantity))
     unit, result = units(layout), []
     for row, pivot in zip(rows, pivots, strict=True):
         change = row * columns / columns[pivot]

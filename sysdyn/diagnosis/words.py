@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sysdyn.diagnosis.directions import FIRST, Direction
+from sysdyn.measurements.groups import VALUE, group_of
 
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Unknowns that a user would state begin so; they are shown first.
 
@@ -30,7 +31,7 @@ def joints_first(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def stated(rows: tuple[str, ...]) -> tuple[str, ...]:
     """The measurements among the rows, the one stated last first: it is the likeliest to be one too many."""
-    return tuple(row for row in reversed(rows) if row.startswith("y:"))
+    return tuple(row for row in reversed(rows) if group_of(row).role == VALUE)
 
 
 def few(names: tuple[str, ...], most: int = 6) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.equations.form import Form
 from sysdyn.equations.newton_euler import Rows, newton_euler
 from sysdyn.errors import ProblemError, UnknownName
+from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
 from sysdyn.measurements.variables import QUANTITIES
@@ -65,8 +66,8 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     context = Context(seen, X, v, given.q, given.qd)
     values = []
     for number, m in enumerate(problem.custom, start=len(problem.raw)):
-        y = graph.inputs(f"y:{m.name}", len(m.components(problem.model)))
-        values.append((f"y:{m.name}", y))
+        y = graph.inputs(value_group(m.name), len(m.components(problem.model)))
+        values.append((value_group(m.name), y))
         _custom_rows(form, rows, number, m, y, context, shift)
     entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
     entries = [{c: graph.exact(x) for c, x in row.items()} for row in entries]
@@ -100,7 +101,7 @@ def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
         components = iter(m.components(model))
         for i, pairs in groupby(m.pairs(model), key=lambda pair: pair[0]):
             columns, chosen = layout.columns(m.quantity, i), [k for _, k in pairs]
-            names = [f"y:{m.name}: {next(components)}" for _ in chosen]
+            names = [measured_row(m, next(components)) for _ in chosen]
             x = [given.known[m.quantity][place[m.quantity][columns[k]]] for k in chosen]
             value |= {columns[k]: y for k, y in zip(chosen, x, strict=True)}
             if form.known == "rows":
@@ -130,13 +131,18 @@ def _custom_rows(
         if shift and quantity == "a":
             bias = bias + block[:, 3:] @ shift[body]
     value = y if turn is None else turn @ y
-    rows.add(("y", number), [f"y:{m.name}: {c}" for c in names], parts, list(np.asarray(bias) - value))
+    rows.add(("y", number), [measured_row(m, c) for c in names], parts, list(np.asarray(bias) - value))
     if isinstance(m, Constraint):
         columns = layout.columns("w", form.problem.constraints.index(m))
         for owner, coefficients in m.loads(context).items():
             i, load = model.body_index(owner), np.asarray(coefficients).astype(object)
             load = load if form.frames.X is None else form.frames.forth("f", i) @ load
             rows.extend(("f", i), columns, -load)
+
+
+def measured_row(m: Measurement, component: str) -> str:
+    """Name of the row that states a component of a measurement."""
+    return f"{value_group(m.name)}: {component}"
 
 
 def _checked_block(

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sysdyn.equations.assembly import Assembly, assemble
+from sysdyn.equations.assembly import Assembly, assemble, measured_row
 from sysdyn.equations.form import form
 from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
@@ -77,7 +77,7 @@ class BlockSystem(LinearSystem):
         for m in self.problem.noisy:
             noise = noise_of(m, self.model)
             for k, name in enumerate(m.components(self.model)):
-                place[name if isinstance(m, ModelNoise) else f"y:{m.name}: {name}"] = noise, k
+                place[name if isinstance(m, ModelNoise) else measured_row(m, name)] = noise, k
         return {r: place[name] for r, name in enumerate(self.row_names) if name in place}
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import ProblemError
+from sysdyn.measurements.classical import torque_freedoms
 
 Permutations = tuple[list[int], list[int]]
 
@@ -37,16 +38,9 @@ class Pairs:
             )
         if system.layout.turned:
             raise ProblemError(f"ordering {name!r} is not for systems with turned joints; use 'auto' or 'markowitz'")
-        nb = system.model.nb
-        self.nb = nb
-        self.known = {x: system.problem.knows(x) for x in ("tau", "qdd", "fx", "a", "f")}
-        exact = all((i, k) in self.known["fx"] for i in range(nb) for k in range(6))
-        each = all(
-            ((i, k) in self.known["tau"]) != ((i, k) in self.known["qdd"])
-            for i in range(nb)
-            for k in range(system.model.joints[i].nv)
-        )
-        if not (exact and each) or self.known["a"] or self.known["f"]:
+        self.nb = system.model.nb
+        self.known = {x: system.problem.knows(x) for x in ("tau", "qdd")}
+        if torque_freedoms(system.problem) is None:
             raise ProblemError(
                 f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
                 "use 'auto', 'umfpack' or 'markowitz' for this problem"

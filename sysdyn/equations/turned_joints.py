@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sysdyn.measurements.classical import driven_freedoms
 from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
@@ -72,10 +73,8 @@ class _Known:
 
     def _support(self) -> Constraint | None:
         """The only constraint, of a robot of which all q̈ are known but that of its free root, where τ is."""
-        moves = all(
-            (self._count("qdd", i), self._count("tau", i)) == ((0, 6) if self._free(i) else (joint.nv, 0))
-            for i, joint in enumerate(self.model.joints)
-        )
+        roots = [self.model.v_slice(i) for i in range(self.model.nb) if self._free(i)]
+        moves = driven_freedoms(self.problem) == {k for part in roots for k in range(part.start, part.stop)}
         return self.problem.constraints[0] if moves and len(self.problem.constraints) == 1 else None
 
     def inward(self) -> list[int]:

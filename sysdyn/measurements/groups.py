@@ -52,7 +52,7 @@ def switch_group(measurement: str) -> str:
     return str(Group(SWITCH, measurement))
 
 
-def shown(text: str) -> str:
+def label_of(text: str) -> str:
     """How a caller hands the group in: the value of a measurement by its name alone."""
     group = group_of(text)
     return group.name if group.role == VALUE else text

@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Group, group_of
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETERS, with_parameters
 from sysdyn.program.expr import Expr
 
-KINDS = ("gravity", "inertia:BODY", "armature:JOINT")
+# Parameters that can be inputs are called so.
+KINDS = (GRAVITY, str(Group(INERTIA, "BODY")), str(Group(ARMATURE, "JOINT")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +34,13 @@ def parameter(model: Model, name: str) -> Parameter:
     """
     if not isinstance(name, str):
         raise InvalidInput(f"parameters are named, as in 'gravity' or 'inertia:{model.body_names[0]}'; got {name!r}")
-    kind, _, owner = name.partition(":")
-    if kind == "gravity" and not owner:
+    kind, owner = group_of(name)
+    if name == GRAVITY:
         return Parameter(name, model.gravity, ("x", "y", "z"))
-    if kind == "inertia" and owner:
+    if kind == INERTIA and owner:
         i = model.body_index(owner)
         return Parameter(name, inertial_parameters(model)[10 * i : 10 * i + 10], PARAMETERS)
-    if kind == "armature" and owner:
+    if kind == ARMATURE and owner:
         part = model.v_slice(model.joint_index(owner))
         return Parameter(name, model.armature[part], tuple(model.dof_names[part]))
     raise UnknownName("parameter", name, KINDS)
@@ -53,12 +55,12 @@ class VariedModel(Model):
     def __init__(self, model: Model, given: Mapping[str, np.ndarray]):
         inertias, armature = model.inertias.astype(object), model.armature.astype(object)
         for name, values in given.items():
-            kind, _, owner = name.partition(":")
-            if kind == "inertia":
+            kind, owner = group_of(name)
+            if kind == INERTIA:
                 inertias[model.body_index(owner)] = with_parameters(values)
-            elif kind == "armature":
+            elif kind == ARMATURE:
                 armature[model.v_slice(model.joint_index(owner))] = values
-        gravity = given["gravity"] if "gravity" in given else model.gravity.astype(object)
+        gravity = given[GRAVITY] if GRAVITY in given else model.gravity.astype(object)
         a0 = np.array([0.0, 0.0, 0.0, *(-g if isinstance(g, Expr) else 0.0 - g for g in gravity)], dtype=object)
         # not by Model's own constructor, which takes numbers only
         unchanged = {field.name: getattr(model, field.name) for field in fields(model)}
@@ -71,10 +73,10 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
     Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
     """
     found = parameter(model, name)
-    if name == "gravity":
+    if name == GRAVITY:
         return np.linalg.norm(found.declared) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
     x = found.declared * 10.0 ** rng.uniform(-0.5, 0.5, n)[:, None]
-    if name.startswith("armature:"):
+    if group_of(name).role == ARMATURE:
         return x
     mass = found.declared[0]
     radius = np.sqrt(max(found.declared[[4, 6, 9]].max(), 0.0) / mass) if mass > 0.0 else 0.1

@@ -11,6 +11,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.block_system import BlockSystem
+from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
@@ -32,12 +33,7 @@ SAMPLED_OPERATIONS = 100_000_000
 
 def applies(problem: Problem) -> frozenset[int] | None:
     """The freedoms of which τ is known where q̈ is of all others, and all fx; None where the problem is another one."""
-    model = problem.model
-    if problem.custom or problem.noisy or problem.parameters or problem.knows("a") or problem.knows("f"):
-        return None
-    tau, qdd = ({model.v_slice(i).start + k for i, k in problem.knows(x)} for x in ("tau", "qdd"))
-    every = len(tau) + len(qdd) == model.nv and not tau & qdd and len(problem.knows("fx")) == 6 * model.nb
-    return frozenset(tau) if every else None
+    return torque_freedoms(problem) if is_classical(problem) else None
 
 
 def write(problem: Problem, options: Options, more: More | None = None) -> Written:

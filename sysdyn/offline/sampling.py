@@ -12,6 +12,7 @@ from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.parameters import sampled
 from sysdyn.problem import Problem
@@ -53,7 +54,7 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
     varied = {p.name: p.declared for p in problem.parameters}
     for name, size in problem.input_sizes[2:]:
-        if name.startswith("active:"):  # all of a measurement on or off
+        if group_of(name).role == SWITCH:  # all of a measurement on or off
             inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
             continue
         if name in declared:  # as declared, or all of a measurement multiplied by one factor

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sysdyn.measurements.classical import is_classical
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical
 from sysdyn.offline.elimination import SHARING
@@ -26,12 +27,7 @@ DEARER = 1.05  # operations that equal pieces may need more, for they are comput
 
 def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
     """τ and q̈ where one of both is known of each freedom, beside every external wrench, and nothing else is."""
-    known = {(i, k) for i, joint in enumerate(problem.model.joints) for k in range(joint.nv)}
-    tau, qdd = problem.knows("tau"), problem.knows("qdd")
-    wrenches = problem.knows("fx") == {(i, k) for i in range(problem.model.nb) for k in range(6)}
-    constant = not (problem.custom or problem.noisy or problem.parameters)
-    only = constant and set(problem.known_quantities) <= {"tau", "qdd", "fx"}
-    return only and wrenches and set(of) <= {"tau", "qdd"} and tau | qdd == known and not tau & qdd
+    return is_classical(problem) and set(of) <= {"tau", "qdd"}
 
 
 def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], wrenches: bool = True) -> Expressions:

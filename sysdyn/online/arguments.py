@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.measurements.variables import QUANTITIES, WRENCHES, flat_place
 from sysdyn.problem import Problem
-
-# These quantities have the shape (nb, 6); all others are flat.
-WRENCHES = ("fx", "a", "f")
 
 # Values are given by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
@@ -55,8 +53,8 @@ class Inputs:
             for i, joint in enumerate(model.joints)
             if joint.quaternion is not None
         )
-        optional = (m.name for m in problem.custom if m.optional or getattr(m, "quantity", "") == "fx")
-        self.optional = {"fx", *(f"y:{name}" for name in optional)}
+        optional = (m.name for m in problem.custom if m.has_default)
+        self.optional = {"fx", *map(value_group, optional)}
         self.positional = tuple(x for x in QUANTITIES if x in problem.known_quantities)
         self.measurements = {m.name: (m, len(m.components(model))) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
@@ -89,8 +87,9 @@ class Inputs:
             size = self.sizes[name]
             shape = self.shape(name, size)
             if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
-                shown = name.removeprefix("y:")
-                raise InvalidInput(f"bind keeps {shown} and reads it in place: it must be a C-contiguous float64 array")
+                raise InvalidInput(
+                    f"bind keeps {label_of(name)} and reads it in place: it must be a C-contiguous float64 array"
+                )
             self._reject_wrenches(name, x)
             single = x.shape in ((size,), shape)
             if not single and x.shape[1:] not in ((size,), shape):
@@ -139,8 +138,8 @@ class Inputs:
     def _default(self, name: str) -> np.ndarray:
         """The value of a group that was not given."""
         if name not in self.optional:
-            what = f"y={{{name[2:]!r}: …}}" if name.startswith("y:") else f"{name}="
-            raise InvalidInput(f"the problem knows {name.removeprefix('y:')!r}, but no value was given: pass {what}")
+            what = f"{name}=" if label_of(name) == name else f"y={{{label_of(name)!r}: …}}"
+            raise InvalidInput(f"the problem knows {label_of(name)!r}, but no value was given: pass {what}")
         return np.zeros(self.sizes[name])
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
@@ -175,7 +174,9 @@ class Inputs:
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
             whole = x.ndim == 0 or x.shape[-1] != size
-            given[f"active:{name}"] = np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
+            given[switch_group(name)] = (
+                np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
+            )
 
     # ---- values of measurements ---------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class Inputs:
             m, size = self.measurements[name]
             x = value if keep else _sized(name, value, size)
             if not isinstance(m, RawMeasurement) or m.noise is not None:
-                given[f"y:{name}"] = x
+                given[value_group(name)] = x
             elif keep:
                 raise InvalidInput(
                     f"bind reads arrays in place: instead of y[{name!r}] hand in {m.quantity}= at full size"
@@ -216,11 +217,8 @@ class Inputs:
             ) from None
         array = np.zeros((*lead, self.sizes[quantity]))
         for m, value in values:
-            array[..., [self._position(quantity, i, k) for i, k in m.pairs(self.model)]] = value
+            array[..., [flat_place(self.model, quantity, i, k) for i, k in m.pairs(self.model)]] = value
         return array
-
-    def _position(self, quantity: str, body: int, component: int) -> int:
-        return self.model.v_slice(body).start + component if quantity in ("tau", "qdd") else 6 * body + component
 
     # ---- by shape -----------------------------------------------------------------------------------------------
 
@@ -232,7 +230,7 @@ class Inputs:
             if type(value) is np.ndarray and value.dtype == np.float64:
                 x = value
             else:
-                x = real(name.removeprefix("y:"), value)
+                x = real(label_of(name), value)
             self._reject_wrenches(name, x)
             if x.shape == (self.sizes[name],):
                 arrays[name] = x if x.flags.c_contiguous else np.ascontiguousarray(x)
@@ -265,7 +263,7 @@ class Inputs:
         if x.shape[-1:] == (self.sizes[name],) and name in WRENCHES:  # wrenches may be flat
             return x.shape[:-1]
         wanted = "(…, " + ", ".join(map(str, shape)) + ")"
-        raise InvalidInput(f"{name.removeprefix('y:')} has shape {x.shape}, but {wanted} is needed")
+        raise InvalidInput(f"{label_of(name)} has shape {x.shape}, but {wanted} is needed")
 
     def _reject_wrenches(self, name: str, x: np.ndarray) -> None:
         if name == "fx" and not self.wrenches and x.any():
@@ -290,7 +288,7 @@ class Inputs:
             if not finite.all():
                 where = tuple(int(k) for k in np.argwhere(~finite)[0])
                 at = f"state {where[0]}, entry {where[1]}" if len(where) == 2 else f"entry {where[0]}"
-                raise InvalidInput(f"{name.removeprefix('y:')} is {x[where]} at {at}: every input must be finite")
+                raise InvalidInput(f"{label_of(name)} is {x[where]} at {at}: every input must be finite")
 
     def reject_large_angles(self, q: np.ndarray, largest: float) -> None:
         """Raise InvalidInput naming a joint whose angle is beyond `largest` [rad]."""

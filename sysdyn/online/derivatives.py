@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.measurements.groups import label_of, value_group
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -46,8 +47,8 @@ def compile_derivatives(
     """See `Solver.derivatives`."""
     of = _names("output", of, options.outputs, problem.quantities)
     varied = tuple(p.name for p in problem.parameters)
-    values = ("q", "qd", *problem.known_quantities, *(f"y:{m.name}" for m in problem.custom), *varied)
-    groups = {name.removeprefix("y:"): name for name in values}
+    values = ("q", "qd", *problem.known_quantities, *(value_group(m.name) for m in problem.custom), *varied)
+    groups = {label_of(name): name for name in values}
     default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
     wrt = _names("input to differentiate by", wrt, default, groups)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
@@ -110,7 +111,7 @@ class Derivatives:
         self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(backend_named(options.backend)(program, LEVELS[options.level], zeros=False))
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
-        groups = {name.removeprefix("y:"): name for name in sizes}
+        groups = {label_of(name): name for name in sizes}
         nv, nb = self.model.nv, self.model.nb
         shape = {x: (nv,) if x in ("tau", "qdd") else (nb, 6) for x in QUANTITIES}
         shape["w"] = (len(problem.layout().quantity_columns("w")),)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
-from sysdyn.online.arguments import WRENCHES
+from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.posterior import Checked, Part, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
@@ -100,7 +101,7 @@ class Estimate(Solution):
     def redundancy(self) -> np.ndarray:
         """Equations (…) beyond those that determine the unknowns: degrees of freedom of `chi2`."""
         equations, unknowns = self._equations().shape
-        off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if name.startswith("active:")]
+        off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if group_of(name).role == SWITCH]
         return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
 
     def log_likelihood(self) -> np.ndarray:
@@ -145,7 +146,7 @@ class Estimate(Solution):
 
     def _on(self, name: str) -> np.ndarray:
         """(n or 1, m or 1) bool: the component is not switched off."""
-        return np.atleast_2d(self._inputs.get(f"active:{name}", 1.0)) != 0.0
+        return np.atleast_2d(self._inputs.get(switch_group(name), 1.0)) != 0.0
 
     def _inverse(self, name: str, S: np.ndarray) -> np.ndarray:
         """Σ⁻¹ of the components that are switched on; the identity for the rest."""

@@ -8,19 +8,29 @@ from pathlib import Path
 
 from sysdyn.backends.c import code, project
 from sysdyn.backends.executable import Executable
+from sysdyn.measurements.classical import dynamics_name
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.variables import PARTS
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 
 # Test vectors are found among so many sampled states.
 STATES = 64
+
+
+def _ascii_units(quantity: str) -> str:
+    """Units of the angular and of the linear part, as a comment in C has them."""
+    return ", ".join(PARTS[quantity]).replace("²", "^2")
+
+
 # A header says this of each group of inputs and outputs.
 _MEANINGS = {
-    "q": "joint positions [rad, m]; quaternions (x, y, z, w) must have unit norm",
-    "qd": "joint velocities [rad/s, m/s]",
-    "tau": "joint torques and forces [N m, N]",
-    "qdd": "joint accelerations [rad/s^2, m/s^2]",
+    "q": f"joint positions [{_ascii_units('q')}]; quaternions (x, y, z, w) must have unit norm",
+    "qd": f"joint velocities [{_ascii_units('qd')}]",
+    "tau": f"joint torques and forces [{_ascii_units('tau')}]",
+    "qdd": f"joint accelerations [{_ascii_units('qdd')}]",
     "fx": "external wrenches on the bodies, at their origins and in their coordinates: moment [N m], force [N]",
-    "a": "proper spatial accelerations of the bodies, gravity folded in, in their coordinates [rad/s^2, m/s^2]",
+    "a": f"proper spatial accelerations of the bodies, gravity folded in, in their coordinates [{_ascii_units('a')}]",
     "f": "wrenches across the joints on their bodies, in their coordinates: moment [N m], force [N]",
     "w": "components of the wrenches of contacts and loop joints, in the axes of each: moments [N m], forces [N]",
 }
@@ -28,15 +38,8 @@ _MEANINGS = {
 
 def problem_name(problem: Problem) -> str:
     """A name for exported code, from the robot and what is known, such as `panda_forward_dynamics`."""
-    known = problem.known_quantities
-    if problem.custom or not set(known) <= {"tau", "qdd", "fx"}:
-        kind = "dynamics"
-    elif "tau" not in known:
-        kind = "inverse_dynamics"
-    else:
-        kind = "hybrid_dynamics" if "qdd" in known else "forward_dynamics"
     robot = code.identifier(problem.model.name).strip("_")
-    return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{kind}"
+    return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{dynamics_name(problem)}"
 
 
 def export_c(
@@ -52,7 +55,7 @@ def export_c(
 
 def _meanings(problem: Problem) -> dict[str, str]:
     return _MEANINGS | {
-        f"y:{m.name}": f"values of {m.name} [{', '.join(dict.fromkeys(m.units))}]" for m in problem.custom
+        value_group(m.name): f"values of {m.name} [{', '.join(dict.fromkeys(m.units))}]" for m in problem.custom
     }
 
 
@@ -66,4 +69,4 @@ def _entries(problem: Problem) -> dict[str, list[str]]:
         for name, joint in zip(model.joint_names, model.joints, strict=True)
         for k in range(joint.nq)
     ]
-    return entries | {f"y:{m.name}": list(m.components(model)) for m in problem.custom}
+    return entries | {value_group(m.name): list(m.components(model)) for m in problem.custom}

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import ProblemError
-from sysdyn.online.arguments import WRENCHES, Arguments, Inputs, Named
+from sysdyn.measurements.variables import WRENCHES
+from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 

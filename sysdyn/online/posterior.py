@@ -32,6 +32,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import AugmentedSystem, augmented_system
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
+from sysdyn.measurements.groups import NOISE, group_of, switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -300,7 +301,7 @@ class Posterior:
         n = len(found["pivots"])
         same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)
         for noise in self.noises:
-            on = np.broadcast_to(inputs.get(f"active:{noise.name}", 1.0), (n, noise.size)) != 0.0
+            on = np.broadcast_to(inputs.get(switch_group(noise.name), 1.0), (n, noise.size)) != 0.0
             rows -= (~on).sum(axis=1)
             sigma = np.sqrt(np.einsum("...ii->...i", noise.matrix(inputs[noise.group])))
             mu, scaled_mu = (x[f"mu {noise.name}"] * sigma for x in (found, scaled))
@@ -327,7 +328,7 @@ def _combined(terms: Terms, value: Callable[[int], Any]) -> Any:
 
 def _scaled(inputs: dict[str, np.ndarray], c: float) -> dict[str, np.ndarray]:
     """The inputs for c Σ."""
-    return {name: c * x if name.startswith("noise:") else x for name, x in inputs.items()}
+    return {name: c * x if group_of(name).role == NOISE else x for name, x in inputs.items()}
 
 
 def _same_covariances(found: Outputs, scaled: Outputs, c: float) -> np.ndarray:

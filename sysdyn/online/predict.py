@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import QUANTITIES, WRENCHES, Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.online.arguments import WRENCHES
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
 from sysdyn.program.program import Program

@@ -1,0 +1,38 @@
+"""The classical problems of rigid-body dynamics: inverse, forward and hybrid dynamics, by what is known."""
+
+from __future__ import annotations
+
+from sysdyn.measurements.statement import Statement
+
+
+def driven_freedoms(problem: Statement) -> frozenset[int] | None:
+    """The freedoms of which τ is known exactly, where q̈ is of all others and of these alone; else None."""
+    model = problem.model
+    tau, qdd = ({model.v_slice(i).start + k for i, k in problem.knows(x)} for x in ("tau", "qdd"))
+    return None if len(tau) + len(qdd) != model.nv or tau & qdd else frozenset(tau)
+
+
+def torque_freedoms(problem: Statement) -> frozenset[int] | None:
+    """`driven_freedoms` of inverse, forward or hybrid dynamics: all fx are known, no a and no f; else None.
+
+    RBDA section 9.2. The problem may have more, such as constraints and sensors: see `is_classical`.
+    """
+    every = len(problem.knows("fx")) == 6 * problem.model.nb
+    known = every and not problem.knows("a") and not problem.knows("f")
+    return driven_freedoms(problem) if known else None
+
+
+def is_classical(problem: Statement) -> bool:
+    """Whether it is inverse, forward or hybrid dynamics and nothing else: no sensor, constraint, noise or parameter."""
+    alone = not (problem.custom or problem.noisy or problem.parameters)
+    return alone and torque_freedoms(problem) is not None
+
+
+def dynamics_name(problem: Statement) -> str:
+    """Which dynamics its quantities are of, known wholly or in part, such as "inverse_dynamics"; else "dynamics"."""
+    known = problem.known_quantities
+    if problem.custom or not set(known) <= {"tau", "qdd", "fx"}:
+        return "dynamics"
+    if "tau" not in known:
+        return "inverse_dynamics"
+    return "hybrid_dynamics" if "qdd" in known else "forward_dynamics"

@@ -1,0 +1,105 @@
+"""What every measurement offers its callers, names of groups of inputs, and the classical problems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements import classical, groups
+from sysdyn.measurements.variables import Layout, flat_place, freedom_units
+
+
+def robot() -> sd.Model:
+    return sd.random_tree(4, seed=0, joints=("revolute", "prismatic", "spherical"))
+
+
+def test_units_of_components_are_those_of_each_freedom_and_number():
+    model = robot()
+    for cls, quantity in ((sd.JointTorque, "tau"), (sd.JointAcceleration, "qdd")):
+        m = cls("all")
+        assert m.component_units(model) == tuple(freedom_units(model, quantity))
+        assert sd.Switchable(cls("all", noise=1.0)).component_units(model) == m.component_units(model)
+    assert set(freedom_units(model, "tau")) == {"N m", "N"}  # there are turns and slides
+    assert sd.ExternalWrench("all", ("fz", "nx")).component_units(model)[:2] == ("N", "N m")
+    assert sd.BodyAcceleration(("body1",), ("alpha_x", "a_z")).component_units(model) == ("rad/s²", "m/s²")
+    assert sd.LoadCells("body1", ["nz"]).component_units(model) == ("N m",)
+
+
+def test_the_place_of_a_scalar_is_that_of_the_layout():
+    model = robot()
+    layout = Layout(model)
+    for quantity in ("tau", "qdd", "fx", "a", "f"):
+        columns = layout.quantity_columns(quantity)
+        for i in range(model.nb):
+            for k, column in enumerate(layout.columns(quantity, i)):
+                assert columns[flat_place(model, quantity, i, k)] == column
+
+
+@pytest.mark.parametrize("noise", [None, 0.5, (1.0, 2.0, 3.0), np.diag([1.0, 4.0, 9.0])])
+def test_a_part_of_a_sensor_has_its_name_components_units_and_noise(noise):
+    whole = sd.LoadCells("body1", ["nx", "ny", "fz"], name="cells", noise=noise)
+    part = whole.part([2, 0])
+    assert (part.name, part.chosen, part.units) == ("cells", ("fz", "nx"), ("N", "N m"))
+    assert (whole.chosen, whole.units) == (("nx", "ny", "fz"), ("N m", "N m", "N"))
+    assert part.identity() == whole.identity() == sd.LoadCells("body1", name="other").identity()
+    expected = noise if np.ndim(noise) == 0 else np.asarray(noise)[np.ix_(*[[2, 0]] * np.ndim(noise))]
+    np.testing.assert_array_equal(part.noise, expected)
+    model = robot()
+    left = sd.Problem(model, [whole]) - sd.LoadCells("body1", ["ny"])
+    assert left.measurements[0].chosen == ("nx", "fz")
+
+
+def test_what_cannot_be_divided_says_so():
+    motor = sd.MotorTorque(["joint0"], name="motor")
+    assert not motor.divisible and motor.identity() is None
+    assert sd.Contact("body1").identity() is None and not sd.Contact("body1").divisible
+    with pytest.raises(InvalidInput, match="'motor' has no part"):
+        motor.part([0])
+
+
+def test_the_value_of_wrenches_and_of_optional_measurements_is_zero_by_default():
+    assert sd.ExternalWrench("all").has_default and sd.PointContact("body1").has_default
+    assert sd.Prior(sd.JointTorque("all", noise=1.0)).has_default
+    assert not sd.JointTorque("all").has_default and not sd.LoadCells("body1").has_default
+
+
+@pytest.mark.parametrize("text", ["q", "tau", "gravity", "y:a: b", "noise:x", "active:x", "inertia:l_foot", "z:x"])
+def test_a_group_reads_as_it_is_written(text):
+    assert str(groups.group_of(text)) == text
+    assert groups.label_of(text) == text.removeprefix("y:")
+
+
+def test_groups_of_a_problem_have_the_roles_that_they_are_for():
+    model = robot()
+    known = [sd.JointTorque("all", name="tau", noise=1.0), sd.ExternalWrench("all", name="fx"),
+             sd.Switchable(sd.JointAcceleration("all", noise=1.0), name="still")]  # fmt: skip
+    problem = sd.Problem(model, known).varying("gravity", "inertia:body1", "armature:joint0")
+    assert [groups.group_of(name) for name, _ in problem.input_sizes] == [
+        ("", "q"), ("", "qd"), ("", "fx"), ("y", "tau"), ("y", "still"), ("noise", "tau"), ("noise", "still"),
+        ("active", "still"), ("", "gravity"), ("inertia", "body1"), ("armature", "joint0"),
+    ]  # fmt: skip
+
+
+def test_classical_problems_are_told_apart():
+    model = robot()
+    inverse, forward = sd.inverse_dynamics(model), sd.forward_dynamics(model)
+    hybrid = sd.hybrid_dynamics(model, [model.joint_names[1]])
+    everything = frozenset(range(model.nv))
+    some = model.v_slice(1)
+    for problem, torque, name in (
+        (inverse, frozenset(), "inverse_dynamics"), (forward, everything, "forward_dynamics"),
+        (hybrid, frozenset(range(some.start, some.stop)), "hybrid_dynamics"),
+    ):  # fmt: skip
+        assert classical.torque_freedoms(problem) == torque and classical.is_classical(problem)
+        assert classical.dynamics_name(problem) == name
+        for more in (sd.Accelerometer("body1"), sd.Contact("body3"), sd.ModelNoise(noise=1.0)):
+            assert not classical.is_classical(problem + more)
+            assert classical.torque_freedoms(problem + more) == torque
+        assert not classical.is_classical(problem.varying("gravity"))
+    partly = forward - sd.ExternalWrench(("body1",), ("fz",))
+    assert classical.torque_freedoms(partly) is None and classical.driven_freedoms(partly) == everything
+    assert classical.driven_freedoms(forward - sd.JointTorque(("joint0",))) is None
+    assert classical.driven_freedoms(forward + sd.JointAcceleration(("joint0",))) is None
+    assert classical.dynamics_name(forward + sd.Accelerometer("body1")) == "dynamics"
