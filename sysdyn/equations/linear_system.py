@@ -210,15 +210,15 @@ class LinearSystem(ABC):
         """What is left of D d + b for inputs by group and unknowns d (N, full layout)."""
         most = max(1, RESIDUAL_ENTRIES // max(1, self.nnz))
         if len(d) <= most:
-            return self._residual(inputs, d)
+            return self.misfit(*self.values(inputs), d)
         parts = []
         for part in (slice(k, k + most) for k in range(0, len(d), most)):
             given = {name: x[part] if np.shape(x)[:-1] == (len(d),) else x for name, x in inputs.items()}
-            parts.append(self._residual(given, d[part]))
+            parts.append(self.misfit(*self.values(given), d[part]))
         return Residual(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
-    def _residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
-        entries, b = self.values(inputs)
+    def misfit(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> Residual:
+        """`residual` for `values` at hand: entries (N or 1, nnz), b (N or 1, equations) and d (N, full layout)."""
         entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
         r, c = self.coordinates
         sum_rows = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(self.shape[0], len(r)))

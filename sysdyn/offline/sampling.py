@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import SWITCH, group_of
@@ -70,7 +69,7 @@ def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     return inputs
 
 
-def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled:
+def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
     """The worst-case pattern with its values at the states (inputs by group)."""
     entries, _ = system.values(states)
     row, col = system.coordinates
@@ -79,7 +78,7 @@ def sample_matrix(system: BlockSystem, states: dict[str, np.ndarray]) -> Sampled
     return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
 
 
-def _tree(system: BlockSystem) -> Tree | None:
+def _tree(system: System) -> Tree | None:
     """The structure that a symmetric order makes use of."""
     if not isinstance(system, AugmentedSystem):
         return None
@@ -87,7 +86,7 @@ def _tree(system: BlockSystem) -> Tree | None:
     return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive))
 
 
-def order_samples(system: BlockSystem, n: int) -> Sampled:
+def order_samples(system: System, n: int) -> Sampled:
     """The matrix at the states that orders are searched at; for general problems those at which it is regular.
 
     Raises StructurallySingular where there are none.
@@ -101,14 +100,14 @@ def order_samples(system: BlockSystem, n: int) -> Sampled:
     return sample_matrix(system, states)
 
 
-def singular_everywhere(system: BlockSystem) -> StructurallySingular:
+def singular_everywhere(system: System) -> StructurallySingular:
     """The error that says so, with the unknowns that are not determined."""
     diagnosis = system.problem.diagnose()
     message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
     return StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
 
 
-def _always_regular(system: BlockSystem) -> bool:
+def _always_regular(system: System) -> bool:
     """Its solution is that of one or more positive definite systems: hybrid dynamics of an unconstrained robot."""
     if system.problem.constraints:
         return False
@@ -119,29 +118,39 @@ def _always_regular(system: BlockSystem) -> bool:
     return True
 
 
-def is_singular(system: BlockSystem, states: dict[str, np.ndarray]) -> np.ndarray:
+def is_singular(system: System, states: dict[str, np.ndarray]) -> np.ndarray:
     """(N,) bool: the matrix has a condition number (estimated, 1-norm) above 1e12 at the state, equilibrated or not.
 
     Rounding errors in the entries of a model, 1e-18 where it means 0, can mislead the equilibration.
     """
-    values = sample_matrix(system, states).values
-    return np.array([all(condition(A(x)) > SINGULAR for A in (system.scaled, system.matrix)) for x in values], bool)
+    entries = np.broadcast_to(system.values(states)[0], (len(states["q"]), system.nnz))
+    return singular_entries(system, entries)
+
+
+def singular_entries(system: System, entries: np.ndarray) -> np.ndarray:
+    """(N,) bool: `is_singular` for the entries (N, nnz) of the matrix at N states."""
+    forms = system.scaled, system.matrix
+    return np.array([all(condition(form(x)) > SINGULAR for form in forms) for x in entries], dtype=bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
-def pivoted_solve(system: BlockSystem, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
+def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
     """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular.
 
     refine: steps of iterative refinement.
     """
     entries, b = system.values(inputs)
     n = max((x.shape[0] for x in inputs.values() if x.ndim == 2), default=1)
-    entries, b = np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1]))
-    d = np.zeros((n, system.layout.n))
-    for k in range(n):
+    return pivoted(system, np.broadcast_to(entries, (n, entries.shape[1])), np.broadcast_to(b, (n, b.shape[1])), refine)
+
+
+def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
+    """`pivoted_solve` for the entries (N, nnz) of the matrix and b (N, equations) at N states."""
+    d = np.zeros((len(entries), system.layout.n))
+    for k in range(len(entries)):
         try:
             matrix = system.matrix(entries[k]).tocsc()
             lu = scipy.sparse.linalg.splu(matrix)

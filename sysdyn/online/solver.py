@@ -22,7 +22,7 @@ from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import LEVELS, Options
 from sysdyn.offline.safety import Safety
-from sysdyn.offline.sampling import is_singular, pivoted_solve
+from sysdyn.offline.sampling import pivoted, singular_entries
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls, Run
@@ -136,13 +136,14 @@ class Solver:
         if not len(states):
             return
         system = self.problem.system()
-        states = states[~is_singular(system, run.at(states))]
+        entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(run.at(states)))
+        regular = ~singular_entries(system, entries)
+        states, entries, b = states[regular], entries[regular], b[regular]
         if not len(states):
             return
-        inputs = run.at(states)
         with np.errstate(all="ignore"):
-            d = pivoted_solve(system, inputs, refine=1)
-            good = system.residual(inputs, d).backward_error <= REPIVOTED_ERROR
+            d = pivoted(system, entries, b, refine=1)
+            good = system.misfit(entries, b, d).backward_error <= REPIVOTED_ERROR
         for name, x in run.outputs.items():
             x[states[good]] = d[good][:, system.layout.quantity_columns(name)]
         run.status[states[good]] = 0
