@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.joints import snap
@@ -105,7 +106,7 @@ def path(model: Model, body: int) -> list[int]:
     return found
 
 
-def pose_and_jacobian(model: Model, q: np.ndarray, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
+def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
     """(T (4, 4), J (6, nv)): where the frame called `frame_name` is, and its Jacobian in its own coordinates.
 
     T = [R p; 0 1] places the frame in the world. J v = [ω; v] is its twist at its origin, in its coordinates; columns
@@ -129,12 +130,12 @@ def pose_and_jacobian(model: Model, q: np.ndarray, frame_name: str) -> tuple[np.
     return pose(E, r), J
 
 
-def frame_pose(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
+def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
     """T = [R p; 0 1] (4, 4): where the frame called `frame_name` is in the world. See `pose_and_jacobian`."""
     return pose_and_jacobian(model, q, frame_name)[0]
 
 
-def frame_jacobian(model: Model, q: np.ndarray, frame_name: str, reference: str = "local") -> np.ndarray:
+def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str = "local") -> np.ndarray:
     """J (6, nv) with J v = [ω; v], the twist of the frame called `frame_name`; v (nv,) the joint velocities.
 
     reference "local": at the frame's origin, in its coordinates (the body Jacobian). "world": at the frame's origin,
@@ -169,7 +170,7 @@ def _is_identity(X: np.ndarray) -> bool:
     return bool(np.array_equal(X, np.eye(6)))
 
 
-def _values(name: str, x: np.ndarray, n: int) -> np.ndarray:
+def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
     x = np.asarray(x)
     if x.dtype != object:
         x = x.astype(float, copy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model.joints import Free, Spherical
@@ -49,12 +50,12 @@ class MujocoState:
             else:
                 self._q0[at] = mj_model.qpos0[at]
 
-    def to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def to_sysdyn(self, qpos: ArrayLike, qvel: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """(q, q̇) of MuJoCo's (qpos, qvel)."""
         q = self._position(qpos)
         return q, self._from_world(q, self._vector("qvel", qvel))
 
-    def to_mujoco(self, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def to_mujoco(self, q: ArrayLike, qd: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """(qpos, qvel) of (q, q̇)."""
         q, qd = self._normalised("q", q), self._vector("qd", qd)
         qpos = q + self._q0
@@ -62,32 +63,32 @@ class MujocoState:
             qpos[..., s : s + 4] = q[..., s : s + 4][..., TO_WXYZ]
         return qpos, self._to_world(q, qd)
 
-    def acceleration_to_sysdyn(self, qpos: np.ndarray, qvel: np.ndarray, qacc: np.ndarray) -> np.ndarray:
+    def acceleration_to_sysdyn(self, qpos: ArrayLike, qvel: ArrayLike, qacc: ArrayLike) -> np.ndarray:
         """q̈ of MuJoCo's qacc at (qpos, qvel)."""
         q, qd = self.to_sysdyn(qpos, qvel)
         qdd = self._from_world(q, self._vector("qacc", qacc))
         return qdd - self._turning(qd)
 
-    def acceleration_to_mujoco(self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    def acceleration_to_mujoco(self, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
         """MuJoCo's qacc of q̈ at (q, q̇)."""
         q, qd = self._normalised("q", q), self._vector("qd", qd)
         return self._to_world(q, self._vector("qdd", qdd) + self._turning(qd))
 
-    def force_to_sysdyn(self, qpos: np.ndarray, qfrc: np.ndarray) -> np.ndarray:
+    def force_to_sysdyn(self, qpos: ArrayLike, qfrc: ArrayLike) -> np.ndarray:
         """τ of MuJoCo's generalised force qfrc at qpos."""
         return self._from_world(self._position(qpos), self._vector("qfrc", qfrc))
 
-    def force_to_mujoco(self, q: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    def force_to_mujoco(self, q: ArrayLike, tau: ArrayLike) -> np.ndarray:
         """MuJoCo's generalised force of τ at q."""
         return self._to_world(self._normalised("q", q), self._vector("tau", tau))
 
-    def inertia_to_sysdyn(self, qpos: np.ndarray, M: np.ndarray) -> np.ndarray:
+    def inertia_to_sysdyn(self, qpos: ArrayLike, M: ArrayLike) -> np.ndarray:
         """H (…, nv, nv) = T^T M T of MuJoCo's joint-space inertia M at qpos."""
         q, M = self._position(qpos)[..., None, :], self._vector("M", M, rows=self.nv)
         half = np.swapaxes(self._from_world(q, M), -1, -2)
         return np.swapaxes(self._from_world(q, half), -1, -2)
 
-    def inertia_to_mujoco(self, q: np.ndarray, H: np.ndarray) -> np.ndarray:
+    def inertia_to_mujoco(self, q: ArrayLike, H: ArrayLike) -> np.ndarray:
         """MuJoCo's joint-space inertia M (…, nv, nv) = T H T^T of H at q."""
         q, H = self._normalised("q", q)[..., None, :], self._vector("H", H, rows=self.nv)
         half = np.swapaxes(self._to_world(q, H), -1, -2)
@@ -95,13 +96,13 @@ class MujocoState:
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 
-    def _position(self, qpos: np.ndarray) -> np.ndarray:
+    def _position(self, qpos: ArrayLike) -> np.ndarray:
         q = _numbers("qpos", qpos, (self.nq,)) - self._q0
         for s in self._quaternions:
             q[..., s : s + 4] = q[..., s : s + 4][..., TO_XYZW]
         return self._normalised("qpos", q)
 
-    def _normalised(self, name: str, q: np.ndarray) -> np.ndarray:
+    def _normalised(self, name: str, q: ArrayLike) -> np.ndarray:
         q = np.array(_numbers(name, q, (self.nq,)))
         for s in self._quaternions:
             norm = np.linalg.norm(q[..., s : s + 4], axis=-1, keepdims=True)
@@ -110,7 +111,7 @@ class MujocoState:
             q[..., s : s + 4] /= norm
         return q
 
-    def _vector(self, name: str, x: np.ndarray, rows: int | None = None) -> np.ndarray:
+    def _vector(self, name: str, x: ArrayLike, rows: int | None = None) -> np.ndarray:
         return _numbers(name, x, (self.nv,) if rows is None else (rows, self.nv))
 
     def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:

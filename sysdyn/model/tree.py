@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model.checks import (
@@ -216,7 +217,7 @@ class Model:
         q = np.concatenate([joint.random(rng, shape) for joint in self.joints] or [np.zeros((*shape, 0))], axis=-1)
         return q, rng.uniform(-scale, scale, (*shape, self.nv)), rng.uniform(-scale, scale, (*shape, self.nv))
 
-    def integrate(self, q: np.ndarray, v: np.ndarray, dt: float = 1.0) -> np.ndarray:
+    def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> np.ndarray:
         """q ⊕ v dt (…, nq): exact for velocities v (…, nv) constant in body coordinates over dt [s]."""
         q, v = self._shaped("q", q, self.nq), self._shaped("v", v, self.nv) * dt
         shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
@@ -226,7 +227,7 @@ class Model:
             result[..., iq] = joint.integrate(q[..., iq], v[..., iv])
         return result
 
-    def difference(self, q0: np.ndarray, q1: np.ndarray) -> np.ndarray:
+    def difference(self, q0: ArrayLike, q1: ArrayLike) -> np.ndarray:
         """v (…, nv) with q0 ⊕ v = q1 (quaternions up to sign, by the shortest rotation)."""
         q0, q1 = self._shaped("q0", q0, self.nq), self._shaped("q1", q1, self.nq)
         shape = np.broadcast_shapes(q0.shape[:-1], q1.shape[:-1])
@@ -236,7 +237,7 @@ class Model:
             result[..., iv] = joint.difference(q0[..., iq], q1[..., iq])
         return result
 
-    def normalise(self, q: np.ndarray) -> np.ndarray:
+    def normalise(self, q: ArrayLike) -> np.ndarray:
         """q (…, nq) with its quaternions normalised; the same array when they are already.
 
         Raises InvalidInput for a wrong shape, and for a quaternion whose norm differs from 1 by more than 1e-6 (or is
@@ -269,7 +270,7 @@ class Model:
         return tuple(found)
 
     @staticmethod
-    def _shaped(name: str, x: np.ndarray, n: int) -> np.ndarray:
+    def _shaped(name: str, x: ArrayLike, n: int) -> np.ndarray:
         try:
             x = np.asarray(x, dtype=float)
         except (TypeError, ValueError):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
@@ -18,7 +19,7 @@ from sysdyn.reference.ltdl import ROUNDING
 SMALL = 1e-8  # a pivot below this fraction of the largest entry of any inertia is looked at that closely
 
 
-def aba(model: Model, q, qd, tau, fx=None) -> np.ndarray:
+def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
     """q̈ (…, nv): the accelerations under the joint forces τ.
 
     With the articulated inertia I^A_i and bias force p^A_i of body i, f_i = I^A_i a_i + p^A_i:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
@@ -16,7 +17,7 @@ from sysdyn.reference.ltdl import expanded_parent, ltdl_or
 from sysdyn.reference.rnea import rnea
 
 
-def crba(model: Model, q) -> np.ndarray:
+def crba(model: Model, q: ArrayLike) -> np.ndarray:
     """H (…, nv, nv): the joint-space inertia matrix, of H q̈ + C = τ and of the kinetic energy ½ q̇^T H q̇.
 
     With the composite inertia I^c_i of the bodies that joint i carries:
@@ -33,7 +34,9 @@ def crba(model: Model, q) -> np.ndarray:
     return H
 
 
-def forward_dynamics_crba(model: Model, q, qd, tau, fx=None) -> np.ndarray:
+def forward_dynamics_crba(
+    model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None
+) -> np.ndarray:
     """q̈ (…, nv): the accelerations under the joint forces τ, by H q̈ = τ − C and H = L^T D L.
 
     C = ID(q, q̇, 0, fx) by `rnea`, H by `crba`, D and L by `ltdl`. O(nb d²) for a tree of depth d, where `aba` is O(nb);

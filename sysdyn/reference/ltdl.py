@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
@@ -82,23 +83,23 @@ class Factor(NamedTuple):
     D: np.ndarray | None  # (…, n), > 0; None for H = L^T L
     parent: tuple[int, ...]  # (n)
 
-    def mul_L(self, x) -> np.ndarray:
+    def mul_L(self, x: ArrayLike) -> np.ndarray:
         """L x (…, n). Raises InvalidInput. RBDA Table 6.5."""
         return self._run(_mul_L, x)
 
-    def mul_Lt(self, x) -> np.ndarray:
+    def mul_Lt(self, x: ArrayLike) -> np.ndarray:
         """L^T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
         return self._run(_mul_Lt, x)
 
-    def solve_L(self, x) -> np.ndarray:
+    def solve_L(self, x: ArrayLike) -> np.ndarray:
         """L⁻¹ x (…, n). Raises InvalidInput. RBDA Table 6.5."""
         return self._run(_solve_L, x)
 
-    def solve_Lt(self, x) -> np.ndarray:
+    def solve_Lt(self, x: ArrayLike) -> np.ndarray:
         """L^−T x (…, n). Raises InvalidInput. RBDA Table 6.5."""
         return self._run(_solve_Lt, x)
 
-    def solve(self, b) -> np.ndarray:
+    def solve(self, b: ArrayLike) -> np.ndarray:
         """H⁻¹ b (…, n) = L⁻¹ D⁻¹ L^−T b. Raises InvalidInput."""
         return self._run(_solve, b)
 
@@ -112,7 +113,7 @@ class Factor(NamedTuple):
         return y
 
 
-def ltl(H, parent: Sequence[int]) -> Factor:
+def ltl(H: ArrayLike, parent: Sequence[int]) -> Factor:
     """L of H = L^T L: lower triangular with a positive diagonal, zero where H is.
 
     H (…, n, n): symmetric positive definite, H_ij = 0 unless i = j or one is an ancestor of the other; leading axes are
@@ -127,7 +128,7 @@ def ltl(H, parent: Sequence[int]) -> Factor:
     return Factor(L, None, parent)
 
 
-def ltdl(H, parent: Sequence[int]) -> Factor:
+def ltdl(H: ArrayLike, parent: Sequence[int]) -> Factor:
     """L and D of H = L^T D L: L lower triangular with 1 on its diagonal, zero where H is; D diagonal and positive.
 
     Arguments, errors and source as of `ltl`.
@@ -135,13 +136,13 @@ def ltdl(H, parent: Sequence[int]) -> Factor:
     return ltdl_or(_not_positive_definite, H, parent)
 
 
-def ltdl_or(failure: Failure, H, parent: Sequence[int]) -> Factor:
+def ltdl_or(failure: Failure, H: ArrayLike, parent: Sequence[int]) -> Factor:
     """`ltdl` that raises failure(k, pivot, states) where the pivot of row k is not positive (in those of a batch)."""
     parent, (L, D) = _factored(_ltdl, H, parent, failure)
     return Factor(L, D, parent)
 
 
-def mul_H(H, parent: Sequence[int], x) -> np.ndarray:
+def mul_H(H: ArrayLike, parent: Sequence[int], x: ArrayLike) -> np.ndarray:
     """H x (…, n) over the entries that the tree leaves. H and parent as of `ltl`, x (…, n). Raises InvalidInput.
 
     RBDA Table 6.5.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.backends.function import Function, compile_function
 from sysdyn.model import Model
@@ -14,7 +15,7 @@ from sysdyn.reference.generic import run
 from sysdyn.reference.root_frame import root_motion
 
 
-def joint_torque_regressor(model: Model, q, qd, qdd) -> np.ndarray:
+def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
     """Y (…, nv, 10 nb) with τ = Y π + A q̈ = ID(q, q̇, q̈), for π of `inertial_parameters` and the armature A.
 
     With the freedom s, the velocity ω, the angular acceleration α and the acceleration d of the origin of a body that

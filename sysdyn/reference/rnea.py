@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
@@ -21,7 +22,7 @@ class NewtonEuler(NamedTuple):
     v: np.ndarray  # (…, nb, 6) [rad/s, m/s] body: spatial velocity
 
 
-def rnea(model: Model, q, qd, qdd, fx=None) -> np.ndarray:
+def rnea(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
     """tau (…, nv): the joint forces that give the accelerations q̈.
 
     q (…, nq), qd (…, nv), qdd (…, nv): the state and its acceleration; leading axes are batch axes.
@@ -33,7 +34,7 @@ def rnea(model: Model, q, qd, qdd, fx=None) -> np.ndarray:
     return newton_euler(model, q, qd, qdd, fx).tau
 
 
-def newton_euler(model: Model, q, qd, qdd, fx=None) -> NewtonEuler:
+def newton_euler(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None) -> NewtonEuler:
     """(tau, a, f, v): as `rnea`, with the acceleration, force and velocity of every body.
 
         a_i = X_i a_λ(i) + S_i q̈_i + c_i

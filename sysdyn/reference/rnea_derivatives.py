@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
@@ -40,7 +41,9 @@ class InverseDynamics(NamedTuple):
     dtau_dfx: np.ndarray  # (…, nv, nb, 6): minus the transposed body Jacobians
 
 
-def rnea_derivatives(model: Model, q, qd, qdd, fx=None) -> InverseDynamics:
+def rnea_derivatives(
+    model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None
+) -> InverseDynamics:
     """τ of `rnea` with ∂τ/∂q, ∂τ/∂q̇, ∂τ/∂q̈ = H and ∂τ/∂fx.
 
     Column k of ∂τ/∂q is the rate of τ while freedom k moves at unit velocity, which is what `Model.integrate` steps by:

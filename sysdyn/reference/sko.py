@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.linalg where it is first used
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, SingularState
 from sysdyn.model import Model
@@ -105,7 +106,9 @@ class SKOModel:
         self.b = zero if b is None else _stacked("b", b, len(zero))
 
     @classmethod
-    def from_model(cls, model: Model, q, qd=None, fx=None) -> SKOModel:
+    def from_model(
+        cls, model: Model, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None
+    ) -> SKOModel:
         """The SKO model of a robot at a state: node k is body k, its blocks are in coordinates of the body.
 
             φ(λ(k), k) = X_k^T    H(k) = S_k^T    M(k) = I_k    a(k) = c_k (+ X_k a_0 on the base)    b(k) = ν_k − fx_k
@@ -145,7 +148,7 @@ class SKOModel:
         """C = H φ (M φ* a + b) (Σ r_k,): Coriolis, gyroscopic and gravity forces, less those from outside. Eq. (3)."""
         return self.H @ self.phi @ (self.M @ self.phi.T @ self.a + self.b)
 
-    def inverse_dynamics(self, qdd: np.ndarray) -> np.ndarray:
+    def inverse_dynamics(self, qdd: ArrayLike) -> np.ndarray:
         """T (Σ r_k,) of the accelerations θ̈ (Σ r_k,). Algorithm 3.1, eq. (10)."""
         qdd = _stacked("qdd", qdd, sum(self.H.rows))
         alpha = self.phi.T @ (self.H.T @ qdd + self.a)
@@ -219,7 +222,7 @@ class SKOModel:
         """det ℳ = Π_k det D(k). Corollary 6.1, eq. (53)."""
         return math.prod(pivot for block in self.riccati.D.blocks for pivot in _inverse(block)[1])
 
-    def forward_dynamics(self, T: np.ndarray) -> np.ndarray:
+    def forward_dynamics(self, T: ArrayLike) -> np.ndarray:
         """θ̈ (Σ r_k,) = [1 − H ψ K]* D⁻¹ [T − H ψ (K T + P a + b)] − K* ψ* a, under the forces T (Σ r_k,).
 
         One gather and one scatter, which are those of the articulated-body algorithm; z = p^A + P a.
