@@ -1,0 +1,93 @@
+"""docs/extending.md: its blocks run as they stand, and what they add to the tables works as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.backends.registry import BACKENDS
+from sysdyn.measurements.registry import SENSORS
+from sysdyn.model.joints import JOINTS
+from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
+from sysdyn.sparse.orderings import ORDERINGS
+
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+TABLES = (JOINTS, SENSORS, ORDERINGS, BACKENDS, ROBOT_FUNCTIONS)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What the blocks define, run in turn; the tables are as before afterwards."""
+    before = [dict(table) for table in TABLES]
+    found: dict = {"__name__": "__main__"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("extending"))
+        patch.setenv("SYSDYN_CACHE", "")
+        patch.setattr("builtins.print", lambda *values: None)
+        for number, code in enumerate(blocks(), start=1):
+            exec(compile(code, f"{PAGE.name}, block {number}", "exec"), found)
+        yield found
+    for table, was in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(was)
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_each_table_has_a_block_that_adds_to_it():
+    tables = ("JOINTS", "SENSORS", "ORDERINGS", "BACKENDS", "ROBOT_FUNCTIONS")
+    assert [re.findall(r"^([A-Z_]+)\[\"", block, flags=re.MULTILINE) for block in blocks()] == [[x] for x in tables]
+
+
+def test_a_joint(names):
+    model = names["model"]
+    assert {joint.kind for joint in model.joints} == {"translational", "revolute"}
+    q, qd, qdd = model.random_state(seed=7, batch=6)
+    tau = sd.rnea(model, q, qd, qdd)
+    for outputs in ("all", "qdd"):  # an elimination and a recursion
+        found = sd.compile(sd.forward_dynamics(model), outputs=outputs, level="fast")(q, qd, tau).qdd
+        np.testing.assert_allclose(found, qdd, rtol=0, atol=1e-9 * np.abs(qdd).max())
+    again = sd.Problem.from_dict(sd.inverse_dynamics(model).to_dict()).model
+    np.testing.assert_allclose(sd.rnea(again, q, qd, qdd), tau, rtol=0, atol=1e-12 * np.abs(tau).max())
+
+
+def test_a_sensor(names):
+    arm, solver = names["arm"], names["solver"]
+    q, qd, qdd = arm.random_state(seed=8, batch=5)
+    tau = sd.rnea(arm, q, qd, qdd)
+    y = {**sd.predict(names["belted"], q, qd, qdd), "belt": (tau[:, 1] - tau[:, 0])[:, None] / 0.05}
+    solution = solver(q, qd, y=y)
+    np.testing.assert_allclose(solution.tau, tau, rtol=0, atol=1e-9 * np.abs(tau).max())
+    np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-8 * np.abs(qdd).max())
+
+
+def test_an_order(names):
+    ordered, arm = names["ordered"], names["arm"]
+    assert ordered.ordering == "short_columns" and ordered.safety.ok
+    q, qd, tau = arm.random_state(seed=9, batch=5)
+    np.testing.assert_allclose(ordered(q, qd, tau).qdd, sd.aba(arm, q, qd, tau), rtol=1e-8)
+
+
+def test_a_back_end(names):
+    """It gives what the interpreter gives, with fewer rounding errors; singular states are told."""
+    extended, arm = names["extended"], names["arm"]
+    q, qd, tau = arm.random_state(seed=10, batch=7)
+    plain = sd.compile(sd.forward_dynamics(arm), backend="python", level="fast")
+    np.testing.assert_allclose(extended(q, qd, tau).f, plain(q, qd, tau).f, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(extended(q[0], qd[0], tau[0]).qdd, sd.aba(arm, q[0], qd[0], tau[0]), rtol=1e-9)
+    J = extended.derivatives(of="qdd", wrt="tau")(q, qd, tau)["qdd", "tau"]
+    np.testing.assert_allclose(J @ np.stack([sd.crba(arm, x) for x in q]), np.tile(np.eye(4), (7, 1, 1)), atol=1e-9)
+    with pytest.raises(sd.ProblemError, match="machine code"):
+        extended.bind(q[0], qd[0], tau[0])
+
+
+def test_an_output(names):
+    arm, reach = names["arm"], names["reach"]
+    q, _, _ = arm.random_state(seed=11, batch=4)
+    np.testing.assert_allclose(reach(q), [np.linalg.norm(sd.frame_pose(arm, x, "body3")[:3, 3]) for x in q], rtol=1e-12)
