@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from version_0_1 import FIXTURES, problems, solved
+from version_0_1 import ARM, FIXTURES, problems, solved
 
 import sysdyn as sd
 
@@ -41,6 +41,9 @@ def test_problems_of_version_0_1_are_what_they_were():
         assert type(old) is sd.Problem and old.to_dict() == new.to_dict() and old.digest == new.digest
         assert [type(m) for m in old.measurements] == [type(m) for m in new.measurements]
         assert old.system().row_names == new.system().row_names
+        for a, b in zip(old.measurements, new.measurements, strict=True):
+            assert vars(a).keys() == vars(b).keys() and a.of.quantity == b.of.quantity, a.name
+            assert a.component_units(ARM) == b.component_units(ARM), a.name
     kinds = {type(m).__name__ for problem in found for m in problem.measurements}
     public = {name for name in sd.__all__ if isinstance(getattr(sd, name), type)}
     public = {name for name in public if issubclass(getattr(sd, name), sd.Measurement)}
