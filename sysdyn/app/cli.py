@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import numpy as np
 import typer
@@ -35,7 +35,7 @@ NOT_SOLVED, WRONG = 1, 2
 class Commands(TyperGroup):
     """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
 
-    def invoke(self, ctx):
+    def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
@@ -46,7 +46,11 @@ class Commands(TyperGroup):
                 raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """A warning as a note; the arguments are those of `warnings.showwarning`."""
     errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
     return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
 
 
-def compile_task(task: Task, outputs: Sequence[str] | None = None, **options) -> Solver:
+def compile_task(task: Task, outputs: Sequence[str] | None = None, **options: Any) -> Solver:
     """The task compiled, with a progress bar; options and errors as of `sysdyn.compile`."""
     with Bar("compiling") as bar:
         return compile(
