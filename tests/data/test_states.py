@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
-from sysdyn.data.states import OK, column_names, flat_place, random_states, read_states, write_states
+from sysdyn.data.states import OK, column_names, random_states, read_states, write_states
 from sysdyn.errors import FileError, SysdynError
+from sysdyn.measurements.variables import flat_place
 
 PROBLEM = sd.forward_dynamics(sd.chain(2))
 
