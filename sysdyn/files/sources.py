@@ -6,7 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]  # The folder of the package.
 
 
 @functools.cache

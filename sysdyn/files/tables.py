@@ -51,7 +51,7 @@ def _pyarrow(path: str | Path) -> ModuleType:
 
 # ---- reading -------------------------------------------------------------------------------------------------------
 
-Rows = Iterator[np.ndarray]  # chunks (n, columns) of float64, NaN where there is no number
+Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN where there is no number.
 
 
 def read_table(

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from sysdyn.errors import FileError, SysdynError
 
-Place = tuple[str | int, ...]  # keys and numbers from the root, as ("measurement", 2, "type")
+# Where a value is in a file: keys and numbers from the root, as ("measurement", 2, "type").
+Place = tuple[str | int, ...]
 
 
 class Document:

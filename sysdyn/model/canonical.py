@@ -19,11 +19,13 @@ from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, snap
 from sysdyn.model.spatial import X_inverse, X_motion, rotation, translation
 from sysdyn.model.tree import Model
 
-PARALLEL = 1e-12  # sine of the angle between two axes below which they are parallel
-NEARLY_PARALLEL = 1e-3  # below which frames are not slid, for the foot of the perpendicular may be far away
-LENGTH = 1e-12  # [m] below which a distance is none
-Turn = tuple[float, float]  # (cos, sin) of a constant angle
-NO_TURN: Turn = (1.0, 0.0)
+PARALLEL = 1e-12  # Two axes are parallel if the sine of the angle between them is below this.
+# Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be
+# far away.
+NEARLY_PARALLEL = 1e-3
+LENGTH = 1e-12  # A distance below this [m] is zero.
+Turn = tuple[float, float]  # (cos, sin) of a constant angle.
+NO_TURN: Turn = (1.0, 0.0)  # The turn by the angle 0.
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from sysdyn.model.manifolds import (
 from sysdyn.model.spatial import quaternion_to_E, rot_axis
 from sysdyn.program.expr import cos, sin
 
-Z_AXIS = (0.0, 0.0, 1.0)
-SNAP = 1e-12
+Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
+SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly that.
 
 
 def snap(x: np.ndarray) -> np.ndarray:
@@ -390,6 +390,7 @@ class Fixed(Joint):
         return np.zeros((*batch, 0))
 
 
+# The joint types by the name that files of models have for them.
 JOINTS: dict[str, type[Joint]] = {
     cls.kind: cls for cls in (Revolute, Prismatic, Helical, Cylindrical, Planar, Spherical, Free, Fixed)
 }

@@ -17,8 +17,8 @@ from sysdyn.model.poses import adjoint, pose
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
 from sysdyn.model.tree import Model
 
-Mark = Callable[[int], None]
-REFERENCES = ("local", "world", "space")
+Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
+REFERENCES = ("local", "world", "space")  # The references of `frame_jacobian`.
 
 
 def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model.spatial import dtype_of, skew
 
-POSE_ERROR = 1e-6  # |R^T R − 1| up to which a matrix is taken for a rotation written with few digits
+POSE_ERROR = 1e-6  # A matrix R with |R^T R − 1| up to this is a rotation that was written with few digits.
 
 
 # ---- poses: homogeneous matrices, their exponential and logarithm --------------------------------------------------

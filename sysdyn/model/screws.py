@@ -12,8 +12,8 @@ from sysdyn.model.poses import adjoint, checked_pose
 from sysdyn.model.spatial import X_motion
 from sysdyn.model.tree import Model
 
-UNIT_ERROR = 1e-6  # | |ω| − 1 | up to which a screw axis is taken for a unit one written with few digits
-NO_PITCH = 1e-12  # |ω · v| below this fraction of |v| is rounding
+UNIT_ERROR = 1e-6  # A screw axis ω with ||ω| − 1| up to this is a unit vector that was written with few digits.
+NO_PITCH = 1e-12  # A pitch ω · v below this fraction of |v| is rounding.
 
 
 def from_screws(

@@ -22,8 +22,10 @@ from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import snap, unit_axis
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
 
+# The joint types that the format knows.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
-_ANGLE_SNAP = 1e-11  # π/2 is often written 1.57079632679
+# Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
+_ANGLE_SNAP = 1e-11
 
 
 @dataclass(frozen=True, eq=False)

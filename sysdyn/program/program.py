@@ -18,7 +18,7 @@ from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import CONST, INPUT, OPAQUE, OPERATIONS, Flops
 
-FORMAT = 2  # version of the stored form; raise it when the meaning of any array changes
+FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
 Group = tuple[str, int]
 

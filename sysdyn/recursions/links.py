@@ -19,8 +19,8 @@ from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.expr import Expr, cos, is_zero, sin
 from sysdyn.recursions.plan import Plan
 
-Scalar = float | Expr
-Vector = list
+Scalar = float | Expr  # A number of a recursion: a constant, or an expression of the inputs.
+Vector = list  # A list of scalars: 3 of a vector in space, 6 of a spatial vector.
 
 
 def scalars(values) -> Vector:
@@ -118,9 +118,9 @@ def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
     return [[columns[k][r] for k in range(3)] for r in range(3)]
 
 
-Step = Turn | Rotation | Vector
-NO_TURN = Turn(2, 1.0, 0.0)
-ROUNDING = 1e-14  # of the greatest parameter, below which one is none
+Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a rotation, or a displacement.
+NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
+ROUNDING = 1e-14  # Inertial parameters below this fraction of the greatest one are zero.
 
 
 def links(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-Key = tuple[Hashable, ...]
-Decision = tuple[Key, int]  # and how many forms there are
-Cost = Callable[["Plan"], int]
-More = Callable[[], bool]
-ROUNDS = 3  # through all decisions
-LEAST = 400  # operations that writing once counts at least: so few take as long as these
-KICK = 6  # decisions drawn anew to leave a local optimum: from 2 to fewer than this
+Key = tuple[Hashable, ...]  # The name of a decision, as ("turn", body).
+Decision = tuple[Key, int]  # The name of a decision and the number of its forms.
+Cost = Callable[["Plan"], int]  # The operations of a program that is written with a plan.
+More = Callable[[], bool]  # Whether the search goes on.
+ROUNDS = 3  # A search goes through all decisions this many times at most.
+LEAST = 400  # A program counts as this many operations at least in the budget, for shorter ones take as long to write.
+KICK = 6  # To leave a local optimum, from 2 to fewer than this many decisions are drawn anew.
 
 
 @dataclass
@@ -109,4 +109,5 @@ def _descent(
             return
 
 
+# Decisions are tried in this order of their kinds.
 ORDER = ("frames", "unit", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait")

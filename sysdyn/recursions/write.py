@@ -29,12 +29,13 @@ from sysdyn.recursions.links import Link, Scalar, Vector, links
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, velocity_terms, wrenches
 
-COMPOSITE_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
-REWRITE_LIMIT = 60_000  # operations beyond which a graph is left as it was written
-HOPELESS = 1.01  # factor that rewriting is not expected to save more of than it did before
-MEETINGS = 4  # depths at which all columns of H meet, tried to begin with
-UNITS = 60  # candidates for the unit of length
-METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}  # by what is known; τ of a joint is enough
+COMPOSITE_LIMIT = 60  # Robots with more freedoms are not tried with the O(n³) method beside the O(n) one.
+REWRITE_LIMIT = 60_000  # Graphs with more operations are left as they were written.
+HOPELESS = 1.01  # A program this many times dearer than the cheapest one so far is not rewritten.
+MEETINGS = 4  # Plans to begin with let all columns of H meet at one depth, up to this one.
+UNITS = 60  # The number of lengths that are tried as the unit of length.
+# The methods by what is known; a τ of one joint is enough for the second.
+METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 
 
 @dataclass(frozen=True)

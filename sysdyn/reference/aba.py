@@ -16,7 +16,7 @@ from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
 
-SMALL = 1e-8  # a pivot below this fraction of the largest entry of any inertia is looked at that closely
+SMALL = 1e-8  # Pivots above this fraction of the largest entry of any inertia are accepted without a closer look.
 
 
 def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:

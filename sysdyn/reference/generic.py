@@ -18,7 +18,8 @@ from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.program.expr import Expr
 
-BATCH = 1024  # states carried through a recursion at once: keeps its intermediate results near the processor
+# The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
+BATCH = 1024
 
 
 def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> tuple[np.ndarray, ...]:

@@ -23,16 +23,21 @@ from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose_inverse, se3_log
 from sysdyn.model.spatial import translation
 
-DAMPING = 0.1  # of the damped method, times the squared error; it grows by GROWTH where a step does not help
+DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
+# The damping grows by the first factor after a step that does not help, and shrinks by the second after one that does.
 GROWTH, DECAY = 4.0, 0.5
-LEAST_GAIN = 0.1  # a step is taken if the squared error falls by this fraction of what its linear model says
-LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e6  # times the mean of the diagonal of A A^T
-STALL = 8  # so many steps taken have to bring the squared error below this fraction of what it was before them:
-PROGRESS, LAST_PROGRESS = 0.5, 0.999  # where there are other starts to try, where there are not
-LEAST_STEP = 1e-9  # [rad] steps that do not help are not tried smaller
-CHAINS = 64  # kept compiled
-LARGEST = 1e8  # angle [rad] or length [m] that is taken
-TURN = 2.0 * math.pi
+# A step is taken if the squared error falls by this fraction of what the linear model of the step promises.
+LEAST_GAIN = 0.1
+# The damping stays between these multiples of the mean of the diagonal of A A^T.
+LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e6
+STALL = 8  # Progress is measured over this number of steps.
+# STALL steps have to bring the squared error below this fraction of itself: with other starts to try, and without.
+PROGRESS, LAST_PROGRESS = 0.5, 0.999
+LEAST_STEP = 1e-9  # Steps below this [rad] that do not help are not made smaller.
+CHAINS = 64  # This many compiled chains of joints are kept.
+LARGEST = 1e8  # Angles [rad] and lengths [m] beyond this are refused.
+TURN = 2.0 * math.pi  # A whole turn [rad].
+# The reason of a search that ends without a solution.
 STUCK = "the error stopped falling: a local minimum, or the target is out of reach"
 
 
@@ -271,6 +276,7 @@ def _least_squares(A: np.ndarray, e: np.ndarray, damping: float) -> np.ndarray:
     return A.T @ np.linalg.solve(N, e) if rows <= columns else np.linalg.solve(N, A.T @ e)
 
 
+# The methods of `inverse_kinematics`.
 METHODS: dict[str, Callable[[_Search], str]] = {
     "damped": _damped,
     "newton-body": partial(_newton, space=False),

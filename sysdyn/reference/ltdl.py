@@ -20,10 +20,12 @@ from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-ROUNDING = 1e-13  # a pivot below this fraction of the entry it is the rest of is rounding
-UNEQUAL = 1e-10  # H_ij, in units of √(H_ii H_jj), that is too large for an H_ji − H_ij or a zero
+ROUNDING = 1e-13  # A pivot below this fraction of the diagonal entry that it is the rest of is rounding.
+# |H_ij − H_ji|, and |H_ij| where the tree has no entry, are errors above this fraction of √(H_ii H_jj).
+UNEQUAL = 1e-10
 
-Paths = list[tuple[int, ...]]  # of each row its ancestors λ(k), λ(λ(k)), …
+Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.
+# Makes the error of a pivot that is not positive: (row, pivot, states of a batch).
 Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 

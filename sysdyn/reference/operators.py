@@ -17,8 +17,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError
 
-Blocks = list[np.ndarray]
-Sizes = tuple[int, ...]
+Blocks = list[np.ndarray]  # A stacked vector or several as columns, cut by nodes.
+Sizes = tuple[int, ...]  # The number of components of each node.
 
 
 class Operator:

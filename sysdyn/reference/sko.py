@@ -42,9 +42,9 @@ from sysdyn.reference.operators import (
     slices,
 )
 
-SINGULAR = 1e-13  # a pivot of H P H* below this fraction of H R H*, R the composite inertias, is rounding
+SINGULAR = 1e-13  # A pivot of H P H* below this fraction of H R H*, R the composite inertias, is rounding.
 
-Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k moves with B* V(k)
+Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
 
 
 class Riccati(NamedTuple):

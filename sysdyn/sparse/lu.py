@@ -13,7 +13,7 @@ from sysdyn.errors import SingularState
 from sysdyn.program.expr import is_constant, is_zero
 from sysdyn.program.scalar import Scalar
 
-Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column
+Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
 
 
 def is_unit(x) -> bool:

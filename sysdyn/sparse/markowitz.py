@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from sysdyn.sparse.sampled import Option, Permutations, Pivot, Sampled, SampledElimination
 
-CANDIDATES = 24  # pivots whose exact cost is compared at each step of `markowitz`
+CANDIDATES = 24  # The number of pivots whose exact cost is compared at each step of `markowitz`.
 
 
 def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:

@@ -20,7 +20,8 @@ from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_piv
 from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Permutations, Sampled, SampledElimination
 
-LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))  # of a window whose pivots are chosen anew
+# The pivots of a window are chosen anew with one of these pairs: pivots that are tried, and steps after each.
+LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))
 
 
 def natural(a: Sampled) -> Permutations:
@@ -106,6 +107,7 @@ def _varying(order: Order, least: float, a: Sampled) -> Permutations:
 
 # With the wider choice of pivots, which was the better one on nearly all robots that were measured.
 _foresight = partial(_varying, partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1]), LEAST_VARIATION[-1])
+# Starts of "markowitz" that look ahead.
 FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_foresight), _foresight)
 
 
@@ -135,9 +137,10 @@ def _umfpack_columns(order: Order) -> Order:
     return lambda a: choose_pivots(a, order(a)[1])
 
 
+# UMFPACK with its own pivots, at several weights of the state-dependent entries.
 _UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer) for steer in (STEER[1], 1.0)))
-_SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))
-_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))
+_SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))  # UMFPACK on rows and columns in random orders.
+_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))  # UMFPACK with safe rows.
 
 # The general orders: name → starts, of which the cheapest safe one is used. "symmetric" is one of symmetric systems.
 ORDERINGS: dict[str, tuple[Order, ...]] = {

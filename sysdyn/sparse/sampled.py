@@ -15,21 +15,23 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.condition import equilibration
 
-Permutations = tuple[list[int], list[int]]
-Order = Callable[["Sampled"], Permutations]
-Pivot = tuple[int, int] | None
-Option = tuple[int, int, int, int]  # operations, new entries, row, column
+Permutations = tuple[list[int], list[int]]  # The rows and the columns of the pivots, in order.
+Order = Callable[["Sampled"], Permutations]  # A way to find an elimination order.
+Pivot = tuple[int, int] | None  # (row, column) of a pivot, or None if there is none.
+Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
 
 # State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
 # humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
 STEER = (1e-3, 1e-6)
-LEAST_VARIATION = (0.1, 0.01)  # a pivot's least over its greatest absolute value over the samples
-LEAST_RATIO = 1e-2  # a pivot over each other entry of its column, at each sample
-CROSSING = 1e-6  # what a pivot that takes both signs is worth: it passes through zero between the samples
-MOST_PRODUCTS = 2e6  # products of entries that a search may compute
-LOOKING = 0.02  # what it costs to look at an entry, in products
-LOOK_AHEAD = (6, 1)  # of the starts that look ahead: pivots that are tried, and steps after each
-TRIALS = 20.0  # products spent on looking ahead, over those of the budget
+# The least absolute value of a pivot over the samples is at least this fraction of its greatest: strict, and tolerant.
+LEAST_VARIATION = (0.1, 0.01)
+LEAST_RATIO = 1e-2  # A pivot is at least this fraction of each other entry of its column at every sample.
+# A pivot that takes both signs passes through zero between the samples: it counts as this fraction of itself.
+CROSSING = 1e-6
+MOST_PRODUCTS = 2e6  # The number of products of entries that a search may compute.
+LOOKING = 0.02  # The price of a look at an entry, in products.
+LOOK_AHEAD = (6, 1)  # The starts that look ahead try this number of pivots, and this number of steps after each.
+TRIALS = 20.0  # A search may spend this many times its budget of products on looking ahead.
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import BackendUnavailable
 
+# The advice to users without UMFPACK.
 REMEDY = (
     "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev "
     "python3-dev) and then pip install 'sysdyn[umfpack]', or run ./run setup in the source tree; or choose another "
