@@ -5,8 +5,9 @@ from __future__ import annotations
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.llvm.machine_code import MachineCode
-from sysdyn.errors import UnknownName
+from sysdyn.errors import BackendUnavailable, UnknownName
 
+# The fastest comes first.
 BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (MachineCode, Interpreter)}
 
 
@@ -16,3 +17,14 @@ def backend_named(name: str) -> type[Backend]:
         raise UnknownName("backend", name, BACKENDS)
     BACKENDS[name].require()
     return BACKENDS[name]
+
+
+def fastest_installed() -> str:
+    """The name of the fastest back end of which nothing is missing."""
+    for name, backend in BACKENDS.items():
+        try:
+            backend.require()
+        except BackendUnavailable:
+            continue
+        return name
+    raise BackendUnavailable(f"none of the back ends {', '.join(BACKENDS)} is installed: pip install llvmlite")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.function import Function, compile_function
+from sysdyn.backends.registry import fastest_installed
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import cross
@@ -35,7 +36,7 @@ def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: Array
 def regressor(model: Model) -> Function:
     """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm."""
     shapes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,)}
-    return compile_function(partial(joint_torque_regressor, model), shapes)
+    return compile_function(partial(joint_torque_regressor, model), shapes, backend=fastest_installed())
 
 
 def _recursion(model: Model, q, qd, qdd) -> tuple[np.ndarray]:

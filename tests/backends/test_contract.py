@@ -17,8 +17,8 @@ import sysdyn as sd
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.interpreter import Interpreter
-from sysdyn.backends.registry import BACKENDS, backend_named
-from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.backends.registry import BACKENDS, backend_named, fastest_installed
+from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.operations import ADD, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
@@ -221,6 +221,20 @@ def test_unknown_backends_are_named():
             call()
 
 
+def test_the_fastest_that_is_installed_is_found(monkeypatch):
+    assert fastest_installed() == "llvm"
+
+    def missing(cls):
+        raise BackendUnavailable("as if it were not installed")
+
+    monkeypatch.setattr(BACKENDS["llvm"], "require", classmethod(missing))
+    assert fastest_installed() == "python"
+    for name in ("python", "counting"):
+        monkeypatch.setattr(BACKENDS[name], "require", classmethod(missing))
+    with pytest.raises(BackendUnavailable, match="none of the back ends llvm, python, counting is installed"):
+        fastest_installed()
+
+
 # ---- what the third one is for -------------------------------------------------------------------------------------
 
 
@@ -267,6 +281,7 @@ estimate = estimator(q, qd, y={m.name: tau for m in noisy.noisy})
 assert np.allclose(estimate.std("qdd"), 0.5)
 assert "model_run" in Code("model", solver.program, Description("forward dynamics")).source()
 solver.export_c("exported")
+assert np.allclose(sd.regressor(model)(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))
 import pickle
 assert np.allclose(pickle.loads(pickle.dumps(solver))(q, qd, tau).qdd, sd.aba(model, q, qd, tau))
 """
