@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.linear import zeros
-from sysdyn.measurements.measurement import Context, Place
+from sysdyn.measurements.measurement import Context, Names, Place
 from sysdyn.measurements.sensor import FrameSensor, diagonal, linear, turned_axes
 from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model.spatial import X_inverse, cross
@@ -25,8 +25,8 @@ class FrameAcceleration(FrameSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, components="all", classical: bool = True, gravity: bool = False, reference: str = "local",
-        name: str | None = None, noise=None,
+        self, frame: Place, components: Names = "all", classical: bool = True, gravity: bool = False,
+        reference: str = "local", name: str | None = None, noise=None,
     ):  # fmt: skip
         self.classical, self.gravity = classical, gravity
         if classical and reference == "space":
@@ -55,7 +55,9 @@ class Accelerometer(FrameSensor):
     scalars = ACCELERATION[3:]
     references = ("local", "world")
 
-    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
+    ):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
@@ -72,7 +74,9 @@ class AngularAccelerometer(FrameSensor):
     scalars = ACCELERATION[:3]
     references = ("local", "world")
 
-    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
+    ):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):

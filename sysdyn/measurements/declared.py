@@ -12,7 +12,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.measurement import Measurement, Names
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import Model, Sensor
 from sysdyn.model.spatial import rotation
@@ -27,7 +27,7 @@ def declared_sensors(model: Model) -> dict[str, Sensor]:
     return {s.name: s for s in model.sensors if s.type in MEASURABLE}
 
 
-def sensor(model: Model, name: str, components="all", noise=None, reference: str = "local") -> Measurement:
+def sensor(model: Model, name: str, components: Names = "all", noise=None, reference: str = "local") -> Measurement:
     """The declared sensor of that name, called so, as a measurement; components, noise, reference as for its class.
 
     A force/torque sensor on a fixed joint measures a force that only a model which keeps the joint has as an unknown:

@@ -17,7 +17,10 @@ from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.spatial import X_motion, rotation
 
-Place = str | tuple[str, np.ndarray]  # a frame of the model, or (body, T (4, 4)): a pose fixed in a body
+# A place is a frame of the model, or (body, T (4, 4)): a pose fixed in a body.
+Place = str | tuple[str, np.ndarray]
+# Components, joints and bodies are "all", one, or several, by name.
+Names = str | Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.linear import zeros
-from sysdyn.measurements.measurement import Context
+from sysdyn.measurements.measurement import Context, Names
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force
 from sysdyn.measurements.variables import ACCELERATION, WRENCH
 from sysdyn.model import Model
@@ -28,7 +28,7 @@ class _Subtree(Sensor):
     references = ("local", "world")
 
     def __init__(
-        self, root: str | None = None, components="all", gravity: bool = False, reference: str = "world",
+        self, root: str | None = None, components: Names = "all", gravity: bool = False, reference: str = "world",
         name: str | None = None, noise=None,
     ):  # fmt: skip
         self.root, self.gravity = root, gravity

@@ -13,7 +13,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.groups import noise_group, switch_group
-from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
@@ -212,7 +212,7 @@ class ModelNoise(Measurement):
 
     optional = True
 
-    def __init__(self, equations="all", bodies="all", noise=None, name: str | None = None):
+    def __init__(self, equations: Names = "all", bodies: Names = "all", noise=None, name: str | None = None):
         chosen = (equations,) if isinstance(equations, str) else tuple(equations)
         self.equations = EQUATIONS if chosen == ("all",) else chosen
         for x in self.equations:

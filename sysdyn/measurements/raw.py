@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.measurement import Context, Measurement
+from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.measurements.variables import COMPONENTS, PARTS, UNITS, Layout, flat_place, freedom_units
 from sysdyn.model import Model
 
@@ -31,7 +31,10 @@ class RawMeasurement(Measurement):
     name: str
     noise: object
 
-    def __init__(self, targets="all", components="all", name: str | None = None, noise=None):
+    def __init__(
+        self, targets: Names = "all", components: Names | int | Sequence[int] = "all", name: str | None = None,
+        noise=None,
+    ):  # fmt: skip
         if not isinstance(targets, (str, Sequence)) or not all(isinstance(x, str) for x in targets):
             raise InvalidInput(f"{type(self).__name__}: targets are 'all', a name or several names, not {targets!r}")
         as_given = targets if isinstance(targets, str) else tuple(targets)

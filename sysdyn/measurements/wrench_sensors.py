@@ -6,7 +6,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.linear import numbers, zeros
-from sysdyn.measurements.measurement import Place, find_frame
+from sysdyn.measurements.measurement import Names, Place, find_frame
 from sysdyn.measurements.sensor import (
     FrameSensor,
     Sensor,
@@ -40,8 +40,8 @@ class ForceTorqueSensor(Sensor):
     scalars = WRENCH
 
     def __init__(
-        self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local", components="all",
-        name: str | None = None, noise=None,
+        self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local",
+        components: Names = "all", name: str | None = None, noise=None,
     ):  # fmt: skip
         if side not in SIDES:
             raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
@@ -83,7 +83,9 @@ class LoadCells(FrameSensor):
 
     scalars = WRENCH
 
-    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
+    ):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
@@ -104,7 +106,9 @@ class PointContact(FrameSensor):
     references = ("local", "world")
     optional = True
 
-    def __init__(self, frame: Place, components="all", reference: str = "local", name: str | None = None, noise=None):
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
+    ):
         super().__init__(frame, components, name, noise, reference=reference)
 
     def equations(self, ctx):
@@ -127,7 +131,8 @@ class ForceDirection(FrameSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, direction, reference: str = "local", components="all", name: str | None = None, noise=None
+        self, frame: Place, direction, reference: str = "local", components: Names = "all", name: str | None = None,
+        noise=None,
     ):  # fmt: skip
         d = numbers("direction of a ForceDirection", direction, (3,))
         if not np.any(d):
@@ -153,8 +158,8 @@ class NetWrench(FrameSensor):
     scalars = WRENCH
 
     def __init__(
-        self, frame: Place, components="all", gravity: bool = True, reference: str = "local", name: str | None = None,
-        noise=None,
+        self, frame: Place, components: Names = "all", gravity: bool = True, reference: str = "local",
+        name: str | None = None, noise=None,
     ):  # fmt: skip
         self.gravity = gravity
         super().__init__(frame, components, name, noise, gravity=gravity, reference=reference)
