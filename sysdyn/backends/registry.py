@@ -7,7 +7,7 @@ from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.errors import BackendUnavailable, UnknownName
 
-# The fastest comes first.
+# All back ends by name, the fastest one first.
 BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (MachineCode, Interpreter)}
 
 

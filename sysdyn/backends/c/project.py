@@ -18,7 +18,7 @@ from sysdyn.files import atomic
 TEST_STATES = 8
 # Results of the test vectors may differ by this fraction of the greatest expected entry of a member.
 TOLERANCE = 1e-12
-# They may differ by so many times what rounding alone was seen to change at these states, if that is more.
+# Results of ill-conditioned test vectors may differ by so many times what rounding alone was seen to change there.
 ROUNDING = 10.0
 
 

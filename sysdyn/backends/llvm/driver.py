@@ -13,7 +13,7 @@ from sysdyn.backends.llvm.types import Types
 
 # Up to so many entries of one state are copied singly, as a wide load has to wait for narrow stores.
 ONE_BY_ONE = 64
-# So many sums are formed side by side where entries are checked one by one.
+# Entries that are checked one by one are summed up in so many sums side by side.
 SUMS = 4
 
 

@@ -20,17 +20,17 @@ from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
-# Kernels of many states compute this many blocks of states in turn where it pays.
+# Kernels of many states take so many blocks of states in turn if the program is small or large.
 ROUNDS = 2
-# Up to this size of a block's workspace turns pay, as one block goes on while another waits for its results.
+# A program is small if a block's workspace has at most so many bytes: one block goes on while another one waits.
 SMALL_BYTES = 12_000
-# Beyond so many operations they pay, too: code larger than the instruction cache is used twice each time it comes by.
+# A program is large if it has more operations: its code exceeds the instruction cache and serves twice a pass.
 LARGE_OPS = 4000
 # A function copies at most so many outputs, as compile time grows faster than linearly.
 MAX_COPIES = 500
 # The scalar kernel copies so many doubles at a time.
 CHUNK = 4
-# Constant zeros are left out between outputs that are so far apart.
+# Outputs that are at least so many places apart are written separately, without the constant zeros in between.
 LEAST_GAP = 4
 
 

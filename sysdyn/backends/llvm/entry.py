@@ -40,6 +40,7 @@ class _Method(ctypes.Structure):
 
 _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.restype, _new.argtypes = ctypes.py_object, (ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)
+# The address of Py_IncRef, which the function calls for the None that it returns.
 _INCREF = ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value
 
 
