@@ -153,8 +153,8 @@ class Derivatives:
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
         run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
-        run.status[:] &= ~WEAK_PIVOT
-        if run.status.any():
+        np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
+        if np.count_nonzero(run.status):
             self._calls.reject_bad_inputs(run)
             bad, n = np.flatnonzero(run.status), len(run.status)
             if on_singular == "raise":

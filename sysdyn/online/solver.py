@@ -106,7 +106,7 @@ class Solver:
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
-        if run.status.any():
+        if np.count_nonzero(run.status):  # several times faster than any() for one state
             self._resolve(run, on_singular or self.on_singular)
         ok = run.status.reshape(run.lead) == 0
         return self._solution(self.problem, run.arrays, run.lead, self._calls.results(run), ok)
