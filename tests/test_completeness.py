@@ -9,7 +9,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
-from sysdyn.equations.form import KNOWN
+from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.noise import WRAPPERS

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from sysdyn.equations.assembly import Assembly, assemble, measured_row
-from sysdyn.equations.form import form
 from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.equations.passes import form
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES

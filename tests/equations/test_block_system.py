@@ -11,8 +11,8 @@ from robots import ROBOTS
 from systems import PROBLEMS, built, check_reference_solves, cross_force, reference
 
 import sysdyn as sd
-from sysdyn.equations.form import KNOWN
 from sysdyn.equations.newton_euler import newton_euler as assembled
+from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.variables import LAYOUTS, Layout
 from sysdyn.model import JOINTS, chain, random_tree
 from sysdyn.model.generate import RANDOM_JOINTS

@@ -8,7 +8,7 @@ from oracles import icub
 from systems import Accelerometer, built, reference, unknowns
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.equations.form import KNOWN
+from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.raw import ExternalWrench, JointTorque

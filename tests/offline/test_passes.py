@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from robots import load_robot
 
 import sysdyn as sd
+from sysdyn.equations.passes import SYSTEM_PASSES
 from sysdyn.model.canonical import canonical
-from sysdyn.passes import ALL, ELIMINATION
+from sysdyn.passes import ALL, ELIMINATION, TABLE
 from sysdyn.recursions.write import METHODS, write
 from sysdyn.reference.rnea import newton_euler
 
@@ -158,3 +159,10 @@ def test_none_of_them_may_be_applied():
     assert solver.flops.end_to_end.total > sd.compile(sd.forward_dynamics(model), outputs="qdd").flops.end_to_end.total
     q, qd, tau = model.random_state(seed=0)
     assert solver(q, qd, tau).qdd == pytest.approx(sd.aba(model, q, qd, tau), rel=1e-9)
+
+
+def test_passes_of_systems_are_those_that_say_so():
+    """The table of words and the table of those that are applied name the same."""
+    assert tuple(x.name for x in SYSTEM_PASSES) == ELIMINATION
+    for x in TABLE:
+        assert sd.PASSES[x.name] == x.says and x.back and x.name in str(x)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
-from sysdyn.equations.form import KNOWN
+from sysdyn.equations.passes import KNOWN
 from sysdyn.errors import ProblemError, SingularState
 from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
 from sysdyn.model import Model, auto_tree, chain, random_tree
