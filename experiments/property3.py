@@ -334,7 +334,8 @@ def findings(folder):
 
     kind = "every relative pose of the feet" if always else "some relative poses of the feet"
     chains = f"skew 1.5: {'' if tilted else 'not '}well posed; skew 0: {'' if straight else 'not '}well posed"
-    at = "".join(f", {math.degrees(r['roll']):.2g}° ({r['message']})" for r in refused)
+    last = max(refused, key=lambda r: r["angle"])
+    at = f"up to {math.degrees(last['roll']):.2g}° ({last['message']})"
     return "\n".join([
         f"On load cells the problem is ill-posed for {kind}, not only for the aligned feet of the paper's proof: they "
         "can push each other unnoticed.",
@@ -346,7 +347,7 @@ def findings(folder):
         "The remark on the slippery floor holds while the soles are not parallel, and only then. Directions missing: "
         f"{missing(on_floor)}: on level ground only the sum of both n_z is seen. The chain that the paper observed has "
         f"tilted axes ({chains}). With the soles at an angle θ the condition of [H, X* H] is cot(θ/2). A compiled "
-        f"solver: {answer(steep)}; {answer(flat)}. It refuses {len(refused)} of {len(angles)} angles{at}. The "
+        f"solver: {answer(steep)}; {answer(flat)}. It refuses {len(refused)} of {len(angles)} angles, {at}. The "
         f"equations of the base that it does not use hold to {max(r['base_force'] for r in solved):.0e} N or N m.",
     ])  # fmt: skip
 
