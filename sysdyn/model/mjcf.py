@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -312,37 +312,32 @@ def _off(m: Any, *flags: str) -> bool:
     return any(m.opt.disableflags & getattr(_mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
 
 
-def _ignored(m: Any) -> Iterator[str]:
+def _ignored(m: Any) -> list[str]:
     """What acts on the bodies in MuJoCo and is not part of a Model."""
 
     def given(*names: str) -> bool:
         return any(np.any(getattr(m, name, 0.0)) for name in names)
 
-    constrained = not _off(m, "CONSTRAINT")
-    if constrained and not _off(m, "CONTACT") and _may_touch(m):
-        yield "contacts"
-    if constrained and not _off(m, "EQUALITY") and m.neq:
-        yield "equality constraints"
-    if constrained and not _off(m, "FRICTIONLOSS") and given("dof_frictionloss"):
-        yield "joint friction"
-    if constrained and not _off(m, "LIMIT") and any(m.jnt_limited & (m.jnt_type == _mujoco().mjtJoint.mjJNT_BALL)):
-        yield "limits of ball joints"
-    if not _off(m, "SPRING") and given("jnt_stiffness", "jnt_stiffnesspoly"):
-        yield "joint springs"
-    if not _off(m, "DAMPER") and given("dof_damping", "dof_dampingpoly"):
-        yield "joint damping"
-    if m.opt.density or m.opt.viscosity:
-        yield "fluid forces"
-    if not _off(m, "GRAVITY") and given("body_gravcomp"):
-        yield "gravity compensation"
-    if m.ntendon:
-        yield "tendons"
-    if m.nu and not _off(m, "ACTUATION"):
-        yield "actuators"
-    if m.nplugin:
-        yield "plugins"
-    if m.nmocap:
-        yield "motion of mocap bodies"
+    def on(flag: str) -> bool:
+        return not _off(m, flag)
+
+    constrained = on("CONSTRAINT")
+    balls = m.jnt_type == _mujoco().mjtJoint.mjJNT_BALL
+    acts = {
+        "contacts": constrained and on("CONTACT") and _may_touch(m),
+        "equality constraints": constrained and on("EQUALITY") and m.neq,
+        "joint friction": constrained and on("FRICTIONLOSS") and given("dof_frictionloss"),
+        "limits of ball joints": constrained and on("LIMIT") and np.any(m.jnt_limited & balls),
+        "joint springs": on("SPRING") and given("jnt_stiffness", "jnt_stiffnesspoly"),
+        "joint damping": on("DAMPER") and given("dof_damping", "dof_dampingpoly"),
+        "fluid forces": m.opt.density or m.opt.viscosity,
+        "gravity compensation": on("GRAVITY") and given("body_gravcomp"),
+        "tendons": m.ntendon,
+        "actuators": m.nu and on("ACTUATION"),
+        "plugins": m.nplugin,
+        "motion of mocap bodies": m.nmocap,
+    }
+    return [name for name, active in acts.items() if active]
 
 
 def _may_touch(m: Any) -> bool:

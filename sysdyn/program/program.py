@@ -20,7 +20,7 @@ from sysdyn.program.operations import CONST, INPUT, OPAQUE, OPERATIONS, Flops
 
 FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
-Group = tuple[str, int]
+Group = tuple[str, int]  # The name and size of a group of inputs or outputs.
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ where only τ or q̈ is wanted, and with the decisions of a `Plan` found by sear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -82,21 +82,21 @@ def write(
         methods = ("articulated",)
     reduced = not {"a", "f"} & set(outputs)
     wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
+
+    def cost(name: str, plan: Plan) -> int:
+        return wanted.write(name, outputs, plan).total
+
     found: list[tuple[int, str, Plan]] = []
     for name in methods:
         starts = list(_starts(model, name))
         if len(methods) == len(starts) == 1:
             found.append((0, name, starts[0]))
-            continue
-
-        def cost(plan: Plan, name: str = name) -> int:
-            return wanted.write(name, outputs, plan).total
-
-        plan, count = tuned(cost, starts, 0.0)
-        found.append((count, name, plan))
+        else:
+            plan, count = tuned(partial(cost, name), starts, 0.0)
+            found.append((count, name, plan))
     _, name, plan = min(found, key=lambda x: x[0])
     if budget or more:
-        plan, _ = tuned(lambda plan: wanted.write(name, outputs, plan).total, [plan], budget, more, seed)
+        plan, _ = tuned(partial(cost, name), [plan], budget, more, seed)
     written = wanted.write(name, outputs, plan, counted=True)
     considered = [(other, count) for count, other, _ in found if other != name]
     return replace(written, considered=((name, written.total), *considered))
@@ -142,10 +142,9 @@ class _Inputs:
         outputs: dict[str, list],
         pivots: list[tuple[Scalar, int]],
         bound: float,
-        given: Flops | None = None,
     ) -> Written:
         """With sums and products rewritten, where that saves something."""
-        written = Written(method, self.graph, outputs, pivots, given)
+        written = Written(method, self.graph, outputs, pivots)
         if "rewriting" not in self.passes or written.total > min(REWRITE_LIMIT, HOPELESS * bound):
             return written
         everything = [*written.scalars, *(x for x, _ in pivots)]
@@ -153,7 +152,7 @@ class _Inputs:
         values = iter(new)
         shorter = Written(
             method, graph, {name: [next(values) for _ in x] for name, x in outputs.items()},
-            [(next(values), k) for _, k in pivots], given,
+            [(next(values), k) for _, k in pivots],
         )  # fmt: skip
         return shorter if shorter.total < written.total else written
 
@@ -218,22 +217,22 @@ class _Unknowns:
         c, nu = velocity_terms(self.upright, links, inputs.qd)
         given = None
         if counted:
-            rest = self._rest(self._inputs(), method, outputs, plan, _given(c, nu))
+            other = self._inputs()
+            links_given = other.links(self.upright, plan)
+            terms = _as_inputs(other.graph, "c", c), _as_inputs(other.graph, "nu", nu)
+            rest = self._rest(other, links_given, *terms, method, outputs, plan)
             given = rest.graph.count(rest.scalars)
-        return self._rest(inputs, method, outputs, plan, lambda graph: (c, nu), links, given)
+        return replace(self._rest(inputs, links, c, nu, method, outputs, plan), given=given)
 
     def _inputs(self) -> _Inputs:
         return _Inputs(self.source, self.free, self.external, self.passes)
 
     def _rest(
-        self, inputs: _Inputs, method: str, outputs: Sequence[str], plan: Plan,
-        terms: Callable[[Graph], tuple[list[Vector], list[Vector]]], links: list[Link] | None = None,
-        given: Flops | None = None,
+        self, inputs: _Inputs, links: list[Link], c: list[Vector], nu: list[Vector], method: str,
+        outputs: Sequence[str], plan: Plan,
     ) -> Written:  # fmt: skip
-        """From c and ν on."""
+        """The outputs from c and ν."""
         model = self.upright
-        links = links or inputs.links(model, plan)
-        c, nu = terms(inputs.graph)
         fx = None if inputs.fx is None else [wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
         qdd = inputs.qdd
         pivots: list[tuple[Scalar, int]] = []
@@ -250,7 +249,7 @@ class _Unknowns:
             "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
             "f": [x for i, v in enumerate(f) for x in wrench_back(self.X[i], v)],
         }  # fmt: skip
-        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound, given)
+        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
 
 
 def _solved(
@@ -278,16 +277,12 @@ def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> V
     return tau
 
 
-def _given(c: list[Vector], nu: list[Vector]) -> Callable[[Graph], tuple[list[Vector], list[Vector]]]:
-    """c and ν as inputs where they are not constant."""
-
-    def inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
-        return [
-            [graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
-            for i, v in enumerate(vectors)
-        ]
-
-    return lambda graph: (inputs(graph, "c", c), inputs(graph, "nu", nu))
+def _as_inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
+    """Inputs in place of the entries that are not constant."""
+    return [
+        [graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
+        for i, v in enumerate(vectors)
+    ]
 
 
 def _units(model: Model) -> list[float]:
