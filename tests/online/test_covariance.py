@@ -12,7 +12,7 @@ from estimates import FAST, random_problem, small
 import sysdyn as sd
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import QUANTITIES, Layout
-from sysdyn.online.posterior import Posterior
+from sysdyn.online.inverse_programs import InversePrograms
 from sysdyn.sparse.extended import Extended
 from sysdyn.sparse.lu import eliminate
 from sysdyn.sparse.selected_inverse import Inverse
@@ -100,8 +100,8 @@ def test_declared_covariances_need_no_more_digits(monkeypatch):
     y = {name: x for name, x in sd.predict(problem, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
     solver = sd.compile(problem, **FAST)
     extended = []
-    run = Posterior._extended
-    monkeypatch.setattr(Posterior, "_extended", lambda self, *x: extended.append(len(x[1]["q"])) or run(self, *x))
+    run = InversePrograms._extended
+    monkeypatch.setattr(InversePrograms, "_extended", lambda self, *x: extended.append(len(x[1]["q"])) or run(self, *x))
     solution = solver(q, qd, y=y)
     for quantity in QUANTITIES:
         solution.std(quantity)
