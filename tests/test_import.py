@@ -1,7 +1,11 @@
-"""What `import sysdyn` loads: nothing that only some calls need, since every script pays for it."""
+"""What `import sysdyn` loads, nothing that only some calls need, since every script pays for it; what a wheel holds."""
 
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
+
+import pytest
 
 LATER = (
     "networkx", "lxml", "matplotlib", "typer", "rich", "scipy.sparse", "scipy.linalg", "scipy.optimize", "casadi",
@@ -22,3 +26,15 @@ def test_import_loads_only_what_every_program_needs():
 
 def test_a_load_is_seen():
     assert loaded("import sysdyn, networkx, scipy.linalg") >= {"networkx", "scipy.linalg"}
+
+
+def test_the_wheel_holds_the_package_and_says_that_it_is_typed(tmp_path):
+    pytest.importorskip("hatchling")
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=root, capture_output=True, check=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    sources = {path.relative_to(root).as_posix() for path in (root / "sysdyn").rglob("*.py")}
+    assert "sysdyn/py.typed" in names and sources <= names
