@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.online.arguments import WRENCHES
+from sysdyn.measurements.variables import WRENCHES
 from sysdyn.problem import Problem
 
 
