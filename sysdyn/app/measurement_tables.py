@@ -10,22 +10,15 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, SysdynError, UnknownName
 from sysdyn.files.toml import Document, Place
-from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.noise import ModelNoise, Prior, Switchable, noise_of
-from sysdyn.measurements.raw import RAW, RawMeasurement
-from sysdyn.measurements.registry import SENSORS
+from sysdyn.measurements.noise import Prior, Switchable, noise_of
+from sysdyn.measurements.raw import RawMeasurement
+from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
 from sysdyn.model.urdf import rpy
 
-# Raw measurements by the name of their class.
-RAW_NAMES = {cls.__name__: cls for cls in RAW.values()}
-# A file can state these measurements; their keys are the arguments of the class.
-MEASUREMENTS: dict[str, type[Measurement]] = {
-    **RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
-}  # fmt: skip
 # A sensor of the robot description has this type.
 DECLARED = "declared"
 # This key, beside targets = "all", names the exceptions.

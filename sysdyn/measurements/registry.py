@@ -1,12 +1,17 @@
-"""Every kind of measurement by name, their stored forms, and back."""
+"""Every kind of measurement by name, their stored forms, and back.
+
+A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS`, and its line in
+`sysdyn/__init__.py`, where type checkers read it. One of a user's own is `register`ed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.linear import Linear, MotorTorque
@@ -17,6 +22,7 @@ from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Model
 
+# Sensors by the name of their class.
 SENSORS: dict[str, type[Measurement]] = {
     cls.__name__: cls
     for cls in (
@@ -24,6 +30,28 @@ SENSORS: dict[str, type[Measurement]] = {
         AngularAccelerometer, CentreOfMassAcceleration, MomentumRate, Linear, MotorTorque,
     )
 }  # fmt: skip
+# Raw measurements by the name of their class.
+RAW_NAMES: dict[str, type[RawMeasurement]] = {cls.__name__: cls for cls in RAW.values()}
+# A problem file can state these measurements.
+MEASUREMENTS: dict[str, type[Measurement]] = {**RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise}
+# These names cannot be given to another class.
+_TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS))
+
+Class = TypeVar("Class", bound=type[Measurement])
+
+
+def register(cls: Class) -> Class:
+    """Make a class of measurements known by its name, to problem files and to stored problems; a class decorator.
+
+    What its `describe()` gives beside "type" has to be arguments of the class, as of every `Sensor`. A process that
+    loads a solver or a problem with such a measurement has to register the class before. Raises InvalidInput.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Measurement)):
+        raise InvalidInput(f"a class of measurements is registered, a subclass of Measurement or Sensor, not {cls!r}")
+    if cls.__name__ in _TAKEN and MEASUREMENTS.get(cls.__name__) is not cls:
+        raise InvalidInput(f"a measurement of sysdyn is called {cls.__name__}: give your class another name")
+    SENSORS[cls.__name__] = MEASUREMENTS[cls.__name__] = cls
+    return cls
 
 
 def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SENSORS) -> Measurement:
@@ -31,7 +59,9 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SEN
     arguments = dict(data)
     kind = arguments.pop("type")
     if kind not in valid:
-        raise UnknownName("type of measurement", kind, valid)
+        error = UnknownName("type of measurement", kind, valid)
+        error.args = (f"{error} A class of your own has to be registered: sysdyn.measurements.registry.register.",)
+        raise error
     if kind == "Linear":
         arguments["blocks"] = {(quantity, owner): C for quantity, owner, C in arguments["blocks"]}
     return valid[kind](**arguments)

@@ -1,0 +1,100 @@
+"""A sensor class of a user's own: solved, stored, stated in problem files and suggested, once it is registered."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.app.problem_files import load_task
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements import registry
+from sysdyn.measurements.linear import zeros
+from sysdyn.measurements.sensor import FrameSensor
+
+TIP = ("body1", np.array([[1.0, 0, 0, 0.3], [0, 1, 0, 0.2], [0, 0, 1, 0.5], [0, 0, 0, 1]]))
+
+
+class Lift(FrameSensor):
+    """Proper spatial acceleration of a frame [m/s²] along the vertical and one horizontal axis of the world."""
+
+    scalars = ("up", "ahead")
+    unit_of = dict.fromkeys(scalars, "m/s²")
+    references = ("local",)
+
+    def __init__(self, frame, components="all", name=None, noise=None):
+        super().__init__(frame, components, name, noise)
+
+    def equations(self, ctx):
+        return {("a", ctx.body(self.frame)): ctx.R(self.frame)[[2, 0]] @ ctx.X(self.frame)[3:]}, zeros(2)
+
+
+@pytest.fixture
+def registered():
+    """Lift, registered for the length of a test."""
+    yield registry.register(Lift)
+    for table in (registry.SENSORS, registry.MEASUREMENTS):
+        table.pop("Lift", None)
+
+
+def measured() -> sd.Problem:
+    """Forward dynamics of an arm whose two torques are unknown."""
+    model = sd.random_tree(2, seed=4, joints=("revolute",))
+    return sd.forward_dynamics(model) - sd.JointTorque("all") + Lift(TIP, name="lift")
+
+
+def test_it_is_solved_for_and_stored(registered, tmp_path):
+    problem = measured()
+    solver = sd.compile(problem, level="fast", on_singular="repivot")
+    model = problem.model
+    q, qd, qdd = model.random_state(seed=3)
+    y = sd.predict(problem, q, qd, qdd)
+    solution = solver(q, qd, y=y)
+    np.testing.assert_allclose(solution["qdd"], qdd, atol=1e-9)
+    solver.save(tmp_path / "solver.npz")
+    again = sd.load_solver(tmp_path / "solver.npz")
+    np.testing.assert_array_equal(again(q, qd, y=y)["qdd"], solution["qdd"])
+    assert sd.Problem.from_dict(json.loads(json.dumps(problem.to_dict()))).digest == problem.digest
+
+
+def test_a_problem_file_states_it(registered, tmp_path):
+    path = tmp_path / "problem.toml"
+    path.write_text(
+        'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\n'
+        '[[measurement]]\ntype = "Lift"\nframe = "body1"\ncomponents = "up"\nnoise = 0.1\nswitchable = true\n'
+    )
+    (_, switchable) = load_task(path).problem.measurements
+    assert isinstance(switchable, sd.Switchable) and isinstance(switchable.of, Lift)
+    assert (switchable.of.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
+
+
+def test_it_is_suggested_component_by_component(registered):
+    incomplete = measured() - Lift(TIP, ["ahead"])
+    found = incomplete.diagnose([Lift(TIP, name="more")])
+    assert found.missing == 1
+    (added,) = found.additions
+    assert isinstance(added, Lift) and added.name == "more" and len(added.chosen) == 1
+
+
+def test_an_unregistered_class_is_named_with_what_to_do():
+    with pytest.raises(UnknownName, match="'Lift'.*has to be registered: sysdyn.measurements.registry.register"):
+        sd.Problem.from_dict(json.loads(json.dumps(measured().to_dict())))
+
+
+def test_names_of_sysdyn_are_not_given_away():
+    class LoadCells(Lift):
+        pass
+
+    with pytest.raises(InvalidInput, match="a measurement of sysdyn is called LoadCells"):
+        registry.register(LoadCells)
+    with pytest.raises(InvalidInput, match="a class of measurements is registered"):
+        registry.register(Lift(TIP))
+    assert registry.register(registry.SENSORS["LoadCells"]) is sd.LoadCells
+
+
+def test_every_measurement_of_the_registry_is_a_public_name():
+    for cls in (*registry.MEASUREMENTS.values(), *registry.WRAPPERS.values()):
+        name = cls.__name__
+        assert name in sd.__all__ and getattr(sd, name) is cls, f"import {name} in sysdyn/__init__.py, as its __all__"
