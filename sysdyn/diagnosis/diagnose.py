@@ -291,19 +291,7 @@ def _suggestions(
     found: Diagnosis, reduction: Reduction, usual: Reduced, asked: bool, unseen: tuple[str, ...]
 ) -> tuple[str, ...]:
     """What to state and to leave out, in words, with examples that are enough."""
-    suggestions = []
-    if found.missing:
-        possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
-        names = joints_first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
-        if not names:
-            wrenches = few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
-            suggestions.append(f"leave out constraints that hold the same motion twice, with {wrenches}")
-        elif found.missing == found.by_structure[0]:
-            suggestions.append(f"state {found.missing} of: {few(names, 8)}")
-        else:
-            suggestions.append(f"state one of {few(names, 8)} for each direction that is missing ({found.missing})")
-        if example := _example(found, reduction, usual):
-            suggestions[0] += f"; for example {example}"
+    suggestions = [_to_state(found, reduction, usual)] if found.missing else []
     if found.excess:
         text = f"leave out {found.excess} of: {few(stated(found.redundant), 8)}"
         if len(found.redundant) > found.excess:
@@ -313,13 +301,28 @@ def _suggestions(
         else:
             suggestions.append(text)
     if found.additions is None:
-        suggestions.append(f"the available measurements do not do: with all of them {few(joints_first(unseen), 8)} "
+        suggestions.append(f"the available measurements are not enough: with all of them {few(joints_first(unseen), 8)} "
                            f"{'stays' if len(unseen) == 1 else 'stay'} undetermined")  # fmt: skip
     elif found.additions:
         suggestions.append(f"add {'; '.join(written(m, reduction.system.model) for m in found.additions)}")
     elif asked and not found.missing:
         suggestions.append("none of the available measurements is needed")
     return tuple(suggestions)
+
+
+def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
+    """What to state until no direction is missing, in words, with an example."""
+    possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
+    names = joints_first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
+    if not names:
+        wrenches = few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
+        text = f"leave out constraints that hold the same motion twice, with {wrenches}"
+    elif found.missing == found.by_structure[0]:
+        text = f"state {found.missing} of: {few(names, 8)}"
+    else:
+        text = f"state one of {few(names, 8)} for each direction that is missing ({found.missing})"
+    example = _example(found, reduction, usual)
+    return f"{text}; for example {example}" if example else text
 
 
 def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:

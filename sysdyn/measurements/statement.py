@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Self, TypeVar
@@ -36,29 +37,40 @@ class Statement:
             raise InvalidInput(f"the measurements of a Problem are a list: [{type(measurements).__name__}(…), …]")
         self.measurements = tuple(measurements)
         self.parameters = tuple(parameter(model, name) for name in dict.fromkeys(parameters))
+        self._check_names()
+        self._check_scalars()
+        for m in self.custom:
+            m.components(model)  # names that the model does not have are found here
+        self._check_noise()
+
+    def _check_names(self) -> None:
+        """Raise where something is no measurement, or has the name of another one."""
         for m in self.measurements:
             if not isinstance(m, Measurement):
                 raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
-        names = [m.name for m in self.measurements]
-        for name in names:
-            if names.count(name) > 1:
+        names = Counter(m.name for m in self.measurements)
+        for name, count in names.items():
+            if count > 1:
                 raise ProblemError(f"two measurements are called {name!r}: give one of them another name=")
+
+    def _check_scalars(self) -> None:
+        """Raise ProblemError where a scalar is stated exactly more than once."""
         owner: dict[tuple[str, int, int], str] = {}
         for m in self.raw:
-            for pair in m.pairs(model):
-                key = (m.quantity, *pair)
+            for body, k in m.pairs(self.model):
+                key = m.quantity, body, k
                 if key in owner:
-                    scalar = Layout(model).scalar_names(m.quantity, pair[0])[pair[1]]
-                    first = owner[key]
+                    scalar, first = Layout(self.model).scalar_names(m.quantity, body)[k], owner[key]
                     which = f"twice by {m.name!r}" if first == m.name else f"by {first!r} and again by {m.name!r}"
                     raise ProblemError(f"{scalar} is stated {which}: remove one of them")
                 owner[key] = m.name
-        for m in self.custom:
-            m.components(model)  # names that the model does not have are found here
+
+    def _check_noise(self) -> None:
+        """Raise InvalidInput where a noise is no covariance, ProblemError where an equation of motion has two."""
         softened: dict[str, str] = {}
         for m in self.noisy:
-            noise_of(m, model)
-            for component in m.components(model) if isinstance(m, ModelNoise) else ():
+            noise_of(m, self.model)
+            for component in m.components(self.model) if isinstance(m, ModelNoise) else ():
                 if component in softened:
                     raise ProblemError(
                         f"equation {component} is made inexact twice, by {softened[component]!r} and {m.name!r}: "

@@ -205,7 +205,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
             extra = np.eye(layout.n)[[layout.columns("tau", i)[k] for i, k in torques]]
             linear = any(isinstance(m, sd.Linear) and m.noise is None for m in available)
             assert rank(np.vstack([B, extra])) < A.shape[1] or linear, seed
-            assert "do not do" in found.suggestions[-1]
+            assert "are not enough" in found.suggestions[-1]
             continue
         if not found.missing:
             assert found.additions == ()
@@ -381,7 +381,7 @@ def test_what_can_be_added_is_split_where_it_can_be():
 
     exact = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole")  # three of its equations are known: it cannot be used
     refused = problem.diagnose(available=[exact])
-    assert refused.additions is None and refused.suggestions[-1].startswith("the available measurements do not do")
+    assert refused.additions is None and refused.suggestions[-1].startswith("the available measurements are not enough")
     noisy = sd.Linear({("fx", "body2"): np.eye(6)}, name="whole", noise=1.0)
     assert problem.diagnose(available=[noisy]).additions == (noisy,)
     fits = sd.Linear({("fx", "body2"): np.eye(6)[3:]}, name="fits")
