@@ -20,7 +20,7 @@ from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Redu
 from sysdyn.diagnosis.remedy import Candidate, additions, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
 from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
-from sysdyn.equations.augmented import AugmentedSystem
+from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -188,19 +188,18 @@ def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagn
     return replace(diagnosis, suggestions=_suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen))
 
 
-def undetermined_at(system: BlockSystem, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """Names of the accelerations q̈ and wrenches fx, w that no equation determines at one state.
 
     inputs: (1, size) by group. () where the system is regular there, or too large to tell.
     """
-    if isinstance(system, AugmentedSystem):
-        system = system.plain
-    reduction = Reduction(system, system.noisy_mask)
-    reduced = reduction.at(system.values(inputs)[0][0])
+    plain = system.plain
+    reduction = Reduction(plain, plain.noisy_mask)
+    reduced = reduction.at(plain.values(inputs)[0][0])
     if not reduced.resolved:
         return ()
     free = involved(reduced.free)
-    return joints_first(tuple(system.col_names[k] for k in reduction.freedoms.tolist() if free[k]))
+    return joints_first(tuple(plain.col_names[k] for k in reduction.freedoms.tolist() if free[k]))
 
 
 def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -301,8 +300,8 @@ def _suggestions(
         else:
             suggestions.append(text)
     if found.additions is None:
-        suggestions.append(f"the available measurements are not enough: with all of them {few(joints_first(unseen), 8)} "
-                           f"{'stays' if len(unseen) == 1 else 'stay'} undetermined")  # fmt: skip
+        left = f"{few(joints_first(unseen), 8)} {'stays' if len(unseen) == 1 else 'stay'} undetermined"
+        suggestions.append(f"the available measurements are not enough: with all of them {left}")
     elif found.additions:
         suggestions.append(f"add {'; '.join(written(m, reduction.system.model) for m in found.additions)}")
     elif asked and not found.missing:

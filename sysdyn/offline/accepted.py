@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 from operator import attrgetter
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.diagnosis.diagnose import diagnose
+from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
 from sysdyn.offline.choice import Choice
@@ -35,7 +36,7 @@ class AcceptedOrder:
     is backward stable, though near singular states it loses digits that pivoting keeps; None where there is none.
     """
 
-    def __init__(self, system: BlockSystem, options: Options, stages: Stages):
+    def __init__(self, system: System, options: Options, stages: Stages):
         self.system, self.options, self.stages = system, options, stages
         self.considered: list[tuple[str, str]] = []
         self.accepted: Choice | None = None
@@ -153,7 +154,7 @@ class AcceptedOrder:
 
     def _failure(self) -> str:
         tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)
-        diagnosis = self.system.problem.diagnose()
+        diagnosis = diagnose(self.system.problem)
         why = "" if diagnosis.well_posed else f"\n{diagnosis}"
         return f"no elimination order is safe at every sampled state:\n{tried}{why}"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, generic
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Safety, judge
@@ -34,7 +34,7 @@ class Elimination:
     SingularState where a pivot is identically zero.
     """
 
-    def __init__(self, system: BlockSystem, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf,
+    def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf,
                  refined: bool = False):  # fmt: skip
         self.system, self.refined = system, refined
         self.graph = Graph(system.sharing)
@@ -142,7 +142,7 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
     return refine(assembly.rows, assembly.b, factors, assembly.graph.opaque) if refined else factors.solution
 
 
-def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence, outputs: Sequence[str]):
+def quantity_outputs(system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[str]):
     """Expressions of the requested quantities, full size, in the frames of bodies.
 
     From the solution, or the known input where it has no column.
@@ -160,7 +160,7 @@ def quantity_outputs(system: BlockSystem, assembly: Assembly, solution: Sequence
     return groups
 
 
-def solve_scope(system: BlockSystem, choice: Choice, outputs: Sequence[str]) -> Flops:
+def solve_scope(system: System, choice: Choice, outputs: Sequence[str]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
     factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sysdyn.diagnosis.structure import structure
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState
 from sysdyn.offline import recursion
@@ -115,7 +115,7 @@ def paper_passes(options: Options) -> tuple[str, ...]:
     return tuple(x for x in options.passes if x in PAPER)
 
 
-def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> BlockSystem:
+def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
     """The system that is permuted: as it stands for the recursive orders, with joints turned for all others."""
     turn = options.ordering not in RECURSIVE
     return problem.system(options.layout, options.known, turn, passes, options.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
 from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState, UnknownName
 from sysdyn.offline.elimination import Elimination
@@ -30,7 +30,7 @@ Order = Callable[[float], Permutations]
 
 
 def candidates(
-    system: BlockSystem, sampled: Sampled, options: Options, plain: bool, most: int | None
+    system: System, sampled: Sampled, options: Options, plain: bool, most: int | None
 ) -> Iterator[tuple[str, Order]]:
     """(name, function of the operation cap that gives the permutations) of every order to try.
 
@@ -86,7 +86,7 @@ def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sam
     return {name: (*PLAIN.get(name, ()), *ORDERINGS.get(name, ())) for name in names if name not in fixed}
 
 
-def cheapest_mixed(system: BlockSystem, options: Options) -> Permutations:
+def cheapest_mixed(system: System, options: Options) -> Permutations:
     """The mixed order of fewest operations that changing one body at a time finds, from the ABA's and the CRBA's on."""
     bodies = range(system.model.nb)
 

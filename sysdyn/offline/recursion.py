@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.measurements.classical import is_classical, torque_freedoms
+from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
@@ -31,7 +32,7 @@ BUDGET = 100_000
 SAMPLED_OPERATIONS = 100_000_000
 
 
-def applies(problem: Problem) -> frozenset[int] | None:
+def applies(problem: Statement) -> frozenset[int] | None:
     """The freedoms of which τ is known where q̈ is of all others, and all fx; None where the problem is another one."""
     return torque_freedoms(problem) if is_classical(problem) else None
 
@@ -87,7 +88,7 @@ def _program(problem: Problem, written: Written, groups: Sequence, guards: Seque
     return Program.from_graph(written.graph, inputs, groups, guards)
 
 
-def _unknowns(system: BlockSystem, inputs: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> np.ndarray:
+def _unknowns(system: System, inputs: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> np.ndarray:
     """d (N, full layout) that the program's outputs give."""
     model, layout = system.model, system.layout
     n = len(inputs["q"])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.offline.sampling import is_singular, pivoted_solve, singular_everywhere
 
 # States at which a program is judged.
@@ -139,7 +139,7 @@ class Safety:
 
 
 def judge(
-    run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs, labels: Sequence[str],
+    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, labels: Sequence[str],
     chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
 ) -> Verdict:  # fmt: skip
     """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
@@ -200,7 +200,7 @@ class _Observed(NamedTuple):
 
 
 def _observed(
-    run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs, chunk: int, apart: _Singular, strict: bool
+    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular, strict: bool
 ) -> _Observed:
     """The program at all states, or at those up to a hopeless one."""
     parts: list[_Observed] = []
@@ -220,7 +220,7 @@ def _observed(
 class _Singular:
     """Which of the sampled states make the system itself singular; looked at where something goes wrong."""
 
-    def __init__(self, system: BlockSystem, inputs: Inputs, known: dict[int, bool]):
+    def __init__(self, system: System, inputs: Inputs, known: dict[int, bool]):
         self._system, self._inputs, self._known, self._rounds = system, inputs, known, ROUNDS
 
     def at(self, states: np.ndarray) -> list[bool]:
@@ -272,7 +272,7 @@ class _Compared(NamedTuple):
     pivoted_difference: float
 
 
-def _compared(run: Callable[[Inputs], Behaviour], system: BlockSystem, inputs: Inputs) -> _Compared:
+def _compared(run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs) -> _Compared:
     d = run(inputs).d
     with np.errstate(all="ignore"):
         plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
@@ -294,7 +294,7 @@ def _guards(pivots: np.ndarray, noisy: bool) -> list[tuple[float, float]]:
     return list(zip((GUARD * largest).tolist(), weak.tolist(), strict=True))
 
 
-def relative_difference(system: BlockSystem, d: np.ndarray, reference: np.ndarray) -> float:
+def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) -> float:
     """Greatest relative difference of an unknown quantity (∞-norms) at any of the states; d (N, full layout)."""
     worst = 0.0
     for quantity in system.problem.quantities:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
+from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.parameters import sampled
-from sysdyn.problem import Problem
+from sysdyn.measurements.statement import Statement
 from sysdyn.program.expr import is_zero
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import condition
@@ -28,7 +29,7 @@ SINGULAR = 1e12
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
-def sample_states(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+def sample_states(problem: Statement, n: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
 
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
@@ -102,7 +103,7 @@ def order_samples(system: System, n: int) -> Sampled:
 
 def singular_everywhere(system: System) -> StructurallySingular:
     """The error that says so, with the unknowns that are not determined."""
-    diagnosis = system.problem.diagnose()
+    diagnosis = diagnose(system.problem)
     message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
     return StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
 

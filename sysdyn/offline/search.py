@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import mixed
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.offline.choice import Choice
@@ -42,7 +42,7 @@ class Search:
     these the names "mixed" and "reordered" are of streams of their own. stages, seed: how long, and what is drawn.
     """
 
-    system: BlockSystem
+    system: System
     sampled: Sampled
     outputs: Sequence[str]
     starts: Mapping[str, Sequence[Order]]

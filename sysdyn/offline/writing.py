@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
+from sysdyn.equations.augmented import system as system_of
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.measurements.statement import Statement
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import WORSE_THAN_PIVOTED, relative_difference
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, pivoted_solve, sample_states
 from sysdyn.passes import PAPER
-from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 
 # Passes are verified at this many states.
@@ -24,9 +25,7 @@ VERIFIED = 16
 UNCHANGED = 1e-9
 
 
-def written(
-    system: BlockSystem, elimination: Elimination, choice: Choice, outputs: Sequence[str]
-) -> tuple[Choice, Program]:
+def written(system: System, elimination: Elimination, choice: Choice, outputs: Sequence[str]) -> tuple[Choice, Program]:
     """(the order with its cost in both scopes, its program). Raises NoSafeOrdering where passes change an output."""
     choice = replace(choice, solve=solve_scope(system, choice, outputs))
     program = elimination.program(outputs)
@@ -35,9 +34,9 @@ def written(
     return choice, program
 
 
-def _require_unchanged(problem: Problem, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
+def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
     """Raises NoSafeOrdering where outputs differ from the solution of the paper's own system at sampled states."""
-    system = problem.system()
+    system = system_of(problem)
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
     inputs = {name: x[~is_singular(system, inputs)] for name, x in inputs.items()}
     if not len(inputs["q"]):
