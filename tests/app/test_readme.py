@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from test_architecture import ORDER, PACKAGE
 from typer.testing import CliRunner
 
 import sysdyn as sd
@@ -78,6 +79,18 @@ def test_names_of_the_package_exist(path):
     assert exists("sysdyn.data.states.read_states") and not exists("sysdyn.states")
     names = re.findall(r"(?<![\w./])(?:sysdyn|sd)(?:\.[A-Za-z_]\w*)+", path.read_text(encoding="utf-8"))
     assert [name for name in names if not exists(name)] == []
+
+
+def test_the_architecture_is_drawn_as_it_is():
+    """The table lists every package in the order of imports; the files that the picture names exist."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+/?`(?:, )?)+) \|", text, flags=re.MULTILINE)
+    named = re.findall(r"`(\w+)(/?)`", " ".join(rows))
+    assert [name for name, _ in named] == [name for name in ORDER if name != "__main__"]
+    assert all((PACKAGE / name).is_dir() == bool(folder) for name, folder in named)
+    files = re.findall(r"\b(?:\w+/)+(?:\w+\.py)?", text)
+    files = [name for name in files if name.split("/")[0] in {x for x, _ in named}]
+    assert len(files) > 20 and [name for name in files if not (PACKAGE / name).exists()] == []
 
 
 def test_the_table_of_counts_is_what_is_counted():
