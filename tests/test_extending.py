@@ -12,11 +12,12 @@ import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.model.joints import JOINTS
+from sysdyn.program.operations import OPERATIONS
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.sparse.orderings import ORDERINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-TABLES = (JOINTS, SENSORS, ORDERINGS, BACKENDS, ROBOT_FUNCTIONS)
+TABLES = (JOINTS, SENSORS, ORDERINGS, BACKENDS, OPERATIONS, ROBOT_FUNCTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ def blocks() -> list[str]:
 
 
 def test_each_table_has_a_block_that_adds_to_it():
-    tables = ("JOINTS", "SENSORS", "ORDERINGS", "BACKENDS", "ROBOT_FUNCTIONS")
-    assert [re.findall(r"^([A-Z_]+)\[\"", block, flags=re.MULTILINE) for block in blocks()] == [[x] for x in tables]
+    tables = ("JOINTS", "SENSORS", "ORDERINGS", "BACKENDS", "OPERATIONS", "ROBOT_FUNCTIONS")
+    assert [re.findall(r"^([A-Z_]+)\[", block, flags=re.MULTILINE) for block in blocks()] == [[x] for x in tables]
 
 
 def test_a_joint(names):
@@ -85,6 +86,15 @@ def test_a_back_end(names):
     np.testing.assert_allclose(J @ np.stack([sd.crba(arm, x) for x in q]), np.tile(np.eye(4), (7, 1, 1)), atol=1e-9)
     with pytest.raises(sd.ProblemError, match="machine code"):
         extended.bind(q[0], qd[0], tau[0])
+
+
+def test_an_operation(names):
+    """On both back ends, for one state and for many."""
+    x = np.array([[-3.0, 4.0], [3.0, 4.0], [0.5, -1.2]])
+    for backend in ("llvm", "python"):
+        reflect = sd.compile_function(names["reflected"], {"x": (2,)}, backend=backend)
+        np.testing.assert_allclose(reflect(x), [5.0, -5.0, -1.3], rtol=1e-15)
+    assert names["reflect"](x[0]) == 5.0
 
 
 def test_an_output(names):

@@ -78,6 +78,8 @@ def run_groups(
 
 def guarded(program: Program, inputs: Arrays) -> np.ndarray:
     """(N, guards): the values that the program guards, for inputs by group; (1, guards) where all states share all."""
+    if not program.guards:
+        return np.empty((1, 0))
     seen: dict[int, Any] = {g.value: None for g in program.guards}
 
     def watch(number: int, value: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -120,6 +121,8 @@ def test_the_status_says_what_went_wrong_at_which_state(backend):
     assert made.results({"x": x}, 4)[1].tolist() == expected
     assert [int(made.results({"x": row}, 1)[1][0]) for row in x] == expected
     np.testing.assert_allclose(made.guarded({"x": x})[:3], [[1.0], [0.05], [0.0]], atol=1e-15)
+    unguarded = Executable(backend_named(backend)(replace(program, guards=()), level=0))
+    assert unguarded.guarded({"x": x}).shape[1] == 0
 
 
 @every
