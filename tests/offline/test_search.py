@@ -60,7 +60,7 @@ def found(solver: sd.Solver) -> tuple:
 
 def test_more_time_finds_fewer_operations(clock):
     """That solve the problem, by an order as safe as the usual one."""
-    usual, longer, longest = (compiled(forward(), seconds=seconds) for seconds in (None, 5.0, 20.0))
+    usual, longer, longest = (compiled(forward(), seconds=seconds) for seconds in (None, 3.0, 8.0))
     totals = [x.flops.end_to_end.total for x in (usual, longer, longest)]
     assert totals[0] > totals[1] >= totals[2]
     assert longest.safety.firm and longest.flops.solve.total > 0
@@ -81,12 +81,12 @@ def test_a_seed_decides_what_is_tried(clock, monkeypatch):
         monkeypatch.setattr(Search, "_try", original)
         return orders
 
-    first = tried(8.0, 1)
-    assert len(first) > 10
+    first = tried(4.0, 1)
+    assert len(first) > 5
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    assert tried(8.0, 1) == first
-    assert tried(8.0, 2) != first
-    shorter = tried(4.0, 1)
+    assert tried(4.0, 1) == first
+    assert tried(4.0, 2) != first
+    shorter = tried(2.0, 1)
     assert 0 < len(shorter) < len(first) and first[: len(shorter)] == shorter
 
 
@@ -141,7 +141,7 @@ def test_a_triangular_order_has_nothing_to_save(clock):
 def test_orders_of_an_estimate_are_searched_too(clock):
     problem = sd.forward_dynamics(sd.auto_tree(3, 2, 1.1, 0.9))
     problem = problem + sd.JointAcceleration("all", noise=0.1, name="encoders")
-    usual, longer = (compiled(problem, seconds=seconds) for seconds in (None, 20.0))
+    usual, longer = (compiled(problem, seconds=seconds) for seconds in (None, 10.0))
     assert longer.flops.end_to_end.total <= usual.flops.end_to_end.total
     assert longer.safety.ok
     assert int(longer.compiled.considered[-1][1].split()[0]) > 5
