@@ -156,7 +156,7 @@ def test_kinds_of_joints(kind, axis):
     assert set(ACCELERATION) - set(loop.chosen) == {f"{x}_{axis}" for x in free}
     q, qd, _ = model.random_state(seed=1)
     tau = np.random.default_rng(1).uniform(-5.0, 5.0, model.nv)
-    solution = sd.compile(forward_dynamics(model) + loop, "aba", level="fast")(q, qd, tau)
+    solution = sd.compile(forward_dynamics(model) + loop, "aba", level="fast", backend="python")(q, qd, tau)
     moved = Problem(model, [LoopJoint("A", "B", loop.chosen, name="loop")])
     bias = sd.predict(moved, q, qd, np.zeros(model.nv))["loop"]
     A = np.array([sd.predict(moved, q, qd, e)["loop"] - bias for e in np.eye(model.nv)]).T
@@ -224,7 +224,7 @@ def test_plane_mechanisms(n):
     """Against Pinocchio, whose redundant row across the plane needs its proximal solver."""
     model = bar(n)
     loop = LoopJoint("A", "B", ("a_x", "a_y"), name="pin")
-    solver = sd.compile(forward_dynamics(model) + loop, level="fast")
+    solver = sd.compile(forward_dynamics(model) + loop, level="fast", backend="python")
     made = in_pinocchio(model)
     data = made.createData()
     models, datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()

@@ -394,7 +394,7 @@ def solved(problem: Problem, optional: bool = True):
     y = predict(problem, q, qd, expected["qdd"], expected["fx"])
     if not optional:
         y = {m.name: y[m.name] for m in problem.measurements if not isinstance(m, (PointContact, ForceDirection))}
-    return sd.compile(problem, on_singular="repivot", level="fast")(q, qd, y=y)
+    return sd.compile(problem, on_singular="repivot", level="fast", backend="python")(q, qd, y=y)
 
 
 @pytest.mark.parametrize("case", REPLACED)
@@ -423,7 +423,7 @@ def test_world_axes_on_icub(removed, sensors):
     model = icub("floating")
     problem = inverse_dynamics(model) - removed + sensors
     q, qd, qdd, fx = state(model, 8, 5)
-    solver = sd.compile(problem, "markowitz", level="fast")
+    solver = sd.compile(problem, "markowitz", level="fast", backend="python")
     solution = solver(q, qd, y=predict(problem, q, qd, qdd, fx))
     close(solution.qdd, qdd, 1e-9)
     close(solution.fx, fx, 1e-9)

@@ -101,7 +101,7 @@ def test_a_tapered_tree_with_every_order(n, ordering):
     ],
 )
 def test_icub_with_every_order(ordering, layout, known, base):
-    """Pivots stay on one side of zero on the fixed base: one of both signs once passed 2,048 states and came near zero at one of 20,000."""
+    """On the fixed base pivots stay on one side of zero: one of both signs came near it at one of 20,000 states."""
     solver = compiled(f"icub {base}", "fd", ordering, level="fast", layout=layout, known=known)
     check_against_reference(solver)
     if base == "fixed":

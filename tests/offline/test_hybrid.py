@@ -150,7 +150,7 @@ def test_triangular_whatever_the_distance(case):
     foot, change = BASES[case]
     model, q, qd, qdd, fx, tau = moving(foot)
     problem = change(inverse_dynamics(model))
-    solver = sd.compile(problem, "umfpack", level="fast")
+    solver = sd.compile(problem, "umfpack", level="fast", backend="python")
     solution = solver(q, qd, y=sd.predict(problem, q, qd, qdd, fx))
     close(solution.qdd, qdd, 1e-11)
     close(solution.tau, tau, 1e-11)
@@ -168,7 +168,7 @@ def test_standing_on_one_foot():
     """Inverse dynamics whose base follows from a foot at rest: q̈ of the base, wrench on the foot, all torques."""
     model, q, qd, qdd, fx, _ = moving(False)
     problem = inverse_dynamics(model) - JointAcceleration(ROOT) + JointTorque(ROOT) + Contact("l_sole", name="foot")
-    solver = sd.compile(problem, "umfpack", level="fast")
+    solver = sd.compile(problem, "umfpack", level="fast", backend="python")
     solution = solver(q, qd, qdd=qdd, tau=np.zeros(model.nv), fx=fx)
     loads = fx.copy()
     loads[model.body_index(FOOT)] += model.frame("l_sole").X.T @ solution.wrench("foot")
@@ -177,7 +177,7 @@ def test_standing_on_one_foot():
     close(tau[:6], np.zeros(6), 1e-9)
     close(solution.acceleration("l_sole", classical=True), np.zeros(6), 1e-11)
     assert solver.triangular
-    swept = sd.compile(problem, "aba", level="fast")
+    swept = sd.compile(problem, "aba", level="fast", backend="python")
     close(swept(q, qd, qdd=qdd, tau=np.zeros(model.nv), fx=fx).tau, tau, 1e-9)
     assert solver.flops.end_to_end.total < swept.flops.end_to_end.total
 
@@ -190,7 +190,7 @@ def test_contacts_with_some_joints_driven(moves):
     torque = arms if moves else [ROOT, *arms]
     problem = hybrid_dynamics(model, torque)
     problem = problem if moves else problem + Contact("l_sole", name="foot")
-    solver = sd.compile(problem, level="fast")
+    solver = sd.compile(problem, level="fast", backend="python")
     q, qd, qdd = model.random_state(seed=2)
     solution = solver(q, qd, tau=np.zeros(model.nv), qdd=qdd)
     fx = np.zeros((model.nb, 6))

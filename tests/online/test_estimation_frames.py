@@ -60,7 +60,7 @@ def close(found, expected, scale: float, tolerance: float = TOLERANCE) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_estimates_are_those_in_frames_of_bodies_and_of_dense_least_squares(seed):
     problem, active = noisy_problem(seed)
     model, layout = problem.model, Layout(problem.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import subprocess
 import sys
@@ -45,6 +46,7 @@ PROBLEMS = {
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
 
 
+@functools.cache
 def sampled_system(model: str, problem: str) -> tuple[Sampled, np.ndarray]:
     """The sampled matrix of a problem and its right-hand sides (states, rows)."""
     made = PROBLEMS[problem](MODELS[model]())
