@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
+from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly
@@ -20,9 +21,12 @@ from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.program import Program
 from sysdyn.sparse.condition import equilibration
 
-RESIDUAL_ENTRIES = 20_000_000  # Residuals are computed for so many states at a time that D has so many entries in all.
-SCALE_STATES = 4  # The sizes of entries, for the scaling of rows and columns, are those at so many random states.
-SCALE_SEED = 7  # Those states are drawn with this seed.
+# Residuals are computed for as many states at a time as have so many entries of D in all.
+RESIDUAL_ENTRIES = 20_000_000
+# The sizes of entries, by which rows and columns are scaled, are taken at so many random states.
+SCALE_STATES = 4
+# The states at which sizes of entries are taken come from this seed.
+SCALE_SEED = 7
 
 
 class Residual(NamedTuple):
@@ -176,12 +180,12 @@ class LinearSystem(ABC):
         r, c = self.coordinates
         return self.matrix(entries * rows[r] * columns[c])
 
-    def D(self, q: np.ndarray) -> scipy.sparse.csr_matrix:
+    def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
-        q = self._one("q", q, self.model.nq)
-        return self.matrix(self.values({"q": q, "qd": np.zeros(self.model.nv)})[0][0])
+        state = self._one("q", q, self.model.nq)
+        return self.matrix(self.values({"q": state, "qd": np.zeros(self.model.nv)})[0][0])
 
-    def b(self, q: np.ndarray, qd: np.ndarray, **known: np.ndarray) -> np.ndarray:
+    def b(self, q: ArrayLike, qd: ArrayLike, **known: ArrayLike) -> np.ndarray:
         """b(q, q̇) (equations,).
 
         known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given.
@@ -194,9 +198,9 @@ class LinearSystem(ABC):
             inputs[name] = self._one(name, np.reshape(x, -1) if np.size(x) == size else x, size)
         return self.values(inputs)[1][0]
 
-    def _one(self, name: str, x: np.ndarray, n: int) -> np.ndarray:
+    def _one(self, name: str, value: ArrayLike, n: int) -> np.ndarray:
         try:
-            x = np.asarray(x, dtype=float)
+            x = np.asarray(value, dtype=float)
         except (TypeError, ValueError):
             raise InvalidInput(f"{name} must be an array of {n} numbers") from None
         if x.shape != (n,):

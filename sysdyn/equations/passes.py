@@ -23,6 +23,7 @@ from sysdyn.model.canonical import canonical, moves_frames
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.passes import named_passes
 
+# Known quantities are rows x = y, or substituted into b.
 KNOWN = ("rows", "substituted")
 
 
@@ -77,7 +78,7 @@ class SymmetricElimination(SystemPass):
         return True
 
 
-# In the order in which they are applied.
+# The passes are applied in this order.
 SYSTEM_PASSES: tuple[SystemPass, ...] = (
     CanonicalFrames(), BaseParameters(), ClassicalAccelerations(), SymmetricElimination(),
 )  # fmt: skip

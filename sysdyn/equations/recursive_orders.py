@@ -14,6 +14,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.classical import torque_freedoms
 
+# An order is the rows and the columns of its pivots, one after the other.
 Permutations = tuple[list[int], list[int]]
 
 
@@ -171,4 +172,5 @@ def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
     return p.done()
 
 
+# Orders that are classical algorithms, by the name of the algorithm.
 RECURSIVE: dict[str, Callable[[LinearSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

@@ -24,6 +24,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, path, velocities
 
+# A block of unknowns is that of a quantity and a body.
 Block = tuple[str, int]
 
 

@@ -21,6 +21,7 @@ from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse, cross, rotation
 
+# A kind of contact or joint has a name, or is named by the components that it holds.
 Kind = str | Sequence[str]
 
 # A contact of each kind holds these components, z being the normal.

@@ -17,13 +17,16 @@ from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import Model, Sensor
 from sysdyn.model.spatial import rotation
 
+# Declared sensors of these types are measurements.
 MEASURABLE = ("force_torque", "accelerometer", "imu")
-DIRECTIONS = {"child_to_parent": "parent", "parent_to_child": "child"}  # the body on which the wrench acts
+# A force/torque sensor measures in one of these directions: the wrench on the parent or on the child.
+DIRECTIONS = {"child_to_parent": "parent", "parent_to_child": "child"}
+# The axes of a force/torque sensor are those of one of these frames.
 FRAMES = ("child", "parent", "sensor")
 
 
 def declared_sensors(model: Model) -> dict[str, Sensor]:
-    """{name: sensor} of those that `sensor` makes measurements of, in the order of the robot description."""
+    """{name: sensor} of the sensors that `sensor` makes measurements of, in the order of the robot description."""
     return {s.name: s for s in model.sensors if s.type in MEASURABLE}
 
 

@@ -12,7 +12,8 @@ from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
 
-Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]  # (q, q̇) → array; entries float or Expr
+# Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
+Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
 
 
 class _Combination(Measurement):

@@ -32,6 +32,7 @@ from sysdyn.program.expr import is_zero
 # A value can be in these axes; see above.
 REFERENCES = ("local", "world", "space")
 
+# Coefficients (m, size) of an equation, by quantity and the name of its joint or body.
 Blocks = Mapping[tuple[str, str], np.ndarray]
 
 
@@ -143,13 +144,13 @@ class FrameSensor(Sensor):
 
 
 def turned_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
-    """(R, R^T) from the axes of a frame to those asked for."""
+    """(R, R^T) from the axes of a frame to those of the value."""
     R = ctx.R(frame) if reference == "world" else identity(3)
     return R, R.T
 
 
 def wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
-    """(A, A⁻¹) from wrenches in coordinates of the body of a frame to the frame, or to the axes asked for."""
+    """(A, A⁻¹) from wrenches in coordinates of the body of a frame to the frame, or to the axes of the value."""
     X = ctx.X(frame)
     A, inverse = X_inverse(X).T, X.T
     if reference == "world":

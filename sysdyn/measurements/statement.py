@@ -87,13 +87,13 @@ class Statement:
         leave them out.
         """
         store: dict[Hashable, Kept] = self._store
-        if key not in store:
-            made = make()
-            while len(store) >= MOST_KEPT:
-                store.pop(next(iter(store)), None)
-            store[key] = made
-            return made
-        return store[key]
+        found = store.get(key)
+        if found is None:
+            found = make()
+            for old in list(store)[: max(0, len(store) + 1 - MOST_KEPT)]:
+                store.pop(old, None)
+            store[key] = found
+        return found
 
     @cached_property
     def _store(self) -> dict:

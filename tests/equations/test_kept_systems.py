@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.equations import block_system
+from sysdyn.equations.assembly import assemble
 from sysdyn.measurements.statement import MOST_KEPT
 
 
@@ -29,6 +31,37 @@ def test_a_system_is_assembled_once_for_the_same_arguments(make):
     others = [problem.system("net_force"), problem.system(known="substituted"), problem.system(passes="all"),
               problem.system(outputs=("qdd",))]  # fmt: skip
     assert all(other is not system for other in others)
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, noisy])
+def test_every_view_of_a_system_comes_from_one_assembly(make, monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return assemble(*arguments)
+
+    monkeypatch.setattr(block_system, "assemble", counted)
+    problem = make(sd.chain(3))
+    for _ in range(2):
+        system = problem.system()
+        _ = system.row_names, system.row_blocks, system.pattern(), system.plain.row_names, system.plain.noisy_mask
+        _ = system.D(problem.model.neutral()), system.plain.D(problem.model.neutral())
+    assert len(calls) == 1
+
+
+def test_an_augmented_system_is_symmetric_around_the_plain_one():
+    problem = noisy(sd.chain(2))
+    system, q = problem.system(), problem.model.random_state(seed=1)[0]
+    assert not isinstance(system, sd.BlockSystem) and isinstance(system.plain, sd.BlockSystem)
+    rows, n = system.plain.shape
+    K, D = system.D(q).toarray(), system.plain.D(q).toarray()
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(K[n:, :n], D)
+    noise = {r: x.matrix(x.declared)[k, k] for r, (x, k) in system.plain.noise_by_row.items()}
+    np.testing.assert_array_equal(K[n:, n:], -np.diag([noise.get(r, 0.0) for r in range(rows)]))
+    assert system.row_names[n:] == system.plain.row_names and system.col_names[:n] == system.plain.col_names
+    assert system.layout.n == system.plain.layout.n + rows
 
 
 def test_changed_problems_have_systems_of_their_own():
