@@ -24,6 +24,7 @@ from sysdyn.data.sensor_log import Log, Summary, estimate_log
 from sysdyn.data.states import States, check_suffix, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
+from sysdyn.measurements.variables import WRENCHES
 from sysdyn.offline.options import output_quantities
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
@@ -298,7 +299,7 @@ def _write(path: Path, given: States, solver: Solver, solution: Solution) -> Non
     n = int(solution.ok.size)
     shaped = {}
     for name, x in arrays.items():
-        tail = (solver.model.nb, 6) if name in ("fx", "a", "f") else np.shape(x)[-1:]
+        tail = (solver.model.nb, 6) if name in WRENCHES else np.shape(x)[-1:]
         x = np.reshape(x, (-1, *tail))
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None

@@ -8,6 +8,7 @@ from rich.markup import escape
 from sysdyn.app.terminal import new_table, output
 from sysdyn.data.states import column_names
 from sysdyn.measurements import variables
+from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model import Model
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
@@ -54,24 +55,33 @@ def _print_attached(model: Model) -> None:
 
 def print_solution(solver: Solver, solution: Solution) -> None:
     """The values of one state; of several, the range of each quantity."""
-    console, model = output(), solver.model
-    console.print(repr(solver), soft_wrap=True)
-    n = int(solution.ok.size)
-    if n == 1:
-        for quantity in solver.outputs:
-            values = np.reshape(solution[quantity], (-1,))
-            if quantity in ("tau", "qdd", "w"):
-                table = new_table("wrench" if quantity == "w" else "joint", f"{quantity} ({UNITS[quantity]})")
-                for name, x in zip(column_names(model, quantity, solver.problem.constraints), values, strict=True):
-                    table.add_row(escape(name.partition(":")[2]), f"{x:.9g}")
-            else:
-                table = new_table(f"{quantity} ({UNITS[quantity]})", *"nx ny nz fx fy fz".split())
-                if quantity == "a":
-                    table = new_table(f"a ({UNITS['a']})", *"αx αy αz ax ay az".split())
-                for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
-                    table.add_row(escape(name), *(f"{x:.5g}" for x in row))
-            console.print(table)
-        return
+    output().print(repr(solver), soft_wrap=True)
+    if solution.ok.size == 1:
+        _print_values(solver, solution)
+    else:
+        _print_ranges(solver, solution)
+
+
+def _print_values(solver: Solver, solution: Solution) -> None:
+    """A table of each quantity, with a row for each joint, body or component of a constraint's wrench."""
+    model = solver.model
+    for quantity in solver.outputs:
+        values, title = np.reshape(solution[quantity], (-1,)), f"{quantity} ({UNITS[quantity]})"
+        if quantity in WRENCHES:
+            columns = "αx αy αz ax ay az" if quantity == "a" else "nx ny nz fx fy fz"
+            table = new_table(title, *columns.split())
+            for name, row in zip(model.body_names, values.reshape(-1, 6), strict=True):
+                table.add_row(escape(name), *(f"{x:.5g}" for x in row))
+        else:
+            table = new_table("wrench" if quantity == "w" else "joint", title)
+            for name, x in zip(column_names(model, quantity, solver.problem.constraints), values, strict=True):
+                table.add_row(escape(name.partition(":")[2]), f"{x:.9g}")
+        output().print(table)
+
+
+def _print_ranges(solver: Solver, solution: Solution) -> None:
+    """Least and greatest entry of each quantity, and the largest residual where everything was computed."""
+    console = output()
     table = new_table("quantity", "shape", "least", "greatest", "unit", left=2)
     for quantity in solver.outputs:
         x = solution[quantity]

@@ -85,15 +85,9 @@ class Columns:
         """
         found: list[int] = []
         for name in header:
-            split = _UNIT.fullmatch(name)
-            bare, unit = split.groups() if split else (name, None)
-            if bare not in self._number:
-                raise UnknownName(f"column in {where}:", bare, dict.fromkeys([*self.names, *self._number]))
-            n = self._number[bare]
+            n = self._meant(name, where)
             if n in found:
                 raise InvalidInput(f"{where}: the column {self.names[n]!r} occurs twice")
-            if unit is not None and _spelled(unit) != self.units[n]:
-                raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
             found.append(n)
         present = {self.group[n][0] for n in found}
         missing = [
@@ -104,6 +98,17 @@ class Columns:
             shown = ", ".join(missing[:12]) + (f" … ({len(missing)} in all)" if len(missing) > 12 else "")
             raise InvalidInput(f"{where} lacks the columns {shown}")
         return found
+
+    def _meant(self, name: str, where: str) -> int:
+        """The column that a name means, with its unit or without."""
+        split = _UNIT.fullmatch(name)
+        bare, unit = split.groups() if split else (name, None)
+        if bare not in self._number:
+            raise UnknownName(f"column in {where}:", bare, dict.fromkeys([*self.names, *self._number]))
+        n = self._number[bare]
+        if unit is not None and _spelled(unit) != self.units[n]:
+            raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
+        return n
 
     def of_array(self, name: str) -> list[str] | None:
         """Columns of an array of a .npz file: t, q, qd, the name of a measurement, or active:NAME; None: unknown."""
