@@ -9,6 +9,7 @@ from sysdyn.backends.function import Function, compile_function
 from sysdyn.diagnosis.diagnose import Diagnosis
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import (
+    AccuracyWarning,
     BackendUnavailable,
     CacheWarning,
     FileError,
@@ -91,7 +92,8 @@ from sysdyn.reference.flops import count_flops
 __version__ = "0.1.0"
 
 __all__ = [
-    "Accelerometer", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
+    "Accelerometer", "AccuracyWarning", "AngularAccelerometer",
+    "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
     "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis", "Estimate", "Expr",
     "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "Frame",
     "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "InvalidInput", "InverseDynamics",

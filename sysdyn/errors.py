@@ -75,5 +75,9 @@ class IgnoredWarning(UserWarning):
     """A file holds things that act on the robot there but are no part of the model; the message names them."""
 
 
+class AccuracyWarning(UserWarning):
+    """The results of a solver may be less accurate than expected: the message gives the figure seen offline."""
+
+
 class CacheWarning(UserWarning):
     """The cache folder cannot be used; the work is done without it."""

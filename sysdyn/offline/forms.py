@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.augmented import System
@@ -118,7 +118,7 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
     """The system that is permuted: as it stands for the recursive orders, with joints turned for all others."""
     turn = options.ordering not in RECURSIVE
-    return problem.system(options.layout, options.known, turn, passes, options.outputs)
+    return problem.system(*astuple(options.equations), turn, passes, options.outputs)
 
 
 def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
@@ -128,7 +128,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     with stages.stage("equations"):
         system = eliminated_system(problem, options, passes)
         simple = not system.layout.turned and set(system.passes) <= set(PAPER)
-        stated = system if simple else problem.system(options.layout, options.known)
+        stated = system if simple else problem.system(*astuple(options.equations))
     with stages.stage("structure"):
         structure(stated).require_solvable()
     order = AcceptedOrder(system, options, stages)

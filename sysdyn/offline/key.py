@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from dataclasses import asdict
 from importlib.metadata import version
 
 from sysdyn.files.sources import sources_digest
@@ -25,6 +24,6 @@ def cache_key(problem: Problem, options: Options) -> str | None:
         return None
     # "auto" finds other orders where UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
-    chosen = {name: x for name, x in asdict(options).items() if options.seconds or name not in ("seconds", "seed")}
+    chosen = options.to_dict()
     about = [sources_digest(*DECIDING), version("numpy"), version("scipy"), problem.digest, chosen, umfpack]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest() + ".solver"

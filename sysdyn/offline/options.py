@@ -2,38 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import ALL
 
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
-LEVELS = {"best": 2, "fast": 0}  # code-generation levels of the machine code
+# Levels of compilation, with the code-generation level of the machine code.
+LEVELS = {"best": 2, "fast": 0}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long the offline phase searches: times the usual effort, and until so many seconds are over, drawn by a seed.
+
+    Raises InvalidInput.
+    """
+
+    effort: float = 1.0
+    seconds: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.effort, (int, float)) and 0.0 <= self.effort < math.inf):
+            raise InvalidInput(f"effort is {self.effort!r}, but a number ≥ 0 is needed")
+        if self.seconds is not None and not (isinstance(self.seconds, (int, float)) and 0.0 < self.seconds < math.inf):
+            raise InvalidInput(f"seconds is {self.seconds!r}, but a number > 0 is needed, or None for the usual search")
+        if not (isinstance(self.seed, int) and self.seed >= 0):
+            raise InvalidInput(f"seed is {self.seed!r}, but an integer ≥ 0 is needed")
+        object.__setattr__(self, "effort", float(self.effort))
+        if self.seconds is None:  # nothing is drawn
+            object.__setattr__(self, "seed", 0)
+        else:
+            object.__setattr__(self, "seconds", float(self.seconds))
+
+
+@dataclass(frozen=True)
+class Equations:
+    """In which form the equations are assembled: layout of the unknowns, known quantities as rows or substituted."""
+
+    layout: str = "paper"
+    known: str = "rows"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a problem is compiled; see `sysdyn.compile`."""
+    """How a problem is compiled; see `sysdyn.compile`. Raises UnknownName."""
 
     ordering: str = "auto"
     outputs: tuple[str, ...] = QUANTITIES
     level: str = "best"
-    layout: str = "paper"
-    known: str = "rows"
     backend: str = "llvm"
     formulation: str = "auto"
     wrenches: bool = True
-    effort: float = 1.0
     passes: tuple[str, ...] = ALL
-    seconds: float | None = None
-    seed: int = 0
+    equations: Equations = Equations()
+    budget: Budget = Budget()
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise UnknownName("level", self.level, LEVELS)
+        if self.formulation not in FORMULATIONS:
+            raise UnknownName("formulation", self.formulation, FORMULATIONS)
 
     @property
     def usual(self) -> bool:
         """No order, layout or treatment of known quantities is asked for."""
-        return (self.ordering, self.layout, self.known) == ("auto", "paper", "rows")
+        return self.ordering == "auto" and self.equations == Equations()
+
+    @property
+    def code_level(self) -> int:
+        """Code-generation level of the machine code."""
+        return LEVELS[self.level]
+
+    def to_dict(self) -> dict:
+        """Plain and flat, as in solver files."""
+        flat = {name: x for name, x in asdict(self).items() if name not in ("equations", "budget")}
+        return {**flat, **asdict(self.equations), **asdict(self.budget)}
+
+    @staticmethod
+    def from_dict(data: Mapping) -> Options:
+        """Inverse of `to_dict`."""
+        rest = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
+        groups = {
+            kind: kind(**{field.name: rest.pop(field.name) for field in fields(kind) if field.name in rest})
+            for kind in (Equations, Budget)
+        }
+        return Options(**rest, equations=groups[Equations], budget=groups[Budget])
 
 
 def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def candidates(
             yield name, lambda cap, permutations=permutations: permutations
             if level == "fast" and name in ("rnea", "aba"):
                 return
-            if name == "aba" and options.effort > 1.0:
+            if name == "aba" and options.budget.effort > 1.0:
                 yield "mixed", lambda cap: cheapest_mixed(system, options)
         names = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
     elif ordering not in ORDERINGS:
@@ -101,5 +101,5 @@ def cheapest_mixed(system: System, options: Options) -> Permutations:
             return NEVER
 
     starts = [Plan(), Plan({("wait", i): 1 for i in bodies})]
-    plan, _ = tuned(cost, starts, MIXED_BUDGET * options.effort)
+    plan, _ = tuned(cost, starts, MIXED_BUDGET * options.budget.effort)
     return order(plan)

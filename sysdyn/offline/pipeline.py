@@ -29,9 +29,9 @@ from sysdyn.problem import Problem
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
     """The problem in the first form that is for it, or what a longer search makes of that."""
-    stages = Stages(options.seconds, progress)
+    stages = Stages(options.budget.seconds, progress)
     # a long search leaves more behind than there is memory for
-    with _no_collection() if options.seconds is None else contextlib.nullcontext():
+    with _no_collection() if options.budget.seconds is None else contextlib.nullcontext():
         compiled = first_form(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
@@ -57,7 +57,7 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
     with stages.stage("search"):
         system = eliminated_system(problem, options, choice.passes)
         sampled = order_samples(system, ORDER_SAMPLES)
-        search = Search(system, sampled, outputs, streams(options.ordering, sampled), stages, options.seed)
+        search = Search(system, sampled, outputs, streams(options.ordering, sampled), stages, options.budget.seed)
         choice, program = search.improve(choice), compiled.program
     considered = [*compiled.considered, *search.considered]
     if search.elimination:

@@ -44,11 +44,11 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     """
     free = applies(problem)
     assert free is not None
-    effort = options.effort if options.level == "best" else 0.0
+    effort = options.budget.effort if options.level == "best" else 0.0
     # safety is judged by the accelerations, which the program leaves out where they are no output
     every = tuple(x for x in QUANTITIES if x in options.outputs or (x == "qdd" and free))
     return recursions.write(
-        problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.seed
+        problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.budget.seed
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Sequence
 
-from sysdyn.backends.registry import BACKENDS, backend_named
-from sysdyn.errors import FileError, InvalidInput, UnknownName
+from sysdyn.backends.registry import backend_named
+from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, UnknownName
 from sysdyn.files import cache
+from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import FORMULATIONS, LEVELS, Options, output_quantities
+from sysdyn.offline.options import Budget, Equations, Options, output_quantities
 from sysdyn.offline.pipeline import build
+from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.solver import ON_SINGULAR, Solver
@@ -63,47 +65,56 @@ def compile(
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
 
-    The result is cached on disk. Raises UnknownName for an option, ProblemError (too many equations),
-    StructurallySingular, NoSafeOrdering, BackendUnavailable.
+    The result is cached on disk. Warns with AccuracyWarning where no order was found whose judged errors are small.
+    Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
+    BackendUnavailable.
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
     if isinstance(inputs, str):
         inputs = (inputs,)
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
-    wanted = output_quantities(outputs, problem.quantities)
-    choices = (
-        ("level", level, LEVELS), ("backend", backend, BACKENDS), ("on_singular", on_singular, ON_SINGULAR),
-        ("formulation", formulation, FORMULATIONS),
-    )  # fmt: skip
-    for name, value, valid in choices:
-        if value not in valid:
-            raise UnknownName(name, value, valid)
+    if on_singular not in ON_SINGULAR:
+        raise UnknownName("on_singular", on_singular, ON_SINGULAR)
     backend_named(backend)  # what it needs is missed now, not after the search
-    if not (isinstance(effort, (int, float)) and 0.0 <= effort < math.inf):
-        raise InvalidInput(f"effort is {effort!r}, but a number ≥ 0 is needed")
-    if seconds is not None and not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):
-        raise InvalidInput(f"seconds is {seconds!r}, but a number > 0 is needed, or None for the usual search")
-    if not (isinstance(seed, int) and seed >= 0):
-        raise InvalidInput(f"seed is {seed!r}, but an integer ≥ 0 is needed")
-    timed = (None, 0) if seconds is None else (float(seconds), seed)  # without a time nothing is drawn
     options = Options(
-        ordering, wanted, level, layout, known, backend, formulation, bool(wrenches), float(effort),
-        named_passes(passes), *timed,
+        ordering, output_quantities(outputs, problem.quantities), level, backend, formulation, bool(wrenches),
+        named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
     )  # fmt: skip
     key = cache_key(problem, options)
-    stored = cache.load(key) if key else None
-    if stored is not None:
-        try:
-            return Solver(problem, options, storage.unpack(stored)[0], on_singular)
-        except FileError:
-            pass  # a damaged entry is compiled again
-    compiled = build(problem, options, progress)
-    if key:
-        cache.store(key, storage.pack(compiled, options, None))
-    if progress:
-        progress("compiling machine code", 0.95)
+    compiled = _kept(key)
+    if compiled is None:
+        compiled = build(problem, options, progress)
+        if key:
+            cache.store(key, storage.pack(compiled, options, None))
+        if progress:
+            progress("compiling machine code", 0.95)
     solver = Solver(problem, options, compiled, on_singular)
     if progress:
         progress("done", 1.0)
+    _warn_of_errors(compiled.choice.judged)
     return solver
+
+
+def _kept(key: str | None) -> Compiled | None:
+    """What the cache holds under the key; a damaged entry is compiled again."""
+    stored = cache.load(key) if key else None
+    if stored is None:
+        return None
+    try:
+        return storage.unpack(stored)[0]
+    except FileError:
+        return None
+
+
+def _warn_of_errors(safety: Safety) -> None:
+    """Warn where the judge saw errors that are not small, and no better order was found."""
+    if not safety.small:
+        warnings.warn(
+            f"the results of this solver may be wrong by {safety.difference:.1e} of their size, with a residual of "
+            f"{safety.backward_error:.1e}, at the worst of {safety.states} sampled states, where a solve with pivoting "
+            f"is wrong by {safety.pivoted_difference:.1e}: see solver.report(); ordering= or formulation= may name a "
+            "better order, and problem.diagnose() says what is nearly singular",
+            AccuracyWarning,
+            stacklevel=3,
+        )

@@ -17,7 +17,7 @@ from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.forms import eliminated_system
-from sysdyn.offline.options import LEVELS, Options
+from sysdyn.offline.options import Options
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
@@ -109,7 +109,7 @@ class Derivatives:
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method = of, wrt, method
         self._inputs = Inputs(problem, options.wrenches)
-        self._executable = Executable(backend_named(options.backend)(program, LEVELS[options.level], zeros=False))
+        self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
         groups = {label_of(name): name for name in sizes}
         nv, nb = self.model.nv, self.model.nb

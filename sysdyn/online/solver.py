@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import LEVELS, Options
+from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import pivoted, singular_entries
 from sysdyn.online import export, storage
@@ -66,7 +68,9 @@ class Solver:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.wrenches)
-        self._executable = Executable(backend_named(options.backend)(self.program, LEVELS[options.level]))
+        began = time.perf_counter()
+        self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
+        self._machine_code_seconds = time.perf_counter() - began
         results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
         self._calls = Calls(self._inputs, self._executable, results)
         self._solution: Callable[..., Solution] = Solution
@@ -262,15 +266,20 @@ class Solver:
             f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
             f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
             f"  safety       over {s.states} states, every joint at multiples of π/2 among them: "
-            f"backward error ≤ {s.backward_error:.1e}, growth ≤ {s.growth:.3g}",
+            f"backward error ≤ {s.backward_error:.1e} (row by row {s.row_wise:.1e}), growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",
-            f"  offline      {self.compiled.seconds:.2f} s without machine code",
+            f"  offline      {self._offline()}",
             "  orders considered:",
         ]
         lines += [f"    {name}: {what}" for name, what in self.compiled.considered]
         return "\n".join(lines)
+
+    def _offline(self) -> str:
+        """Seconds of each stage."""
+        stages = (*self.compiled.stages, ("machine code", self._machine_code_seconds))
+        return f"{self.compiled.seconds:.2f} s: " + ", ".join(f"{name} {spent:.2f}" for name, spent in stages)
 
     def __repr__(self) -> str:
         known = ", ".join((*self._inputs.positional, *(m.name for m in self.problem.custom))) or "nothing"

@@ -25,10 +25,11 @@ def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
     head = {
         "sysdyn solver": FORMAT,
-        "options": asdict(options),
+        "options": options.to_dict(),
         "choice": choice,
         "considered": compiled.considered,
         "seconds": compiled.seconds,
+        "stages": compiled.stages,
         "problem": None if problem is None else problem.to_dict(),
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
@@ -49,8 +50,9 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
         choice["safety"] = Safety(**choice["safety"])
         choice["row_perm"], choice["col_perm"] = (tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm"))
         considered = tuple((name, what) for name, what in head["considered"])
-        compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"])
-        options = Options(**{**head["options"], **{x: tuple(head["options"][x]) for x in ("outputs", "passes")}})
+        stages = tuple((name, spent) for name, spent in head.get("stages", ()))
+        compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
+        options = Options.from_dict(head["options"])
         problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
     except SysdynError:
         raise
