@@ -18,7 +18,7 @@ from PIL import Image
 from sysdyn.errors import InvalidInput, ProblemError
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
-from sysdyn.offline.forms import eliminated_system
+from sysdyn.offline.formulations import eliminated_system
 from sysdyn.online.solver import Solver
 from sysdyn.sparse.lu import eliminate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.variables import QUANTITIES
@@ -86,12 +87,9 @@ class Options:
     @staticmethod
     def from_dict(data: Mapping) -> Options:
         """Inverse of `to_dict`."""
-        rest = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
-        groups = {
-            kind: kind(**{field.name: rest.pop(field.name) for field in fields(kind) if field.name in rest})
-            for kind in (Equations, Budget)
-        }
-        return Options(**rest, equations=groups[Equations], budget=groups[Budget])
+        rest: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
+        equations, budget = ({x.name: rest.pop(x.name) for x in fields(kind)} for kind in (Equations, Budget))
+        return Options(**rest, equations=Equations(**equations), budget=Budget(**budget))
 
 
 def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:

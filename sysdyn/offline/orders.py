@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
@@ -15,65 +15,100 @@ from sysdyn.sparse.orderings import FORESIGHT, ORDERINGS, PLAIN
 from sysdyn.sparse.quasidefinite import LAST_RESORT
 from sysdyn.sparse.sampled import Permutations, Sampled
 
-AUTO = ("umfpack", "colamd", "markowitz")  # tried by "auto" beside the recursive orders
-NEVER = 10**15  # operations of an order that cannot be eliminated
-MIXED_BUDGET = 1_000_000  # operations eliminated in search of a mixed order, at effort 1
-AUTO_LIMIT = 3000  # unknowns beyond which it leaves the slower searches out
+# Orders that "auto" tries beside the recursive ones.
+AUTO = ("umfpack", "colamd", "markowitz")
+# Systems with more unknowns than this are tried with AUTO_LARGE, which takes less time.
+AUTO_LIMIT = 3000
 AUTO_LARGE = ("umfpack",)
-FORESIGHT_LIMIT = 400  # unknowns beyond which looking ahead takes long and was not seen to save anything
-CRBA_LIMIT = 60  # freedoms beyond which O(n³) is not tried beside O(n)
-FAST_STARTS = 2  # starts of each searched order at the fast level
-Order = Callable[[float], Permutations]
+# An order that cannot be eliminated counts as this many operations.
+NEVER = 10**15
+# The search for a mixed order eliminates this many operations, at effort 1.
+MIXED_BUDGET = 1_000_000
+# Systems with more unknowns than this are not searched with a look ahead, which takes long and was not seen to save.
+FORESIGHT_LIMIT = 400
+# Robots with more freedoms than this are not tried with the order of the CRBA, O(n³).
+CRBA_LIMIT = 60
+# The fast level tries this many starts of each searched order.
+FAST_STARTS = 2
+
+Order = Callable[[float], Permutations]  # from the operations at which it is given up
+Named = Iterator[tuple[str, Order]]
 
 
 # ---- orders -------------------------------------------------------------------------------------------------------
 
 
-def candidates(
-    system: System, sampled: Sampled, options: Options, plain: bool, most: int | None
-) -> Iterator[tuple[str, Order]]:
+def candidates(system: System, sampled: Sampled, options: Options, plain: bool, most: int | None) -> Named:
     """(name, function of the operation cap that gives the permutations) of every order to try.
 
     plain: those that do not heed the samples, too, else those of last resort. most: starts of a searched order, all if
     None.
     """
-    ordering, level = options.ordering, options.level
+    ordering = options.ordering
     if ordering in RECURSIVE:
         yield ordering, lambda cap: RECURSIVE[ordering](system)
-        return
-    if ordering == "mixed":
+    elif ordering == "mixed":
         yield ordering, lambda cap: cheapest_mixed(system, options)
-        return
-    names: tuple[str, ...] = (ordering,)
-    if ordering == "auto" and sampled.tree:
-        names = ("symmetric",)
-    elif ordering == "auto":
-        for name, function in RECURSIVE.items():
-            if name == "crba" and system.model.nv > CRBA_LIMIT:
-                continue
-            try:
-                permutations = function(system)
-            except ProblemError:
-                continue
-            yield name, lambda cap, permutations=permutations: permutations
-            if level == "fast" and name in ("rnea", "aba"):
-                return
-            if name == "aba" and options.budget.effort > 1.0:
-                yield "mixed", lambda cap: cheapest_mixed(system, options)
-        names = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
-    elif ordering not in ORDERINGS:
+    elif ordering in ORDERINGS:
+        yield from _searched(ordering, sampled, plain, most)
+    elif ordering != "auto":
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
-    for name in names:
-        blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
-        if sampled.n > FORESIGHT_LIMIT:
-            heeding = tuple(start for start in heeding if start not in FORESIGHT)
-        if name == "symmetric" and not plain:
-            heeding += LAST_RESORT
-        for number, start in enumerate((*blind, *heeding)):
-            if number < len(blind) and not plain:
-                continue
-            label = name if number == 0 else f"{name} (start {number + 1})"
-            yield label, lambda cap, start=start: start(replace(sampled, budget=min(cap, sampled.budget)))
+    elif sampled.tree:
+        yield from _searched("symmetric", sampled, plain, most)
+    else:
+        for name, order in _recursive(system, options):
+            yield name, order
+            if options.level == "fast" and name in ("rnea", "aba"):
+                return
+        for name in AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE:
+            yield from _searched(name, sampled, plain, most)
+
+
+def _recursive(system: System, options: Options) -> Named:
+    """The recursive orders that the system has, and a mixture of two of them."""
+    for name, function in RECURSIVE.items():
+        if name == "crba" and system.model.nv > CRBA_LIMIT:
+            continue
+        try:
+            permutations = function(system)
+        except ProblemError:
+            continue
+        yield name, _Found(permutations)
+        if name == "aba" and options.budget.effort > 1.0:
+            yield "mixed", lambda cap: cheapest_mixed(system, options)
+
+
+def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Named:
+    """The starts of a searched order; see `candidates`."""
+    blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
+    if sampled.n > FORESIGHT_LIMIT:
+        heeding = tuple(start for start in heeding if start not in FORESIGHT)
+    if name == "symmetric" and not plain:
+        heeding += LAST_RESORT
+    for number, start in enumerate((*blind, *heeding)):
+        if number >= len(blind) or plain:
+            yield name if number == 0 else f"{name} (start {number + 1})", _Capped(start, sampled)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Permutations that are known."""
+
+    permutations: Permutations
+
+    def __call__(self, cap: float) -> Permutations:
+        return self.permutations
+
+
+@dataclass(frozen=True)
+class _Capped:
+    """A start of a searched order, which is given up at a number of operations."""
+
+    start: Callable[[Sampled], Permutations]
+    sampled: Sampled
+
+    def __call__(self, cap: float) -> Permutations:
+        return self.start(replace(self.sampled, budget=min(cap, self.sampled.budget)))
 
 
 def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Permutations]]]:

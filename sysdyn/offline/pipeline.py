@@ -1,6 +1,6 @@
 """The offline phase: from a problem to a program with a fixed elimination order, cheap by exact count and judged safe.
 
-    problem → the first form that is for it: equations → structure → candidate orders → judge → program
+    problem → the first formulation that is for it: equations → structure → candidate orders → judge → program
             → a longer search, where there is time for one
 
 `sysdyn.compile` keeps the result in the cache and makes machine code of it.
@@ -17,7 +17,7 @@ from dataclasses import replace
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.offline.accepted import ORDER_SAMPLES
 from sysdyn.offline.choice import Compiled
-from sysdyn.offline.forms import FORMS, eliminated_system
+from sysdyn.offline.formulations import CANDIDATES, eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.orders import streams
 from sysdyn.offline.sampling import order_samples
@@ -28,20 +28,20 @@ from sysdyn.problem import Problem
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
-    """The problem in the first form that is for it, or what a longer search makes of that."""
+    """The problem in the first formulation that is for it, or what a longer search makes of that."""
     stages = Stages(options.budget.seconds, progress)
     # a long search leaves more behind than there is memory for
     with _no_collection() if options.budget.seconds is None else contextlib.nullcontext():
-        compiled = first_form(problem, options, stages)
+        compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
     return replace(compiled, stages=stages.spent)
 
 
-def first_form(problem: Problem, options: Options, stages: Stages) -> Compiled:
-    """The problem in the first form that accepts it and can be built. Raises ProblemError where there is none."""
-    for form in FORMS:
-        if form.accepts(problem, options) and (compiled := form.build(problem, options, stages)):
+def first_formulation(problem: Problem, options: Options, stages: Stages) -> Compiled:
+    """The problem in the first formulation that is for it and can be built. Raises ProblemError if there is none."""
+    for candidate in CANDIDATES:
+        if candidate.accepts(problem, options) and (compiled := candidate.build(problem, options, stages)):
             return compiled
     raise ProblemError(
         "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each freedom and all "

@@ -88,11 +88,11 @@ def _program(problem: Problem, written: Written, groups: Sequence, guards: Seque
     return Program.from_graph(written.graph, inputs, groups, guards)
 
 
-def _unknowns(system: System, inputs: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> np.ndarray:
+def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> np.ndarray:
     """d (N, full layout) that the program's outputs give."""
     model, layout = system.model, system.layout
     n = len(inputs["q"])
-    qdd = values.get("qdd", inputs.get("qdd"))
+    qdd = values["qdd"] if "qdd" in values else inputs["qdd"]
     fx = inputs["fx"].reshape(n, model.nb, 6)
     motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), fx)
     known = np.isin(np.arange(model.nv), sorted(applies(system.problem) or ()))

@@ -322,4 +322,4 @@ def crossing(pivots: np.ndarray) -> tuple[int, np.ndarray]:
 
 def passes_through_zero(values: np.ndarray) -> np.ndarray:
     """Whether values (states, …) take both signs: then they pass through zero in between."""
-    return (values < 0.0).any(axis=0) & (values > 0.0).any(axis=0)
+    return np.asarray((values < 0.0).any(axis=0) & (values > 0.0).any(axis=0))

@@ -24,12 +24,18 @@ from sysdyn.offline.stages import Stages
 from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Permutations, Sampled
 
-NEAR = 1.1  # times the operations of the best order: a stream that stays above is asked less often,
-MOST_PASSED = 8  # down to once in so many rounds and one
-MOST_SAMPLES = 256  # states that guide the search
-FLIPPED = 3  # bodies at most that are changed in a mixed order
-WINDOWS = (4, 8, 16, 32)  # pivots chosen anew
-REORDERED = ", reordered"  # after the name of the order that it was
+# A stream whose orders stay above this many times the operations of the best one is asked less often.
+NEAR = 1.1
+# A stream that is asked less often is left out this many rounds at most.
+MOST_PASSED = 8
+# The search is guided by the matrix at this many states at most.
+MOST_SAMPLES = 256
+# A mixed order is changed at this many bodies at most.
+FLIPPED = 3
+# Windows of this many consecutive pivots are chosen anew.
+WINDOWS = (4, 8, 16, 32)
+# An order with a window chosen anew has the name of the order that it was, and this.
+REORDERED = ", reordered"
 
 Stream = Iterator[float]  # operations of one order after the other, inf where one is no good
 
@@ -152,18 +158,17 @@ class Search:
             if total <= least:
                 waits, least = trial, total
             yield total
-            flipped = rng.choice(nb, size=min(nb, 1 + rng.integers(FLIPPED)), replace=False)
+            flipped = rng.choice(nb, size=min(nb, 1 + int(rng.integers(FLIPPED))), replace=False)
             trial = waits.copy()
             trial[flipped] ^= True
 
     def _reordered(self) -> Stream:
         """The best order so far with a window of pivots chosen anew, from there on where that costs no more."""
         rng = np.random.default_rng(self.seed)
-        best = None
+        best, least, order = self.best, float(self.least), (list(self.best.row_perm), list(self.best.col_perm))
         while True:
             if best is not self.best:
-                best, least = self.best, self.least
-                order = list(best.row_perm), list(best.col_perm)
+                best, least, order = self.best, float(self.least), (list(self.best.row_perm), list(self.best.col_perm))
             size = int(rng.choice(WINDOWS))
             first = int(rng.integers(max(1, self.sampled.n - size + 1)))
             trial, total = order, least

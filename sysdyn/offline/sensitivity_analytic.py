@@ -18,9 +18,12 @@ from sysdyn.reference import expanded_parent
 from sysdyn.reference.generic import piece
 from sysdyn.reference.rnea_derivatives import Bodies
 
-SIMPLER = 10  # how many times fewer operations a column has to need to be written apart from the others
-LARGEST = 64  # freedoms up to which derivatives are written in equal pieces, too
-DEARER = 1.05  # operations that equal pieces may need more, for they are computed side by side
+# A column that needs this many times fewer operations than the others is written apart from them.
+SIMPLER = 10
+# Derivatives of robots with more freedoms than this are not written in equal pieces.
+LARGEST = 64
+# Equal pieces, which are computed side by side, may need this many times the operations.
+DEARER = 1.05
 
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
@@ -51,7 +54,7 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], wrenches: 
         model, X = canonical(model)
         model = regrouped(model)
         if fx is not None:
-            fx = np.array([wrench_to(x, w) for x, w in zip(X, fx, strict=True)], dtype=object)
+            fx = np.array([wrench_to(x, w.tolist()) for x, w in zip(X, fx, strict=True)], dtype=object)
     U = sorted(model.v_slice(i).start + k for i, k in problem.knows("tau"))
     K = [k for k in range(model.nv) if k not in set(U)]
     exact = _Dynamics(model, groups, fx, U, K)
@@ -85,7 +88,7 @@ class _Dynamics:
     def __init__(self, model, groups: dict, fx, U: list[int], K: list[int], zeros: _Dynamics | None = None):
         self.U, self.K, self.nv = U, K, model.nv
         bodies = Bodies(model, groups["q"], groups["qd"], pieces=zeros is not None)
-        self.H = bodies.H if zeros is None else masked(bodies.H, zeros.H)
+        self.H: np.ndarray = bodies.H if zeros is None else masked(bodies.H, zeros.H)
         self.factors = _Factors(self.H, expanded_parent(model), U, pieces=zeros is not None)
         qdd = np.full(model.nv, 0.0, dtype=object)
         if K:
@@ -130,7 +133,7 @@ class _Dynamics:
 def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     """The values, 0.0 where `zeros` has one."""
     result = values.copy()
-    result.flat = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
+    result.flat[:] = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
     return result
 
 
@@ -225,7 +228,7 @@ class _Factors:
         result = np.full((n, n), 0.0, dtype=object)
         ways = [[k, *path] for k, path in enumerate(self.paths)]
         # alike are the freedoms of one limb with all that come before it, and with one of their own
-        parts = [(i, range(limb[0])) for limb in self.limbs for i in limb]
+        parts: list[tuple[int, Sequence[int]]] = [(i, range(limb[0])) for limb in self.limbs for i in limb]
         parts += [(i, [k]) for limb in self.limbs for k in limb for i in limb if i >= k]
         scaled = [np.array([self.W[i, j] * self.reciprocals[j] for j in way]) for i, way in enumerate(ways)]
         for i, others in parts:

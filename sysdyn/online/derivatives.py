@@ -16,7 +16,7 @@ from sysdyn.measurements.groups import label_of, value_group
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.forms import eliminated_system
+from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit

@@ -28,7 +28,7 @@ from sysdyn.files import cache
 from sysdyn.measurements.groups import NOISE, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import LEVELS, Options
+from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.online import storage
 from sysdyn.problem import Problem
@@ -90,8 +90,8 @@ class InversePrograms:
     def system(self) -> AugmentedSystem:
         """The equations whose matrix is K."""
         # classical accelerations differ from a by a function of q and q̇, and have its covariance: no output is fixed
-        options = self._options
-        return augmented_system(self.problem, options.layout, options.known, self.choice.passes, outputs=())
+        equations = self._options.equations
+        return augmented_system(self.problem, equations.layout, equations.known, self.choice.passes, outputs=())
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
@@ -158,7 +158,7 @@ class InversePrograms:
                     program = self._program(groups)
                     self._store(name, program)
                 backend = backend_named(self._options.backend)
-                self._executables[name] = Executable(backend(program, LEVELS[self._options.level]))
+                self._executables[name] = Executable(backend(program, self._options.code_level))
             return self._executables[name]
 
     def _program(self, groups: Describe) -> Program:

@@ -1,6 +1,7 @@
 """Where problems pickled by version 0.1 look for their classes; to go with version 0.3."""
 
 import sys
+from types import ModuleType
 
 from sysdyn import problem
 from sysdyn.measurements import (
@@ -17,10 +18,11 @@ from sysdyn.measurements import (
 from sysdyn.measurements import sensor as base
 
 
-class _Several:
+class _Several(ModuleType):
     """A module that was split: its names are looked up in the parts."""
 
-    def __init__(self, *parts):
+    def __init__(self, name: str, *parts: ModuleType):
+        super().__init__(f"{__name__}.{name}")
         self._parts = parts
 
     def __getattr__(self, name: str):
@@ -32,10 +34,10 @@ class _Several:
         raise AttributeError(name)
 
 
-_MOVED = {
-    "problem": _Several(problem, raw),
-    "measurements": _Several(measurement, raw),
-    "sensors": _Several(base, wrench_sensors, acceleration_sensors, momentum_sensors),
+_MOVED: dict[str, ModuleType] = {
+    "problem": _Several("problem", problem, raw),
+    "measurements": _Several("measurements", measurement, raw),
+    "sensors": _Several("sensors", base, wrench_sensors, acceleration_sensors, momentum_sensors),
     "linear": linear,
     "constraints": constraints,
     "noise": noise,

@@ -11,7 +11,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.offline import search, stages
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.forms import eliminated_system
+from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search

@@ -1,11 +1,11 @@
-"""The forms of a problem: a recursion, an elimination with passes, the system as the paper states it."""
+"""Formulations of a problem: a recursion, an elimination with passes, the system as the paper states it."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.augmented import System
@@ -22,19 +22,19 @@ from sysdyn.passes import PAPER
 from sysdyn.problem import Problem
 
 
-class Form(ABC):
+class Formulation(ABC):
     """A way to write a problem as a program."""
 
     @abstractmethod
     def accepts(self, problem: Problem, options: Options) -> bool:
-        """Whether the form is for this problem, and among those that the options leave. Raises ProblemError."""
+        """Whether the formulation is for this problem, and among those that the options leave. Raises ProblemError."""
 
     @abstractmethod
     def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-        """The problem in this form; None where no program of it is safe, or it saves nothing."""
+        """The problem in this formulation; None where no program of it is safe, or it saves nothing."""
 
 
-class Recursion(Form):
+class Recursion(Formulation):
     """Inverse, forward or hybrid dynamics as a recursion of few operations."""
 
     def accepts(self, problem: Problem, options: Options) -> bool:
@@ -64,7 +64,7 @@ class Recursion(Form):
         return Compiled(choice, program, considered, time.perf_counter() - began)
 
 
-class WithPasses(Form):
+class WithPasses(Formulation):
     """The system eliminated with every pass that applies, where this saves operations."""
 
     def accepts(self, problem: Problem, options: Options) -> bool:
@@ -95,7 +95,7 @@ class WithPasses(Form):
         return replace(compiled, considered=considered) if choice.total < before else None
 
 
-class AsStated(Form):
+class AsStated(Formulation):
     """The system eliminated as the paper states it; with passes where an elimination is asked for by name."""
 
     def accepts(self, problem: Problem, options: Options) -> bool:
@@ -107,7 +107,7 @@ class AsStated(Form):
 
 
 # In order of preference: the first that accepts a problem and can be built is taken.
-FORMS: tuple[Form, ...] = (Recursion(), WithPasses(), AsStated())
+CANDIDATES: tuple[Formulation, ...] = (Recursion(), WithPasses(), AsStated())
 
 
 def paper_passes(options: Options) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
     """The system that is permuted: as it stands for the recursive orders, with joints turned for all others."""
     turn = options.ordering not in RECURSIVE
-    return problem.system(*astuple(options.equations), turn, passes, options.outputs)
+    return problem.system(options.equations.layout, options.equations.known, turn, passes, options.outputs)
 
 
 def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
@@ -128,7 +128,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     with stages.stage("equations"):
         system = eliminated_system(problem, options, passes)
         simple = not system.layout.turned and set(system.passes) <= set(PAPER)
-        stated = system if simple else problem.system(*astuple(options.equations))
+        stated = system if simple else problem.system(options.equations.layout, options.equations.known)
     with stages.stage("structure"):
         structure(stated).require_solvable()
     order = AcceptedOrder(system, options, stages)
