@@ -8,7 +8,7 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import UnknownName
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES, Layout
@@ -33,7 +33,7 @@ class Problem(Statement):
 
     def system(
         self, layout: str = "paper", known: str = "rows", turn: bool = False, passes: Sequence[str] = PAPER,
-        outputs: Sequence[str] = QUANTITIES,
+        outputs: Sequence[Output] = QUANTITIES,
     ) -> System:  # fmt: skip
         """The assembled BlockSystem; `known` quantities as "rows" x = y, or "substituted" into b.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,19 @@ from sysdyn.program.operations import NEG
 Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
 
 
+class Combination(NamedTuple):
+    """Y d + b_Y of the unknowns: rows of Y, {column: entry}, and b_Y (m)."""
+
+    rows: list[Row]
+    b: list
+
+
 @dataclass(frozen=True)
 class Assembly:
     """A system D d + b = 0 in one graph.
 
     inputs: the groups of inputs it was built from. rows: of D, {column: entry}; b: one for each row. names and blocks:
-    the name and the (kind, body) of each row.
+    the name and the (kind, body) of each row. shown: {name: value of a measurement that is an output}.
     """
 
     graph: Graph
@@ -38,6 +46,7 @@ class Assembly:
     b: list
     names: tuple[str, ...] = ()
     blocks: tuple[tuple[str, int], ...] = ()
+    shown: Mapping[str, Combination] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     if mark:
         graph.mark()
     value = _raw_rows(form, given, rows)
-    if form.frames.X is not None and problem.custom:  # measurements speak of the frames of bodies
+    if form.frames.X is not None and (problem.custom or form.outputs):  # measurements speak of the frames of bodies
         X = joint_transforms(problem.model, given.q)
         v = [X_inverse(form.frames.X[i]).astype(object) @ v[i] for i in range(problem.model.nb)]
     context = Context(seen, X, v, given.q, given.qd)
@@ -69,10 +78,10 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
         y = graph.inputs(value_group(m.name), len(m.components(problem.model)))
         values.append((value_group(m.name), y))
         _custom_rows(form, rows, number, m, y, context, shift)
-    entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
-    entries = [{c: graph.exact(x) for c, x in row.items()} for row in entries]
+    entries, b = _written(form, graph, rows, value)
+    shown = {m.name: _shown(form, graph, m, context, shift, value) for m in form.outputs}
     inputs = (("q", given.q), ("qd", given.qd), *given.known.items(), *values, *given.varied.items())
-    return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks))
+    return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
 
 
 def _inputs(form: Form, graph: Graph) -> Given:
@@ -121,15 +130,7 @@ def _custom_rows(
     names = m.components(model)
     # the covariance of a value turned would have to be turned, too
     blocks, bias, turn = m.solved_form(context) if m.noise is None else (m.rows(context), m.bias(context), None)
-    parts = []
-    for (quantity, owner), coefficients in blocks.items():
-        columns, block = _checked_block(form, m, len(names), quantity, owner, np.asarray(coefficients))
-        _, body = layout.block(quantity, owner)
-        back = form.frames.back(quantity, body)
-        block = block.astype(object) if back is None else block.astype(object) @ back
-        parts.append((columns, block))
-        if shift and quantity == "a":
-            bias = bias + block[:, 3:] @ shift[body]
+    parts, bias = _of_unknowns(form, m, len(names), blocks, bias, shift)
     value = y if turn is None else turn @ y
     rows.add(("y", number), [measured_row(m, c) for c in names], parts, list(np.asarray(bias) - value))
     if isinstance(m, Constraint):
@@ -145,6 +146,38 @@ def measured_row(m: Measurement, component: str) -> str:
     return f"{value_group(m.name)}: {component}"
 
 
+def _of_unknowns(
+    form: Form, m: Measurement, size: int, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray,
+    shift: list[np.ndarray],
+) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:  # fmt: skip
+    """(parts, bias) of the equations of a measurement, from frames of bodies to those of the unknowns."""
+    parts = []
+    for (quantity, owner), coefficients in blocks.items():
+        columns, block = _checked_block(form, m, size, quantity, owner, np.asarray(coefficients))
+        _, body = form.layout.block(quantity, owner)
+        back = form.frames.back(quantity, body)
+        block = block.astype(object) if back is None else block.astype(object) @ back
+        parts.append((columns, block))
+        if shift and quantity == "a":
+            bias = bias + block[:, 3:] @ shift[body]
+    return parts, np.asarray(bias)
+
+
+def _shown(
+    form: Form, graph: Graph, m: Measurement, context: Context, shift: list[np.ndarray], value: dict[int, Expr]
+) -> Combination:
+    """The value of a measurement in terms of the unknowns."""
+    names = m.components(form.problem.model)
+    parts, bias = _of_unknowns(form, m, len(names), m.rows(context), m.bias(context), shift)
+    if bias.shape != (len(names),):
+        raise ProblemError(
+            f"measurement {m.name!r} gives a bias of shape {bias.shape}, but ({len(names)},) is needed: its components"
+        )
+    rows = Rows()
+    rows.add(("y", 0), list(names), parts, list(bias))
+    return Combination(*_written(form, graph, rows, value))
+
+
 def _checked_block(
     form: Form, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
 ) -> tuple[range, np.ndarray]:
@@ -158,6 +191,12 @@ def _checked_block(
             f"but {(size, len(columns))} is needed (its components × the size of the quantity)"
         )
     return columns, block
+
+
+def _written(form: Form, graph: Graph, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
+    """(entries, b) as the form treats known quantities, with constants of exact value."""
+    entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
+    return [{c: graph.exact(x) for c, x in row.items()} for row in entries], b
 
 
 def _substituted(form: Form, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
@@ -189,7 +228,11 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
             created.append(signed[key])
         return -signed[key] if negative else signed[key]
 
-    rows = [{c: entry(x) for c, x in row.items()} for row in assembly.rows]
-    b = [x if is_zero(x) else entry(x) for x in assembly.b]
+    def written(rows: list[Row], b: list) -> Combination:
+        return Combination([{c: entry(x) for c, x in row.items()} for row in rows],
+                           [x if is_zero(x) else entry(x) for x in b])  # fmt: skip
+
+    rows, b = written(assembly.rows, assembly.b)
+    shown = {name: written(*x) for name, x in assembly.shown.items()}
     inputs = (("entries", np.array([*created, None], dtype=object)[:-1]),)
-    return Assembly(graph, inputs, rows, b, assembly.names, assembly.blocks)
+    return Assembly(graph, inputs, rows, b, assembly.names, assembly.blocks, shown)

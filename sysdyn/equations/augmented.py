@@ -23,6 +23,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.equations.assembly import Assembly, Row
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
@@ -116,7 +117,7 @@ class AugmentedSystem(LinearSystem):
                 _switch(rows, b, i, active[k])
         names = (*(f"stationarity of {name}" for name in self.plain.col_names), *plain.names)
         blocks = (*(("stationarity", block[1]) for block in self.plain.col_blocks), *plain.blocks)
-        return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks)
+        return Assembly(plain.graph, tuple(inputs), rows, b, names, blocks, plain.shown)
 
     # ---- noise -------------------------------------------------------------------------------------------------
 
@@ -184,20 +185,20 @@ System = BlockSystem | AugmentedSystem  # The equations of a problem are of one 
 
 def augmented_system(
     problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
-    outputs: Sequence[str] = QUANTITIES,
+    outputs: Sequence[Output] = QUANTITIES,
 ) -> AugmentedSystem:  # fmt: skip
     """The system of a problem with noise. The problem keeps it."""
-    chosen, kinds = named_passes(passes), tuple(outputs)
+    chosen, kinds = named_passes(passes), _distinct(outputs)
 
     def make() -> AugmentedSystem:
-        return AugmentedSystem(BlockSystem(problem, layout, known, passes=chosen, outputs=kinds))
+        return AugmentedSystem(BlockSystem(problem, layout, known, passes=chosen, outputs=outputs))
 
     return problem.kept(("augmented", layout, known, chosen, kinds), make)
 
 
 def system(
     problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
-    passes: Sequence[str] = PAPER, outputs: Sequence[str] = QUANTITIES,
+    passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
 ) -> System:  # fmt: skip
     """The equations of a problem: an AugmentedSystem where some are noisy, see `Problem.system`.
 
@@ -205,9 +206,14 @@ def system(
     """
     if problem.noisy:
         return augmented_system(problem, layout, known, passes, outputs)
-    chosen, kinds = named_passes(passes), tuple(outputs)
+    chosen, kinds = named_passes(passes), _distinct(outputs)
     key = ("system", layout, known, turn, chosen, kinds)
-    return problem.kept(key, lambda: BlockSystem(problem, layout, known, turn, chosen, kinds))
+    return problem.kept(key, lambda: BlockSystem(problem, layout, known, turn, chosen, outputs))
+
+
+def _distinct(outputs: Sequence[Output]) -> tuple[str | int, ...]:
+    """Quantities by name, measurements by identity: the system that is kept for them holds them, so that none ends."""
+    return tuple(x if isinstance(x, str) else id(x) for x in outputs)
 
 
 def _ancestors(parent, i: int) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from sysdyn.equations.assembly import Assembly, assemble, measured_row
 from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.equations.passes import form
+from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
@@ -32,7 +33,7 @@ class BlockSystem(LinearSystem):
             (`sysdyn.model.canonical`); inputs, noise and `reported` stay in frames of bodies. base_parameters: f is
             that of bodies with parameters moved to their parents. classical_accelerations: a is that of the origins
             of bodies
-    outputs quantities that have to stay what they are
+    outputs quantities that have to stay what they are, and measurements that are written as y = Y d + b_Y
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
     col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
@@ -41,7 +42,7 @@ class BlockSystem(LinearSystem):
 
     def __init__(
         self, problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
-        passes: Sequence[str] = PAPER, outputs: Sequence[str] = QUANTITIES,
+        passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
     ):  # fmt: skip
         self.form = form(problem, layout, known, turn, passes, outputs)
         self.problem, self.known, self.passes = problem, known, self.form.passes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sysdyn.equations.frames import Frames
+from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
@@ -16,7 +17,7 @@ class Form:
     """How the equations of a problem are written.
 
     layout: their unknowns. known: "rows" or "substituted". passes: those that were applied. moved: the model whose
-    equations of motion they are. frames: of the unknowns.
+    equations of motion they are. frames: of the unknowns. outputs: measurements whose values are wanted.
     """
 
     problem: Statement
@@ -25,6 +26,7 @@ class Form:
     passes: tuple[str, ...]
     moved: Model
     frames: Frames
+    outputs: tuple[Measurement, ...] = ()
 
     @cached_property
     def columns(self) -> list[int]:

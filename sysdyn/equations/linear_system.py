@@ -12,7 +12,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
-from sysdyn.equations.assembly import Assembly
+from sysdyn.equations.assembly import Assembly, Combination
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
@@ -153,10 +153,44 @@ class LinearSystem(ABC):
 
         Missing ones are those declared: parameters of the model, covariances, switches that are on. Others are zero.
         """
-        given = {**self.declared, **inputs}
-        full = {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
-        out = interpreter.run_groups(self._program, full)
+        out = interpreter.run_groups(self._program, self._full(inputs))
         return out["D"], out["b"]
+
+    def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Every group of inputs: what is missing is as declared, or zero."""
+        given = {**self.declared, **inputs}
+        return {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+
+    @cached_property
+    def _shown_program(self) -> Program:
+        """Entries of Y and b_Y of the measurements that are outputs."""
+        assembly = self.assembly
+        groups: list[tuple[str, list]] = []
+        for name, (rows, b) in assembly.shown.items():
+            groups += [(f"Y {name}", [x for row in rows for x in row.values()]), (f"b {name}", b)]
+        return Program.from_graph(assembly.graph, [(name, list(x)) for name, x in assembly.inputs], groups)
+
+    def shown_values(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Combination]:
+        """{name: (Y, b_Y)} of the measurements that are outputs, with entries (N,); inputs as for `values`."""
+        out = interpreter.run_groups(self._shown_program, self._full(inputs))
+        found = {}
+        for name, (rows, _) in self.assembly.shown.items():
+            entries = iter(out[f"Y {name}"].T)
+            found[name] = Combination([{c: next(entries) for c in row} for row in rows], list(out[f"b {name}"].T))
+        return found
+
+    def shown(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (y, size)} (N, m) of each measurement that is an output, y = Y d + b_Y and size |Y| |d| + |b_Y|.
+
+        inputs by group, unknowns d (N, full layout): as for `residual`.
+        """
+        chosen, found = d[:, self.columns], {}
+        for name, (rows, b) in self.shown_values(inputs).items():
+            terms = [[bias, *(x * chosen[:, c] for c, x in row.items())] for row, bias in zip(rows, b, strict=True)]
+            sums = [[sum(parts), sum(map(np.abs, parts))] for parts in terms]
+            y, size = (np.stack([np.broadcast_to(x[k], len(d)) for x in sums], axis=1) for k in (0, 1))
+            found[name] = y, size
+        return found
 
     def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """The CSR matrix of one row of `values`."""

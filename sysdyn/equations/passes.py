@@ -13,11 +13,12 @@ from sysdyn.equations.form import Form
 from sysdyn.equations.frames import Frames
 from sysdyn.equations.turned_joints import layout as layout_of
 from sysdyn.errors import UnknownName
-from sysdyn.measurements.measurement import Context
+from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import COMPONENTS
+from sysdyn.measurements.variables import COMPONENTS, Layout
+from sysdyn.model import Model
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical, moves_frames
 from sysdyn.model.kinematics import joint_transforms, velocities
@@ -33,7 +34,7 @@ class SystemPass(ABC):
     name: ClassVar[str]  # one of `sysdyn.passes`
 
     @abstractmethod
-    def applies(self, form: Form, outputs: Sequence[str]) -> bool:
+    def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         """Whether the outputs, and what is known and measured, can be had from the equations it makes."""
 
     def apply(self, form: Form) -> Form:
@@ -44,7 +45,7 @@ class SystemPass(ABC):
 class CanonicalFrames(SystemPass):
     name = "canonical_frames"
 
-    def applies(self, form: Form, outputs: Sequence[str]) -> bool:
+    def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         kept = kept_bodies(form.problem)
         return not form.problem.parameters and form.known == "rows" and moves_frames(form.problem.model, kept)
 
@@ -56,25 +57,25 @@ class CanonicalFrames(SystemPass):
 class BaseParameters(SystemPass):
     name = "base_parameters"
 
-    def applies(self, form: Form, outputs: Sequence[str]) -> bool:
+    def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         problem = form.problem
         return not problem.parameters and not problem.noisy and "f" not in outputs and not problem.knows("f")
 
     def apply(self, form: Form) -> Form:
-        return replace(form, moved=regrouped(form.moved, kept=measured(form.problem, "f")))
+        return replace(form, moved=regrouped(form.moved, kept=measured(form.problem, "f", form.outputs)))
 
 
 class ClassicalAccelerations(SystemPass):
     name = "classical_accelerations"
 
-    def applies(self, form: Form, outputs: Sequence[str]) -> bool:
+    def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         return not form.problem.parameters and "a" not in outputs and not form.problem.knows("a")
 
 
 class SymmetricElimination(SystemPass):
     name = "symmetric_elimination"
 
-    def applies(self, form: Form, outputs: Sequence[str]) -> bool:
+    def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
         return True
 
 
@@ -85,29 +86,37 @@ SYSTEM_PASSES: tuple[SystemPass, ...] = (
 
 
 def form(
-    problem: Statement, layout: str, known: str, turn: bool, passes: Sequence[str], outputs: Sequence[str]
+    problem: Statement, layout: str, known: str, turn: bool, passes: Sequence[str], outputs: Sequence[Output]
 ) -> Form:
-    """The form that `BlockSystem` describes: the plain one after those of the passes that apply. Raises UnknownName."""
+    """The form that `BlockSystem` describes: the plain one after those of the passes that apply. Raises UnknownName.
+
+    Measurements among the outputs are written in the unknowns that the passes leave.
+    """
     if known not in KNOWN:
         raise UnknownName("treatment of known quantities", known, KNOWN)
     wanted = named_passes(passes)
-    found = Form(problem, layout_of(problem, layout, turn), known, (), problem.model, Frames())
+    shown = tuple(x for x in outputs if isinstance(x, Measurement))
+    found = Form(problem, layout_of(problem, layout, turn), known, (), problem.model, Frames(), shown)
     for step in SYSTEM_PASSES:
         if step.name in wanted and step.applies(found, outputs):
             found = replace(step.apply(found), passes=(*found.passes, step.name))
     return found
 
 
-def measured(problem: Statement, quantity: str) -> set[int]:
-    """Bodies whose `quantity` is in an equation of a measurement."""
-    model = problem.model
-    if not problem.custom:
+def measured(problem: Statement, quantity: str, outputs: Sequence[Measurement] = ()) -> set[int]:
+    """Bodies whose `quantity` is in an equation of a measurement, or of one that is an output."""
+    return {i for x, i in involved(problem.model, (*problem.custom, *outputs)) if x == quantity}
+
+
+def involved(model: Model, measurements: Sequence[Measurement]) -> set[tuple[str, int]]:
+    """(quantity, body) of the blocks that the equations of measurements are about."""
+    if not measurements:
         return set()
     q, qd, _ = (x.astype(object) for x in model.random_state(seed=0))
     X = joint_transforms(model, q)
     context = Context(model, X, velocities(model, X, qd)[0], q, qd)
-    rows = [m.rows(context) for m in problem.custom]
-    return {model.body_index(owner) for blocks in rows for x, owner in blocks if x == quantity}
+    layout = Layout(model)
+    return {layout.block(*block) for m in measurements for block in m.rows(context)}
 
 
 def kept_bodies(problem: Statement) -> frozenset[int]:

@@ -163,6 +163,15 @@ class Measurement:
         return None
 
 
+# What a solver computes: a quantity by its name, or the value that a measurement has at the solution.
+Output = str | Measurement
+
+
+def output_name(output: Output) -> str:
+    """How an output is called in solutions."""
+    return output if isinstance(output, str) else output.name
+
+
 class Constraint(Measurement):
     """A measurement that brings unknowns of its own: the wrench by which a motion is kept to what is known of it.
 

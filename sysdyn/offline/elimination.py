@@ -11,6 +11,7 @@ from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, generic
 from sysdyn.equations.augmented import System
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Safety, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
@@ -56,9 +57,9 @@ class Elimination:
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
 
-    def choice(self, ordering: str, outputs: Sequence[str]) -> Choice:
+    def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
         """The order with what it costs for these outputs."""
-        groups = quantity_outputs(self.system, self.assembly, self.solution, outputs)
+        groups = output_groups(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
         perms = tuple(f.row_perm), tuple(f.col_perm)
@@ -69,14 +70,14 @@ class Elimination:
         row, col = self.factors.row_perm[k], self.factors.col_perm[k]
         return f"{self.system.row_names[row]} → {self.system.col_names[col]}"
 
-    def program(self, outputs: Sequence[str]) -> Program:
-        """The program of the requested quantities, guarded where a pivot falls far below its sampled size."""
+    def program(self, outputs: Sequence[Output]) -> Program:
+        """The program of the requested outputs, guarded where a pivot falls far below its sampled size."""
         guards = []
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
                 limit, weak = self.limits.get(k, (0.0, 0.0))
                 guards.append((unsigned(pivot), limit, self.label(k), weak))
-        groups = quantity_outputs(self.system, self.assembly, self.solution, outputs)
+        groups = output_groups(self.system, self.assembly, self.solution, outputs)
         return Program.from_graph(self.graph, self.assembly.inputs, groups, guards)
 
     def assess(
@@ -142,8 +143,10 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
     return refine(assembly.rows, assembly.b, factors, assembly.graph.opaque) if refined else factors.solution
 
 
-def quantity_outputs(system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[str]):
-    """Expressions of the requested quantities, full size, in the frames of bodies.
+def output_groups(
+    system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
+) -> list[tuple[str, list]]:
+    """Expressions of the requested outputs: quantities, full size, in the frames of bodies; values of measurements.
 
     From the solution, or the known input where it has no column.
     """
@@ -151,6 +154,11 @@ def quantity_outputs(system: System, assembly: Assembly, solution: Sequence, out
     groups = []
     for quantity in outputs:
         values = []
+        if not isinstance(quantity, str):
+            for row, bias in zip(*assembly.shown[quantity.name], strict=True):
+                values.append(sum((x * solution[c] for c, x in row.items()), bias))
+            groups.append((quantity.name, values))
+            continue
         for k, terms in enumerate(system.reported(quantity)):
             if terms:
                 values.append(sum((x * solution[c] for c, x in terms.items()), 0.0))
@@ -160,10 +168,10 @@ def quantity_outputs(system: System, assembly: Assembly, solution: Sequence, out
     return groups
 
 
-def solve_scope(system: System, choice: Choice, outputs: Sequence[str]) -> Flops:
+def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
     factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
     solution = _solution(assembly, factors, choice.refined)
-    groups = quantity_outputs(system, assembly, solution, outputs)
+    groups = output_groups(system, assembly, solution, outputs)
     return assembly.graph.count(x for _, values in groups for x in values)

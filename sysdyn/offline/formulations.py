@@ -44,7 +44,7 @@ class Recursion(Formulation):
                 "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
                 "them out"
             )
-        auto = options.formulation == "auto" and options.usual and set(options.outputs) <= {"tau", "qdd"}
+        auto = options.formulation == "auto" and options.usual and set(options.names) <= {"tau", "qdd"}
         return (asked or auto) and recursion.applies(problem) is not None
 
     def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
@@ -78,7 +78,9 @@ class WithPasses(Formulation):
             compiled = eliminated(problem, options, options.passes, stages)
         except NoSafeOrdering:
             return None
-        if problem.noisy:  # its pairs of pivots are of rows and columns whose numbers depend on the frames
+        # pairs of pivots of an estimation are of rows and columns whose numbers depend on the frames, and measured
+        # outputs speak of the frames of bodies, which may cost more than the passes save
+        if problem.noisy or options.measured:
             try:
                 return _better(compiled, eliminated(problem, options, plain, stages))
             except NoSafeOrdering:
@@ -140,7 +142,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
 
 
 def _better(passed: Compiled, plain: Compiled) -> Compiled:
-    """The safer of an estimation with passes and one without them, or the one of fewer operations."""
+    """The safer of an elimination with passes and one without them, or the one of fewer operations."""
     found = [(plain, "without passes"), (passed, "with passes")]
     (best, _), (other, how) = sorted(found, key=lambda x: (not x[0].choice.judged.ok, x[0].choice.total))
     considered = (*best.considered, (f"{other.choice.ordering}, {how}", f"{other.choice.total} operations"))

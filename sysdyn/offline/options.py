@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import ALL
 
@@ -54,7 +55,7 @@ class Options:
     """How a problem is compiled; see `sysdyn.compile`. Raises UnknownName."""
 
     ordering: str = "auto"
-    outputs: tuple[str, ...] = QUANTITIES
+    outputs: tuple[Output, ...] = QUANTITIES
     level: str = "best"
     backend: str = "llvm"
     formulation: str = "auto"
@@ -70,6 +71,16 @@ class Options:
             raise UnknownName("formulation", self.formulation, FORMULATIONS)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """How the outputs are called."""
+        return tuple(output_name(x) for x in self.outputs)
+
+    @property
+    def measured(self) -> tuple[Measurement, ...]:
+        """The measurements among the outputs."""
+        return tuple(x for x in self.outputs if isinstance(x, Measurement))
+
+    @property
     def usual(self) -> bool:
         """No order, layout or treatment of known quantities is asked for."""
         return self.ordering == "auto" and self.equations == Equations()
@@ -80,9 +91,10 @@ class Options:
         return LEVELS[self.level]
 
     def to_dict(self) -> dict:
-        """Plain and flat, as in solver files."""
-        flat = {name: x for name, x in asdict(self).items() if name not in ("equations", "budget")}
-        return {**flat, **asdict(self.equations), **asdict(self.budget)}
+        """Plain and flat, as in solver files; outputs by name."""
+        flat = asdict(replace(self, outputs=self.names))
+        groups = flat.pop("equations") | flat.pop("budget")
+        return {**flat, **groups}
 
     @staticmethod
     def from_dict(data: Mapping) -> Options:

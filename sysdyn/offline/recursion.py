@@ -11,9 +11,12 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.augmented import System
+from sysdyn.equations.passes import involved
 from sysdyn.measurements.classical import is_classical, torque_freedoms
+from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Inputs, judge
@@ -46,7 +49,8 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     assert free is not None
     effort = options.budget.effort if options.level == "best" else 0.0
     # safety is judged by the accelerations, which the program leaves out where they are no output
-    every = tuple(x for x in QUANTITIES if x in options.outputs or (x == "qdd" and free))
+    needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
+    every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
         problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.budget.seed
     )
@@ -74,13 +78,35 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         return Behaviour(_unknowns(system, part, values), values["pivots"], np.ones(len(part["q"])))
 
     verdict = judge(run, system, inputs, labels)
+    outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
+    outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
-    program = _program(problem, written, [(x, written.outputs[x]) for x in options.outputs], guards)
+    program = _program(problem, written, outputs, guards)
     choice = Choice(
         written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots,
         safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
+
+
+def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:
+    """(name, Y d + b_Y) of each measurement, of quantities that the formulation gives."""
+    if not measured:
+        return []
+    model, layout, graph = problem.model, Layout(problem.model), written.graph
+    q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+    X = joint_transforms(model, q)
+    ctx = Context(model, X, velocities(model, X, qd)[0], q, qd)
+    groups = []
+    for m in measured:
+        y = np.asarray(m.bias(ctx)).astype(object)
+        for (quantity, owner), block in m.rows(ctx).items():
+            _, i = layout.block(quantity, owner)
+            start = layout.quantity_columns(quantity).index(layout.columns(quantity, i).start)
+            x = written.outputs[quantity][start : start + layout.size(quantity, i)]
+            y = y + np.asarray(block).astype(object) @ np.array(x, dtype=object)
+        groups.append((m.name, list(y)))
+    return groups
 
 
 def _program(problem: Problem, written: Written, groups: Sequence, guards: Sequence = ()) -> Program:

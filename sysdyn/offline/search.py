@@ -16,6 +16,7 @@ import numpy as np
 from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import mixed
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
+from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import Safety
@@ -50,7 +51,7 @@ class Search:
 
     system: System
     sampled: Sampled
-    outputs: Sequence[str]
+    outputs: Sequence[Output]
     starts: Mapping[str, Sequence[Order]]
     stages: Stages
     seed: int

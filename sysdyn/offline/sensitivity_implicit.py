@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -18,18 +18,27 @@ def implicit(
 ) -> Expressions:
     """Derivatives of any quantity of D d + b = 0 with the factors of D that solved it: D ∂d = −(∂D d + ∂b).
 
+    Those of a measured output y = Y d + b_Y are ∂y = Y ∂d + (∂Y d + ∂b_Y).
+
     transposed: one solution of D^T y = e for each scalar wanted, ∂d = −y·(∂D d + ∂b), instead of one of D for each
     scalar that is differentiated by. guards: those of the elimination's program.
     """
     system, graph, factors = elimination.system, elimination.graph, elimination.factors
     n = len(system.columns)
-    changes = {name: _changes(elimination, name) for name in wrt}
+    shown = {x: y for x, y in elimination.assembly.shown.items() if x in of}
+    changes: dict[str, list[dict[int, object]]] = {}
+    own: dict[str, list[dict[str, list]]] = {}  # of measured outputs where d stays
+    for name in wrt:
+        changes[name], own[name] = _changes(elimination, name, shown)
     blocks: Blocks = {}
-    reported = {x: system.reported(x) for x in of}
+    reported = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
     for x, scalars in reported.items():
         for name, change in changes.items():
             blocks[x, name] = np.full((len(scalars), len(change)), 0.0, dtype=object)
-            if x == name:
+            if x in shown:
+                for column, values in enumerate(own[name]):
+                    blocks[x, name][:, column] = values[x]
+            elif x == name:
                 for k, terms in enumerate(scalars):
                     blocks[x, name][k, k] = 0.0 if terms else 1.0  # known and substituted
         if transposed:
@@ -38,7 +47,7 @@ def implicit(
                     y = solve_transposed(factors, [terms.get(c, 0.0) for c in range(n)])
                     for name, change in changes.items():
                         for column, entries in enumerate(change):
-                            total = 0.0
+                            total = blocks[x, name][k, column]
                             for i, value in entries.items():
                                 total = total - y[i] * value
                             blocks[x, name][k, column] = total
@@ -49,38 +58,53 @@ def implicit(
                 for x, scalars in reported.items():
                     for k, terms in enumerate(scalars):
                         if terms:
-                            blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), 0.0)
+                            total = blocks[x, name][k, column]
+                            blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), total)
     method = "implicit, transposed" if transposed else "implicit"
     return Expressions(method, graph, elimination.assembly.inputs, blocks, tuple(guards))
 
 
-def _changes(elimination: Elimination, name: str) -> list[dict[int, object]]:
-    """∂D d + ∂b along each direction of the input `name`: {equation: entry} in the graph of the elimination."""
+def _changes(
+    elimination: Elimination, name: str, outputs: Collection[str]
+) -> tuple[list[dict[int, object]], list[dict[str, list]]]:
+    """∂D d + ∂b and, of measured outputs, ∂Y d + ∂b_Y along each direction of the input `name`.
+
+    {equation: entry} and {output: entries} of each direction, in the graph of the elimination.
+    """
     system, solution = elimination.system, elimination.solution
     scratch = Graph("structural")
     assembly = system.assemble(scratch)
     d = scratch.inputs("d", len(solution))  # held fixed
     residual = []
-    for row, rest in zip(assembly.rows, assembly.b, strict=True):
-        for column, entry in row.items():
-            rest = rest + entry * d[column]
-        residual.append(rest)
+    places: list[tuple[str, int]] = []  # ("", equation), or (output, component)
+    written = [("", (assembly.rows, assembly.b)), *((x, assembly.shown[x]) for x in outputs)]
+    for of, (rows, b) in written:
+        for k, (row, rest) in enumerate(zip(rows, b, strict=True)):
+            for column, entry in row.items():
+                rest = rest + entry * d[column]
+            residual.append(rest)
+            places.append((of, k))
     given = {f"{group}[{k}]": x for group, values in elimination.assembly.inputs for k, x in enumerate(values)}
     given |= {f"d[{k}]": x for k, x in enumerate(solution)}
     groups = dict(assembly.inputs)
-    places, rates = [], []
+    found: list[tuple[int, int]] = []
+    rates = []
     directions = _directions(system.model, name, groups[name])
     for column, direction in enumerate(directions):
         for i, rate in enumerate(derivative(residual, direction)):
             if not is_zero(rate):
-                places.append((column, i))
+                found.append((column, i))
                 rates.append(rate)
     values = evaluate(np.array([*rates, None], dtype=object)[:-1], given)
-    result: list[dict[int, object]] = [{} for _ in directions]
-    for (column, i), value in zip(places, values, strict=True):
-        if not is_zero(value):
-            result[column][i] = value
-    return result
+    changes: list[dict[int, object]] = [{} for _ in directions]
+    own = [{x: [0.0] * len(assembly.shown[x].b) for x in outputs} for _ in directions]
+    for (column, i), value in zip(found, values, strict=True):
+        of, k = places[i]
+        if of:
+            own[column][of][k] = value
+        elif not is_zero(value):
+            changes[column][k] = value
+    return changes, own
 
 
 def _directions(model, name: str, values: np.ndarray) -> list[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,10 +12,12 @@ from sysdyn.backends import interpreter
 from sysdyn.equations.augmented import System
 from sysdyn.equations.augmented import system as system_of
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
-from sysdyn.offline.safety import WORSE_THAN_PIVOTED, relative_difference
+from sysdyn.offline.safety import VANISHING, WORSE_THAN_PIVOTED, relative_difference
 from sysdyn.offline.sampling import PASSES_SEED, is_singular, pivoted_solve, sample_states
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program
@@ -25,7 +28,9 @@ VERIFIED = 16
 UNCHANGED = 1e-9
 
 
-def written(system: System, elimination: Elimination, choice: Choice, outputs: Sequence[str]) -> tuple[Choice, Program]:
+def written(
+    system: System, elimination: Elimination, choice: Choice, outputs: Sequence[Output]
+) -> tuple[Choice, Program]:
     """(the order with its cost in both scopes, its program). Raises NoSafeOrdering where passes change an output."""
     choice = replace(choice, solve=solve_scope(system, choice, outputs))
     program = elimination.program(outputs)
@@ -34,9 +39,10 @@ def written(system: System, elimination: Elimination, choice: Choice, outputs: S
     return choice, program
 
 
-def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[str], passes: Sequence[str]) -> None:
+def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
     """Raises NoSafeOrdering where outputs differ from the solution of the paper's own system at sampled states."""
-    system = system_of(problem)
+    measured = [x for x in outputs if isinstance(x, Measurement)]
+    system = system_of(problem, outputs=(*QUANTITIES, *measured))
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
     inputs = {name: x[~is_singular(system, inputs)] for name, x in inputs.items()}
     if not len(inputs["q"]):
@@ -45,10 +51,22 @@ def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[s
     with np.errstate(all="ignore"):
         plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
     d = refined.copy()
-    for name in outputs:
+    for name in (x for x in outputs if isinstance(x, str)):
         d[:, system.layout.quantity_columns(name)] = found[name]
     changed, limit = (relative_difference(system, x, refined) for x in (d, plain))
+    expected, usual = (system.shown(inputs, x) for x in (refined, plain))
+    for m in measured:
+        y, size = expected[m.name]
+        changed = max(changed, _apart(found[m.name], y, size))
+        limit = max(limit, _apart(usual[m.name][0], y, size))
     if not changed <= max(UNCHANGED, WORSE_THAN_PIVOTED * limit):
-        raise NoSafeOrdering(
-            f"{', '.join(passes)} change {', '.join(outputs)} by {changed:.1e}: leave out some of these passes"
-        )
+        names = ", ".join(map(output_name, outputs))
+        raise NoSafeOrdering(f"{', '.join(passes)} change {names} by {changed:.1e}: leave out some of these passes")
+
+
+def _apart(y: np.ndarray, expected: np.ndarray, size: np.ndarray) -> float:
+    """Greatest difference of values (N, m), relative to the greatest sum |Y| |d| + |b_Y| of a measurement."""
+    scale = size.max(axis=1)
+    scale = np.maximum(scale, VANISHING * scale.max(initial=0.0))
+    worst = float(np.max(np.abs(y - expected).max(axis=1) / np.where(scale > 0.0, scale, 1.0), initial=0.0))
+    return worst if math.isfinite(worst) else math.inf

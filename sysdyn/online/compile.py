@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, UnknownName
 from sysdyn.files import cache
+from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import Budget, Equations, Options, output_quantities
+from sysdyn.offline.options import Budget, Equations, Options
+from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
@@ -23,7 +25,7 @@ from sysdyn.problem import Problem
 def compile(
     problem: Problem,
     ordering: str = "auto",
-    outputs: str | Sequence[str] = "all",
+    outputs: str | Measurement | Sequence[Output] = "all",
     *,
     level: str = "best",
     layout: str = "paper",
@@ -43,7 +45,8 @@ def compile(
 
     ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "umfpack", "colamd", "markowitz",
                  "natural", "symmetric"
-    outputs      "all" or some of tau, qdd, fx, a, f; operations that they do not need are left out
+    outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
+                 values at the solution are solution["imu"]; operations that they do not need are left out
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
@@ -78,7 +81,7 @@ def compile(
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
     backend_named(backend)  # what it needs is missed now, not after the search
     options = Options(
-        ordering, output_quantities(outputs, problem.quantities), level, backend, formulation, bool(wrenches),
+        ordering, requested_outputs(outputs, problem), level, backend, formulation, bool(wrenches),
         named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
     )  # fmt: skip
     key = cache_key(problem, options)

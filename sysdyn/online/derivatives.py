@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
+from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import label_of, value_group
 from sysdyn.measurements.variables import QUANTITIES
@@ -45,7 +46,7 @@ def compile_derivatives(
     wrt: str | Sequence[str] | None,
 ) -> Derivatives:
     """See `Solver.derivatives`."""
-    of = _names("output", of, options.outputs, problem.quantities)
+    of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     varied = tuple(p.name for p in problem.parameters)
     values = ("q", "qd", *problem.known_quantities, *(value_group(m.name) for m in problem.custom), *varied)
     groups = {label_of(name): name for name in values}
@@ -77,7 +78,7 @@ def _cheapest(
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     system = eliminated_system(problem, options, choice.passes)
     limits = {guard.label: guard for guard in guards}
-    rows = sum(len(system.layout.quantity_columns(x)) for x in of)
+    rows = sum(len(_scalars(system, x)) for x in of)
     sizes = dict(problem.input_sizes) | {"q": problem.model.nv}
     columns = sum(sizes[name] for name in wrt)
 
@@ -97,8 +98,14 @@ def _cheapest(
     return min(first, form(rows > columns), key=lambda found: found.operations)
 
 
+def _scalars(system: BlockSystem, output: str) -> Sequence:
+    """One entry for each scalar of an output."""
+    shown = system.assembly.shown
+    return shown[output].b if output in shown else system.layout.quantity_columns(output)
+
+
 class Derivatives:
-    """Compiled partial derivatives of solved quantities; `J(q, qd, tau)["qdd", "q"]`.
+    """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
     of, wrt: what is differentiated, by what. method: "analytic" (tree recursions), or "implicit" and "implicit,
     transposed" (solutions with the factors of the system and of its transpose). flops: exact counts, the solution of
@@ -115,9 +122,9 @@ class Derivatives:
         nv, nb = self.model.nv, self.model.nb
         shape = {x: (nv,) if x in ("tau", "qdd") else (nb, 6) for x in QUANTITIES}
         shape["w"] = (len(problem.layout().quantity_columns("w")),)
-        self.shapes = {
-            (x, name): shape[x] + (shape[name] if name in shape else (sizes[groups[name]],)) for x in of for name in wrt
-        }
+        shape |= {m.name: (len(m.components(self.model)),) for m in options.measured}
+        by = {name: shape[name] if name in QUANTITIES else (sizes[groups[name]],) for name in wrt}
+        self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
         results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
         self._names = {group: block for group, (block, _) in results.items()}
         self._calls = Calls(self._inputs, self._executable, results)

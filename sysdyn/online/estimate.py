@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,8 +33,9 @@ class Estimate(Solution):
         values: dict[str, np.ndarray],
         ok: np.ndarray,
         posterior: Posterior,
+        components: Mapping[str, Sequence[str]] | None = None,
     ):
-        super().__init__(problem, inputs, lead, values, ok)
+        super().__init__(problem, inputs, lead, values, ok, components)
         self._posterior = posterior
 
     # ---- covariances --------------------------------------------------------------------------------------------

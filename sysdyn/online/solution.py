@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ class Solution:
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
     folded in); w (…, nw) the components of the wrenches of constraints. solution["tau", "l_knee"] picks one joint, body
-    or constraint by name. ok (…) bool: the state was solved; False where on_singular="nan" left NaN.
+    or constraint by name. solution["imu"] (…, m) is the value of the measurement of that name among the outputs, and
+    solution["imu", "a_x"] one of its components. ok (…) bool: the state was solved; False where on_singular="nan" left
+    NaN.
 
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
@@ -52,7 +55,9 @@ class Solution:
         lead: tuple[int, ...],
         values: dict[str, np.ndarray],
         ok: np.ndarray,
+        components: Mapping[str, Sequence[str]] | None = None,
     ):
+        self._components = components or {}
         self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
         self.ok = ok
 
@@ -81,6 +86,11 @@ class Solution:
     def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
         if name is None:
             return values
+        if quantity in self._components:
+            components = self._components[quantity]
+            if name not in components:
+                raise UnknownName(f"component of {quantity!r}:", name, components)
+            return values[..., components.index(name)]
         model = self._problem.model
         if quantity in ("tau", "qdd"):
             block = values[..., model.v_slice(model.joint_index(name))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import few
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
+from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
@@ -72,10 +75,11 @@ class Solver:
         self._machine_code_seconds = time.perf_counter() - began
         results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
         self._calls = Calls(self._inputs, self._executable, results)
-        self._solution: Callable[..., Solution] = Solution
+        components = {m.name: tuple(m.components(self.model)) for m in options.measured}
+        self._solution: Callable[..., Solution] = partial(Solution, components=components)
         if problem.noisy:
             posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options))
-            self._solution = partial(Estimate, posterior=posterior)
+            self._solution = partial(Estimate, posterior=posterior, components=components)
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -138,7 +142,7 @@ class Solver:
         """
         if not len(states):
             return
-        system = self.problem.system()
+        system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(run.at(states)))
         regular = ~singular_entries(system, entries)
         states, entries, b = states[regular], entries[regular], b[regular]
@@ -147,8 +151,10 @@ class Solver:
         with np.errstate(all="ignore"):
             d = pivoted(system, entries, b, refine=1)
             good = system.misfit(entries, b, d).backward_error <= REPIVOTED_ERROR
+        shown = system.shown(run.at(states), d)
         for name, x in run.outputs.items():
-            x[states[good]] = d[good][:, system.layout.quantity_columns(name)]
+            found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
+            x[states[good]] = found[good]
         run.status[states[good]] = 0
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
@@ -185,7 +191,7 @@ class Solver:
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
         of sensors by name; parameters by name; noise and active: as for a call, at the values they have now. out: an
-        array where one quantity is asked for, or {quantity: array}; made if None. threads: that share the states of a
+        array where one output is asked for, or {output: array}; made if None. threads: that share the states of a
         batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
         `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
         digits are lost that a call of the solver would keep.
@@ -201,13 +207,13 @@ class Solver:
             J = sd.compile(sd.forward_dynamics(model), outputs="qdd").derivatives(wrt=("q", "qd", "tau"))
             J(q, qd, tau)["qdd", "q"]                       # (…, nv, nv), in the tangent space of q
 
-        of: some of tau, qdd, fx, a, f; default: the solver's outputs. wrt: q, qd, known quantities and measurements by
-        name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and hybrid dynamics are analytic; all
-        others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by columns or by rows of D⁻¹,
-        whichever needs fewer operations.
+        of: some of tau, qdd, fx, a, f and of the measured outputs, by name; default: the solver's outputs. wrt: q, qd,
+        known quantities and measurements by name; default: all but fx. Derivatives of τ and q̈ in inverse, forward and
+        hybrid dynamics are analytic; all others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by
+        columns or by rows of D⁻¹, whichever needs fewer operations.
 
         Raises UnknownName, and ProblemError where a formulation without an elimination was compiled that has no
-        analytic derivatives (a, f).
+        analytic derivatives (a, f, measured outputs).
         """
         return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 
@@ -230,8 +236,13 @@ class Solver:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Quantities that are computed."""
-        return self.options.outputs
+        """Names of what is computed: quantities in canonical order, then measurements in the order of `compile`."""
+        return self.options.names
+
+    @property
+    def measured(self) -> dict[str, Measurement]:
+        """The measurements among the outputs, by name; they have `units` and `components(model)`."""
+        return {m.name: m for m in self.options.measured}
 
     @property
     def flops(self) -> Counts:
@@ -317,11 +328,13 @@ class Solver:
         return casadi.function(self.program, name or export.problem_name(self.problem))
 
     def __reduce__(self):
-        return restored, (self.problem, storage.pack(self.compiled, self.options, None), self.on_singular)
+        payload = storage.pack(self.compiled, self.options, None)
+        return restored, (self.problem, payload, self.on_singular, self.options.outputs)
 
 
-def restored(problem: Problem, payload: bytes, on_singular: str) -> Solver:
+def restored(problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = ()) -> Solver:
     compiled, options, _ = storage.unpack(payload)
+    options = replace(options, outputs=tuple(outputs)) if outputs else options
     return Solver(problem, options, compiled, on_singular)
 
 

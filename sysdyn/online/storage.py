@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import FileError, SysdynError
+from sysdyn.errors import FileError, ProblemError, SysdynError
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
+from sysdyn.offline.outputs import described, from_described
 from sysdyn.offline.safety import Safety
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
@@ -20,12 +21,13 @@ from sysdyn.program.program import FORMAT, Program
 
 
 def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
-    """The stored form; without the problem where whoever reads it has it."""
+    """The stored form; without the problem, and outputs by name alone, where whoever reads it has them."""
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
+    outputs = list(options.names) if problem is None else _described_outputs(options, problem)
     head = {
         "sysdyn solver": FORMAT,
-        "options": options.to_dict(),
+        "options": {**options.to_dict(), "outputs": outputs},
         "choice": choice,
         "considered": compiled.considered,
         "seconds": compiled.seconds,
@@ -52,13 +54,22 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
         considered = tuple((name, what) for name, what in head["considered"])
         stages = tuple((name, spent) for name, spent in head.get("stages", ()))
         compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
-        options = Options.from_dict(head["options"])
+        outputs = from_described(head["options"]["outputs"])
+        options = Options.from_dict({**head["options"], "outputs": outputs})
         problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
     except SysdynError:
         raise
     except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
         raise FileError(f"{type(error).__name__}: {error}") from error
     return compiled, options, problem
+
+
+def _described_outputs(options: Options, problem: Problem) -> list[str | dict]:
+    """The outputs as JSON. Raises ProblemError where one has no description."""
+    for m in options.measured:
+        if described([m], problem.model) is None:
+            raise ProblemError(f"measurement {m.name!r} is custom and cannot be stored in a file")
+    return described(options.outputs, problem.model) or []
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:

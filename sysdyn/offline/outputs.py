@@ -1,0 +1,75 @@
+"""The outputs of a solver: quantities by name, and measurements of which the value is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.noise import ModelNoise, Wrapped
+from sysdyn.measurements.registry import description, restored
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model import Model
+from sysdyn.offline.options import output_quantities
+
+# These names belong to quantities and to what a solution has beside its outputs.
+RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok")
+
+
+def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
+    """Quantities in canonical order, then measurements in the order in which they are given.
+
+    Raises UnknownName, InvalidInput for what is neither, ProblemError for names that do not tell outputs apart.
+    """
+    if outputs is None or isinstance(outputs, str):
+        return output_quantities(outputs, problem.quantities)
+    given = (outputs,) if isinstance(outputs, Measurement) else tuple(outputs)
+    for x in given:
+        if not isinstance(x, (str, Measurement)):
+            raise InvalidInput(
+                f"{x!r} is no output: name some of {', '.join(problem.quantities)}, or give a measurement such as "
+                "Accelerometer('head')"
+            )
+    measured = tuple(x for x in given if isinstance(x, Measurement))
+    for m in measured:
+        _check(m, problem)
+    names = [m.name for m in measured]
+    for name in names:
+        if names.count(name) > 1:
+            raise ProblemError(f"two outputs are called {name!r}: give one of them another name=")
+    quantities = [x for x in given if isinstance(x, str)]
+    if measured and not quantities:
+        return measured
+    chosen = "all" if "all" in quantities else quantities
+    return (*output_quantities(chosen, problem.quantities), *measured)
+
+
+def _check(m: Measurement, problem: Statement) -> None:
+    """Raise where a measurement has no value of its own, a name of something else, or is not of this robot."""
+    if isinstance(m, Wrapped):
+        raise ProblemError(
+            f"{m.name!r} is a {type(m).__name__}, which says how a measurement is treated: as an output give the "
+            f"measurement itself, {m.of.name!r}"
+        )
+    if isinstance(m, ModelNoise):
+        raise ProblemError(f"{m.name!r} is noise of the equations of motion, which has no value: it is no output")
+    name = getattr(m, "name", None)
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"an output of type {type(m).__name__} has no name: give it name=…")
+    if name in RESERVED:
+        raise ProblemError(f"an output is called {name!r}, which means something else: give it another name=")
+    components = m.components(problem.model)
+    if not components:
+        raise InvalidInput(f"output {name!r} has no components")
+
+
+def described(outputs: Iterable[Output], model: Model, placed: bool = False) -> list[str | dict] | None:
+    """The outputs as JSON; None where a measurement has no description. placed: see `description`."""
+    found = [x if isinstance(x, str) else description(x, model, placed) for x in outputs]
+    return None if any(x is None for x in found) else [x for x in found if x is not None]
+
+
+def from_described(outputs: Iterable[str | dict]) -> tuple[Output, ...]:
+    """Inverse of `described`."""
+    return tuple(x if isinstance(x, str) else restored(x) for x in outputs)

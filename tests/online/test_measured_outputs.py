@@ -1,0 +1,388 @@
+"""Values of measurements as outputs of a solver: what they are, what they cost, how they are called."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import icub
+from programs import executed
+
+import sysdyn as sd
+from sysdyn.measurements.constraints import CONSTRAINTS
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.raw import RAW
+from sysdyn.measurements.registry import SENSORS
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model import Free, Model
+from sysdyn.model.spatial import X_motion, rotx, roty
+from sysdyn.online.solution import Solution
+from sysdyn.reference import newton_euler
+
+QUICK = {"level": "fast", "effort": 0.0}
+
+
+@functools.cache
+def robot(base: str = "fixed") -> Model:
+    """A tree of five bodies with frames "tool" on one and "wall" on the base; the first joint is fixed or free."""
+    model = sd.random_tree(5, seed=4, joints=("revolute", "prismatic"))
+    limits = dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit"))
+    first = Free() if base == "floating" else model.joints[0]
+    model = model.replace(joints=(first, *model.joints[1:]), parent=(-1, 0, 1, 1, 3), **limits)
+    tool = sd.Frame("tool", 4, X_motion(rotx(0.7) @ roty(-0.4), np.array([0.2, 0.1, -0.3])))
+    return model.replace(frames={**model.frames, "tool": tool, "wall": sd.Frame("wall", -1)})
+
+
+class Drift(Measurement):
+    """A measurement of one's own: a wrench less what depends on velocities, and a torque."""
+
+    name = "drift"
+    units = ("N", "N m")
+
+    def components(self, model):
+        return ("x", "y")
+
+    def rows(self, ctx):
+        block = np.array([[ctx.q[0] * 0.5, 0, 0, 1.0, 0, 0], [0.0] * 6], dtype=object)
+        name = ctx.model.joint_names[2]
+        return {("f", ctx.model.body_names[3]): block, ("tau", name): np.array([[0.0], [2.0]])}
+
+    def bias(self, ctx):
+        return np.array([ctx.qd[1] * ctx.v("tool")[4], 3.0], dtype=object)
+
+
+# An output of every class, by the class; the completeness test below tells of a new one.
+OUTPUTS: dict[str, list[Measurement]] = {
+    "ForceTorqueSensor": [
+        sd.ForceTorqueSensor("joint2", name="ft"), sd.ForceTorqueSensor("joint4", "tool", side="parent", name="ft tool")
+    ],
+    "LoadCells": [sd.LoadCells("tool", name="cells"), sd.LoadCells("tool", "fz", reference="space", name="cell")],
+    "PointContact": [sd.PointContact("tool", name="point")],
+    "ForceDirection": [sd.ForceDirection("tool", [0.3, -1.0, 2.0], name="direction")],
+    "NetWrench": [sd.NetWrench("body1", name="net"), sd.NetWrench("tool", gravity=False, name="net tool")],
+    "FrameAcceleration": [
+        sd.FrameAcceleration("tool", name="frame"),
+        sd.FrameAcceleration("body2", classical=False, reference="space", name="frame in space"),
+    ],
+    "Accelerometer": [
+        sd.Accelerometer("tool", name="imu"), sd.Accelerometer("body2", reference="world", name="imu in the world")
+    ],
+    "AngularAccelerometer": [sd.AngularAccelerometer("tool", "alpha_y", name="angular")],
+    "CentreOfMassAcceleration": [sd.CentreOfMassAcceleration(name="com")],
+    "MomentumRate": [sd.MomentumRate(name="h"), sd.MomentumRate(gravity=True, reference="local", name="h local")],
+    "Linear": [
+        sd.Linear({("tau", "joint2"): [[2.0]], ("f", "joint1"): [[0.1, 0, 0, 0.2, 0, 0]]}, bias=[3.0], name="linear"),
+        sd.Linear({("qdd", "joint3"): lambda q, qd: [[np.sin(q[1])]]}, components=["s"], name="function"),
+    ],
+    "MotorTorque": [sd.MotorTorque(["joint1", "joint3"], [[0.5, 0.5], [1.0, -1.0]], name="motors")],
+    "JointTorque": [sd.JointTorque(["joint1", "joint3"], name="torques")],
+    "JointAcceleration": [sd.JointAcceleration("all", name="accelerations")],
+    "ExternalWrench": [sd.ExternalWrench("body2", ["fz", "nx"], name="wrench")],
+    "BodyAcceleration": [sd.BodyAcceleration("body3", name="body")],
+    "JointWrench": [sd.JointWrench("body3", "fz", name="transmitted")],
+    "Contact": [sd.Contact("tool", "point", name="contact")],
+    "LoopJoint": [sd.LoopJoint("body2", "tool", name="loop")],
+    "custom": [Drift()],
+}  # fmt: skip
+
+
+def test_every_class_is_an_output():
+    assert set(OUTPUTS) == {*SENSORS, *CONSTRAINTS, *(x.__name__ for x in RAW.values()), "custom"}
+
+
+@functools.cache
+def known(base: str, batch: int = 6):
+    """(model, q, q̇, {quantity: …}) of random motions."""
+    model = robot(base)
+    q, qd, qdd = model.random_state(seed=6, batch=batch)
+    fx = np.random.default_rng(6).uniform(-3.0, 3.0, (batch, model.nb, 6))
+    tau, a, f, _ = newton_euler(model, q, qd, qdd, fx)
+    return model, q, qd, {"tau": tau, "qdd": qdd, "fx": fx, "a": a, "f": f}
+
+
+def problem_of(kind: str, model: Model) -> sd.Problem:
+    return {"id": sd.inverse_dynamics, "fd": sd.forward_dynamics}[kind](model)
+
+
+@functools.cache
+def solved(kind: str, base: str, formulation: str) -> tuple[sd.Solver, Solution, dict[str, np.ndarray]]:
+    """(solver of every output at once, its solution, the values by `predict`)."""
+    model, q, qd, values = known(base)
+    outputs = [m for members in OUTPUTS.values() for m in members]
+    solver = sd.compile(problem_of(kind, model), outputs=outputs, formulation=formulation, backend="python", **QUICK)
+    given = {x: values[x] for x in solver.problem.known_quantities}
+    expected = sd.predict(sd.Problem(model, [m for m in outputs if not m.name.startswith(tuple(QUANTITIES_STATED))]),
+                          q, qd, values["qdd"], values["fx"])  # fmt: skip
+    for members in (OUTPUTS[name] for name in QUANTITIES_STATED.values()):
+        for m in members:
+            expected |= sd.predict(sd.Problem(model, [m]), q, qd, values["qdd"], values["fx"])
+    return solver, solver(q, qd, **given), expected
+
+
+# Raw measurements are predicted one by one: a problem states a scalar once.
+QUANTITIES_STATED = {
+    "torques": "JointTorque", "accelerations": "JointAcceleration", "wrench": "ExternalWrench",
+    "body": "BodyAcceleration", "transmitted": "JointWrench",
+}  # fmt: skip
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-10) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
+
+
+# ---- values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize(
+    ("kind", "base", "formulation"),
+    [("fd", "fixed", "elimination"), ("id", "floating", "elimination"), ("fd", "floating", "recursive")],
+)
+def test_an_output_is_what_the_sensor_shows(kind, base, formulation, name):
+    solver, solution, expected = solved(kind, base, formulation)
+    for m in OUTPUTS[name]:
+        close(solution[m.name], expected[m.name])
+        for k, component in enumerate(m.components(solver.model)):
+            np.testing.assert_array_equal(solution[m.name, component], solution[m.name][..., k])
+
+
+@pytest.mark.parametrize(
+    ("base", "outputs"),
+    [
+        ("fixed", ["qdd", sd.Accelerometer("head", name="imu"), sd.MomentumRate(), "fx"]),
+        ("floating", [sd.ForceTorqueSensor("l_ankle_roll", "l_sole", reference="world", name="foot")]),
+    ],
+)
+def test_outputs_of_icub(base, outputs):
+    model = icub(base)
+    q, qd, qdd = model.random_state(seed=2, batch=3)
+    fx = np.random.default_rng(2).uniform(-5.0, 5.0, (3, model.nb, 6))
+    sensors = [m for m in outputs if isinstance(m, Measurement)]
+    solver = sd.compile(sd.inverse_dynamics(model), ordering="rnea", outputs=outputs, **QUICK)
+    solution = solver(q, qd, qdd, fx)
+    for name, y in sd.predict(sd.Problem(model, sensors), q, qd, qdd, fx).items():
+        close(solution[name], y)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10_000), kind=st.sampled_from(["id", "fd"]), data=st.data())
+def test_outputs_of_random_trees(seed, kind, data):
+    model = sd.random_tree(data.draw(st.integers(1, 4)), seed=seed)
+    body = data.draw(st.sampled_from(model.body_names))
+    sensors = [
+        sd.Accelerometer(body, name="imu"), sd.NetWrench(body, reference="world", name="net"),
+        sd.ForceTorqueSensor(data.draw(st.sampled_from(model.joint_names)), name="ft"), sd.MomentumRate(name="h"),
+        sd.FrameAcceleration(body, classical=False, name="frame"),
+    ]  # fmt: skip
+    chosen = data.draw(st.lists(st.sampled_from(sensors), min_size=1, unique=True))
+    known = data.draw(st.sampled_from(["rows", "substituted"]))
+    problem = problem_of(kind, model)
+    solver = sd.compile(problem, outputs=chosen, known=known, backend="python", **QUICK)
+    q, qd, qdd = model.random_state(seed=seed, batch=2)
+    fx = np.random.default_rng(seed).uniform(-1.0, 1.0, (2, model.nb, 6))
+    moved = newton_euler(model, q, qd, qdd, fx)
+    solution = solver(q, qd, moved.tau if kind == "fd" else qdd, fx)
+    for name, y in sd.predict(sd.Problem(model, chosen), q, qd, qdd, fx).items():
+        close(solution[name], y, 1e-7)
+
+
+def test_outputs_of_a_problem_with_parameters():
+    """Gravity and an inertia that are handed in are those of the outputs, too."""
+    model, q, qd, values = known("fixed")
+    outputs = [sd.MomentumRate(gravity=True, name="h"), sd.NetWrench("body2", name="net")]
+    solver = sd.compile(
+        sd.inverse_dynamics(model), outputs=outputs, inputs=["gravity", "inertia:body2"], backend="python", **QUICK
+    )
+    numbers = sd.inertial_parameters(model)[20:30] * 1.5
+    solution = solver(q, qd, values["qdd"], parameters={"gravity": [1.0, 2.0, -3.0], "inertia:body2": numbers})
+    inertias = model.inertias.copy()
+    inertias[2] *= 1.5
+    changed = model.replace(gravity=np.array([1.0, 2.0, -3.0]), inertias=inertias)
+    for name, y in sd.predict(sd.Problem(changed, outputs), q, qd, values["qdd"]).items():
+        close(solution[name], y)
+
+
+# ---- what they cost ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("formulation", ["elimination", "recursive", "auto"])
+def test_counts_are_those_of_an_execution(formulation):
+    model, q, qd, values = known("floating")
+    outputs = ["qdd", sd.Accelerometer("tool", name="imu"), sd.LoadCells("tool", name="cells")]
+    solver = sd.compile(sd.forward_dynamics(model), outputs=outputs, formulation=formulation, backend="python", **QUICK)
+    groups = {"q": q[0], "qd": qd[0], "tau": values["tau"][0], "fx": values["fx"][0]}
+    numbers = [x for name, _ in solver.program.input_groups for x in groups[name].ravel().tolist()]
+    flops, results = executed(solver.program, numbers)
+    assert flops == solver.flops.end_to_end
+    assert solver.program.output_groups == (("qdd", model.nv), ("imu", 3), ("cells", 6))
+    np.testing.assert_allclose(results[-9:-6], solver(q[0], qd[0], values["tau"][0], values["fx"][0])["imu"], rtol=1e-9)
+
+
+def test_only_what_an_output_needs_is_computed():
+    model = robot()
+    problem = sd.forward_dynamics(model)
+    count = lambda outputs: sd.compile(problem, "aba", outputs, backend="python", **QUICK).flops  # noqa: E731
+    qdd, imu, every = count("qdd"), count(["qdd", sd.Accelerometer("tool", name="imu")]), count("all")
+    assert qdd.end_to_end.total < imu.end_to_end.total < every.end_to_end.total
+    assert qdd.solve.total < imu.solve.total < every.solve.total
+    again = count(["qdd", sd.JointAcceleration("all", name="again")])
+    assert again.end_to_end == qdd.end_to_end and again.solve == qdd.solve
+
+
+def test_a_longer_search_keeps_the_outputs():
+    model, q, qd, values = known("fixed")
+    outputs = [sd.Accelerometer("tool", name="imu"), "qdd"]
+    solver = sd.compile(sd.forward_dynamics(model), "markowitz", outputs, backend="python", seconds=2.0, level="fast")
+    solution = solver(q, qd, values["tau"], values["fx"])
+    close(solution["qdd"], values["qdd"], 1e-8)
+    expected = sd.predict(sd.Problem(model, outputs[:1]), q, qd, values["qdd"], values["fx"])["imu"]
+    close(solution["imu"], expected, 1e-8)
+
+
+# ---- names and bad input -----------------------------------------------------------------------------------------
+
+
+def test_names_and_order_of_outputs():
+    model, q, qd, values = known("fixed")
+    imu, h = sd.Accelerometer("tool", name="imu"), sd.MomentumRate()
+    solver = sd.compile(sd.inverse_dynamics(model), outputs=[h, "fx", imu, "tau"], backend="python", **QUICK)
+    assert solver.outputs == ("tau", "fx", "MomentumRate(all)", "imu")
+    assert [name for name, _ in solver.program.output_groups] == list(solver.outputs)
+    assert solver.measured == {"MomentumRate(all)": h, "imu": imu} and solver.measured["imu"].units == ("m/s²",) * 3
+    solution = solver(q, qd, values["qdd"], values["fx"])
+    assert solution["imu"].shape == (6, 3) and solution.imu is solution["imu"]
+    assert solver(q[0], qd[0], values["qdd"][0]).imu.shape == (3,)
+    with pytest.raises(sd.UnknownName, match=r"output 'imo'.*Did you mean 'imu'"):
+        solution["imo"]
+    with pytest.raises(sd.UnknownName, match=r"component of 'imu': 'ax'.*a_x, a_y, a_z"):
+        solution["imu", "ax"]
+    alone = sd.compile(sd.inverse_dynamics(model), outputs=imu, backend="python", **QUICK)
+    assert alone.outputs == ("imu",)
+    everything = sd.compile(sd.inverse_dynamics(model), "rnea", ["all", imu], backend="python", **QUICK)
+    assert everything.outputs == (*QUANTITIES, "imu")
+    assert everything(q, qd, values["qdd"], values["fx"]).backward_error().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "text"),
+    [
+        ([sd.Accelerometer("tool", name="x"), sd.MomentumRate(name="x")], sd.ProblemError, "two outputs .* 'x'.*name="),
+        ([sd.Accelerometer("tool", name="qdd")], sd.ProblemError, "called 'qdd', which means something else.*name="),
+        ([sd.Accelerometer("tool", name="q")], sd.ProblemError, "called 'q'"),
+        ([sd.Accelerometer("toll")], sd.UnknownName, r"frame 'toll'.*Did you mean 'tool'"),
+        ([sd.Accelerometer("wall")], sd.InvalidInput, "'wall' is fixed to the base"),
+        ([sd.JointTorque("joint9", name="x")], sd.UnknownName, "joint in 'x':.*'joint9'.*joint4"),
+        ([sd.Prior(sd.JointTorque("all", noise=1.0))], sd.ProblemError, "is a Prior.*the measurement itself"),
+        ([sd.Switchable(sd.MomentumRate(noise=1.0))], sd.ProblemError, "is a Switchable"),
+        ([sd.ModelNoise(noise=1.0)], sd.ProblemError, "noise of the equations of motion, which has no value"),
+        (["qdd", "imu"], sd.UnknownName, "output 'imu'.*tau, qdd, fx, a, f"),
+        (["qdd", 3], sd.InvalidInput, r"3 is no output.*tau, qdd.*Accelerometer"),
+        ([], sd.InvalidInput, "outputs is empty"),
+        ([sd.Accelerometer], sd.InvalidInput, "is no output"),
+    ],
+)  # fmt: skip
+def test_outputs_that_are_wrong(outputs, kind, text):
+    with pytest.raises(kind, match=text):
+        sd.compile(sd.forward_dynamics(robot()), outputs=outputs)
+
+
+class Short(Measurement):
+    """A measurement whose bias has too few entries."""
+
+    name = "short"
+
+    def components(self, model):
+        return ("x", "y")
+
+    def rows(self, ctx):
+        return {("f", "body1"): np.zeros((2, 6))}
+
+    def bias(self, ctx):
+        return np.zeros(1)
+
+
+def test_custom_outputs_that_are_wrong():
+    with pytest.raises(sd.ProblemError, match=r"bias of shape \(1,\), but \(2,\)"):
+        sd.compile(sd.forward_dynamics(robot()), "aba", outputs=Short(), **QUICK)
+
+
+# ---- calls and files ---------------------------------------------------------------------------------------------
+
+
+def test_a_bound_call_writes_outputs_in_place():
+    model, q, qd, values = known("fixed")
+    imu = sd.Accelerometer("tool", name="imu")
+    solver = sd.compile(sd.inverse_dynamics(model), "rnea", ["tau", imu], level="fast")
+    given = [np.ascontiguousarray(x) for x in (q, qd, values["qdd"], values["fx"])]
+    out = np.full((6, 3), np.nan)
+    step = solver.bind(*given, out={"imu": out})
+    step()
+    expected = solver(*given)
+    np.testing.assert_array_equal(out, expected["imu"])
+    np.testing.assert_array_equal(step.out["tau"], expected.tau)
+    with pytest.raises(sd.InvalidInput, match=r"out\['imu'\] must be .* of shape \(6, 3\)"):
+        solver.bind(*given, out={"imu": np.zeros((6, 2))})
+    alone = sd.compile(sd.inverse_dynamics(model), "rnea", imu, level="fast")
+    single = np.zeros(3)
+    alone.bind(*(x[0].copy() for x in given), out=single)()
+    np.testing.assert_allclose(single, out[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_saved_solvers_keep_their_outputs(name, tmp_path):
+    model, q, qd, values = known("fixed")
+    outputs = ["tau", *OUTPUTS[name]]
+    solver = sd.compile(sd.inverse_dynamics(model), "rnea", outputs, backend="python", **QUICK)
+    given = (q, qd, values["qdd"], values["fx"])
+    functions = any(callable(C) for m in outputs[1:] for C in getattr(m, "blocks", {}).values())
+    if name == "custom" or functions:
+        with pytest.raises(sd.ProblemError, match="is custom and cannot be stored in a file"):
+            solver.save(tmp_path / "s.npz")
+        loaded = pickle.loads(pickle.dumps(solver)) if name == "custom" else solver
+    else:
+        loaded = sd.load_solver(solver.save(tmp_path / "s.npz"))
+        assert pickle.loads(pickle.dumps(solver)).outputs == solver.outputs
+    assert loaded.outputs == solver.outputs and loaded.program.digest == solver.program.digest
+    for m in OUTPUTS[name]:
+        np.testing.assert_array_equal(loaded(*given)[m.name], solver(*given)[m.name])
+        assert loaded.measured[m.name].components(model) == m.components(model)
+
+
+def test_the_cache_tells_outputs_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+    problem = sd.inverse_dynamics(robot())
+    compiled = lambda m: sd.compile(problem, "rnea", m, backend="python", **QUICK)  # noqa: E731
+    first = compiled(sd.Accelerometer("tool", name="imu"))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert compiled(sd.Accelerometer("tool", name="imu")).program.digest == first.program.digest
+    assert len(list(tmp_path.iterdir())) == 1
+    assert compiled(sd.Accelerometer("body1", name="imu")).program.digest != first.program.digest
+    assert len(list(tmp_path.iterdir())) == 2
+    compiled(Drift())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_repivoted_states_have_outputs():
+    """A wrist that is singular for this order: pivoting gives the outputs from the unknowns that it finds."""
+    model = robot()
+    imu, net = sd.Accelerometer("tool", name="imu"), sd.NetWrench("tool", name="net")
+    solver = sd.compile(sd.forward_dynamics(model), "aba", [imu, net], backend="python", **QUICK)
+    _, q, qd, values = known("fixed")
+    run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (values["tau"], values["fx"]), {}), None)
+    expected = {name: x.copy() for name, x in run.outputs.items()}
+    run.outputs["imu"][2:4], run.outputs["net"][2:4] = np.nan, np.nan
+    run.status[2:4] = 1
+    solver._repivot(run, np.array([2, 3]))
+    assert not run.status.any()
+    for name, x in expected.items():
+        close(run.outputs[name], x)
+
+
+def test_signatures_speak_of_outputs():
+    assert "Measurement" in inspect.signature(sd.compile).parameters["outputs"].annotation
