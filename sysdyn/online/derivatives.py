@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
-from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import label_of, value_group
 from sysdyn.measurements.variables import QUANTITIES
@@ -98,7 +98,7 @@ def _cheapest(
     return min(first, form(rows > columns), key=lambda found: found.operations)
 
 
-def _scalars(system: BlockSystem, output: str) -> Sequence:
+def _scalars(system: System, output: str) -> Sequence:
     """One entry for each scalar of an output."""
     shown = system.assembly.shown
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
