@@ -97,7 +97,7 @@ CASES = {
 def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_path):
     make, outputs = CASES[case]
     problem = make()
-    solver = sd.compile(problem, outputs=outputs)
+    solver = sd.compile(problem, outputs=outputs, level="fast")
     folder = solver.export_c(tmp_path / "exported")
     name = problem_name(problem)
     assert {path.name for path in folder.iterdir()} == {
@@ -121,7 +121,7 @@ def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_p
 
 @needs_compiler
 def test_large_programs_compile_in_seconds_and_need_little_stack(tmp_path):
-    solver = sd.compile(sd.forward_dynamics(icub("floating")), outputs=["qdd"])
+    solver = sd.compile(sd.forward_dynamics(icub("floating")), outputs=["qdd"], level="fast")
     folder = solver.export_c(tmp_path / "icub")
     build(folder, "icub_forward_dynamics", COMPILERS[0], "-O1", "-Wstack-usage=20000")
     worst = [float(x) for x in re.findall(r"differs by (\S+); its greatest entry is \S+", check(folder))]
@@ -133,7 +133,7 @@ def test_large_programs_compile_in_seconds_and_need_little_stack(tmp_path):
 def test_the_status_is_that_of_the_kernel(tmp_path):
     """At an exactly singular state, and for values that are not finite."""
     problem = CASES["sensors"][0]()
-    solver = sd.compile(problem, outputs=["qdd"], on_singular="nan")
+    solver = sd.compile(problem, outputs=["qdd"], level="fast", on_singular="nan")
     assert solver.program.guards
     folder = solver.export_c(tmp_path / "c", name="odd")
     run = library(folder, "odd", solver.program)
@@ -203,7 +203,7 @@ def test_a_wrong_result_fails_the_exported_test(tmp_path):
 
 def test_the_header_names_every_entry(tmp_path):
     problem = CASES["hybrid"][0]()
-    folder = sd.compile(problem, outputs=["tau", "qdd"]).export_c(tmp_path / "h", name="h")
+    folder = sd.compile(problem, outputs=["tau", "qdd"], level="fast").export_c(tmp_path / "h", name="h")
     header = (folder / "h.h").read_text()
     inputs, outputs = header.split("_inputs;")
     for i, joint in enumerate(LEG.joint_names):
@@ -302,7 +302,7 @@ def test_casadi_gives_what_the_solver_gives(case):
     pytest.importorskip("casadi")
     make, outputs = CASES[case]
     problem = make()
-    solver = sd.compile(problem, outputs=outputs)
+    solver = sd.compile(problem, outputs=outputs, level="fast")
     function = solver.to_casadi()
     assert function.name() == problem_name(problem)
     known = {"sensors": ["known_qdd", "fx", "y_accel"]}.get(case, ["tau", "fx"])
