@@ -128,10 +128,10 @@ def fresh(model: Model, count: int = 2):
     return list(zip(q, qd, strict=True))
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
 def test_against_dense_singular_values(noisy, block):
-    """300 problems: rank, what is undetermined and determined, what is redundant, and the null space described."""
+    """200 problems: rank, what is undetermined and determined, what is redundant, and the null space described."""
     ill = 0
     for seed in range(25 * block + 10_000 * noisy, 25 * (block + 1) + 10_000 * noisy):
         problem, _ = random_problem(seed, noisy)

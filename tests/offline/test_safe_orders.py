@@ -89,11 +89,11 @@ def test_the_tapered_tree_of_100_by_backward_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "ordering"), [("random 100 1", "auto"), ("auto_tree 300 1 1.5 1", "aba")])
+@pytest.mark.parametrize(("name", "ordering"), [("random 70 1", "auto"), ("auto_tree 200 1 1.5 1", "aba")])
 def test_large_robots(name, ordering):
     """Nothing calls itself once a body: the limit of recursion is below the depth of the chain."""
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(len(inspect.stack(0)) + 250)
+    sys.setrecursionlimit(len(inspect.stack(0)) + 170)
     try:
         check_a_large_robot(compiled(name, "fd", ordering, level="fast"))
     finally:

@@ -40,7 +40,7 @@ def test_forward_dynamics_of_random_trees(model, wrenches, outputs, method):
     agree(model, write(model, "tau", outputs, wrenches, method), "tau", wrenches)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(trees, st.randoms(use_true_random=False), st.sampled_from([("tau", "qdd"), ALL]),
        st.sampled_from(METHODS["tau"]))  # fmt: skip
 def test_hybrid_dynamics_of_random_trees(model, random, outputs, method):
