@@ -36,7 +36,7 @@ def test_the_random_trees_here_have_every_type_of_joint():
 
 
 def full_table():
-    """Every (kind, ordering, layout, known), of layout and known the crossed pairs for three orders: they share code."""
+    """Every (kind, ordering, layout, known); the crossed pairs of the last two for three orders: they share code."""
     for kind, ordering in TABLE:
         for layout in LAYOUTS:
             for known in KNOWN:
