@@ -63,3 +63,9 @@ def test_the_dearest_tests_are_listed_by_cpu_time(tmp_path, arguments):
         int, re.findall(r"dearest tests: (\d+) s of CPU time in tests, (\d+) s in all", shown.stdout)[0]
     )
     assert inside <= whole
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports each by its name alone: of two, one would not be collected."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py")]
+    assert not {name for name in names if names.count(name) > 1}
