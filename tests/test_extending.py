@@ -10,14 +10,14 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
-from sysdyn.measurements.registry import SENSORS
+from sysdyn.measurements.registry import MEASUREMENTS, SENSORS
 from sysdyn.model.joints import JOINTS
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.sparse.orderings import ORDERINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-TABLES = (JOINTS, SENSORS, ORDERINGS, BACKENDS, OPERATIONS, ROBOT_FUNCTIONS)
+TABLES = (JOINTS, SENSORS, MEASUREMENTS, ORDERINGS, BACKENDS, OPERATIONS, ROBOT_FUNCTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,10 @@ def blocks() -> list[str]:
 
 
 def test_each_table_has_a_block_that_adds_to_it():
-    tables = ("JOINTS", "SENSORS", "ORDERINGS", "BACKENDS", "OPERATIONS", "ROBOT_FUNCTIONS")
-    assert [re.findall(r"^([A-Z_]+)\[", block, flags=re.MULTILINE) for block in blocks()] == [[x] for x in tables]
+    tables = ("JOINTS", "register", "ORDERINGS", "BACKENDS", "OPERATIONS", "compile", "ROBOT_FUNCTIONS")
+    adding = r"^(?:@(register)|([A-Z_]+)\[|tension = sd\.(compile)\()"
+    found = [["".join(x) for x in re.findall(adding, block, flags=re.MULTILINE)] for block in blocks()]
+    assert found == [[x] for x in tables]
 
 
 def test_a_joint(names):
@@ -95,6 +97,14 @@ def test_an_operation(names):
         reflect = sd.compile_function(names["reflected"], {"x": (2,)}, backend=backend)
         np.testing.assert_allclose(reflect(x), [5.0, -5.0, -1.3], rtol=1e-15)
     assert names["reflect"](x[0]) == 5.0
+
+
+def test_a_measurement_as_output(names):
+    arm = names["arm"]
+    q, qd, qdd = arm.random_state(seed=12, batch=4)
+    tau = sd.rnea(arm, q, qd, qdd)
+    found = names["tension"](q, qd, tau)["belt"]
+    np.testing.assert_allclose(found[:, 0], (tau[:, 1] - tau[:, 0]) / 0.05, rtol=1e-9)
 
 
 def test_an_output(names):
