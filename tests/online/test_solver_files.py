@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from solvers import ALL_JOINTS, compiled, small, small_states, states
+from solvers import ALL_JOINTS, compiled, reported, small, small_states, states
 
 from sysdyn.errors import FileError
 from sysdyn.measurements.variables import QUANTITIES
@@ -23,7 +23,7 @@ def test_a_saved_solver_is_the_same_when_loaded(tmp_path, kind):
     path = solver.save(tmp_path / "robot.solver")
     loaded = load_solver(path, on_singular="nan")
     assert loaded.on_singular == "nan"
-    assert loaded.report() == solver.report() and repr(loaded) == repr(solver)
+    assert reported(loaded) == reported(solver) and repr(loaded) == repr(solver)
     assert loaded.program.digest == solver.program.digest
     assert loaded.flops == solver.flops and loaded.options == solver.options and loaded.choice == solver.choice
     assert loaded.problem.digest == solver.problem.digest
