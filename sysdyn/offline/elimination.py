@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.equations.assembly import Assembly, generic
+from sysdyn.equations.assembly import Assembly, Combination, generic
 from sysdyn.equations.augmented import System
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
@@ -56,6 +56,11 @@ class Elimination:
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
+
+    @property
+    def shown(self) -> Mapping[str, Combination]:
+        """The measured outputs in terms of the unknowns."""
+        return self.assembly.shown
 
     def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
         """The order with what it costs for these outputs."""

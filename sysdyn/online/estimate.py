@@ -41,7 +41,9 @@ class Estimate(Solution):
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
-        """Posterior standard deviation of a quantity, shaped as it is; or of that of one joint or body.
+        """Posterior standard deviation of an output, shaped as it is; or of one joint, body or component of it.
+
+        Of a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
 
         The program for it is compiled when it is first asked for. States at which double precision has too few digits
         take milliseconds each, see docs/estimation.md.
@@ -52,7 +54,7 @@ class Estimate(Solution):
         return self._picked(values.reshape(*self._lead, *shape), quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
-        """Posterior covariance (…, m, n) of one part or between two: "tau", or ("fx", "l_foot"), flattened."""
+        """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
         other = first if second is None else second
         found = self._posterior.covariance(first, other, self._inputs, self._n)
         return found.reshape(*self._lead, *found.shape[1:])

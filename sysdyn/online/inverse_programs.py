@@ -14,7 +14,7 @@ import functools
 import hashlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
+from sysdyn.equations.assembly import Combination
 from sysdyn.equations.augmented import AugmentedSystem, augmented_system
 from sysdyn.errors import FileError
 from sysdyn.files import cache
@@ -59,9 +60,10 @@ Outputs = dict[str, np.ndarray]
 
 
 class Solved(NamedTuple):
-    """An elimination of numbers instead of expressions."""
+    """An elimination of numbers instead of expressions. shown: the measured outputs in terms of the unknowns."""
 
     factors: Factors
+    shown: Mapping[str, Combination]
 
     @property
     def solution(self) -> list:
@@ -89,9 +91,9 @@ class InversePrograms:
     @functools.cached_property
     def system(self) -> AugmentedSystem:
         """The equations whose matrix is K."""
-        # classical accelerations differ from a by a function of q and q̇, and have its covariance: no output is fixed
-        equations = self._options.equations
-        return augmented_system(self.problem, equations.layout, equations.known, self.choice.passes, outputs=())
+        # classical accelerations differ from a by a function of q and q̇, and have its covariance: none is fixed
+        equations, measured = self._options.equations, self._options.measured
+        return augmented_system(self.problem, equations.layout, equations.known, self.choice.passes, outputs=measured)
 
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
@@ -140,10 +142,14 @@ class InversePrograms:
         for i, j, constant, x in zip(*system.coordinates, fixed, entries.T, strict=True):
             rows[i][int(j)] = float(x[0]) if constant and is_unit(float(x[0])) else Extended.of(x)
         rhs = [Extended.of(x) if x.any() else 0.0 for x in b.T]
+        shown = {
+            name: Combination([{c: Extended.of(x) for c, x in row.items()} for row in y.rows], y.b)
+            for name, y in system.shown_values(inputs).items()
+        }
         digits = DIGITS + math.ceil(DIGITS_A_DECADE * decades)
         with decimal.localcontext(decimal.Context(prec=digits, traps=[])):  # NaN where a state is singular
             factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm)
-            found = groups(Solved(factors))
+            found = groups(Solved(factors, shown))
         outputs = {group: np.zeros((n, len(values))) for group, values in found}
         for group, values in found:
             for k, x in enumerate(values):

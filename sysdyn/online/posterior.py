@@ -30,10 +30,12 @@ from sysdyn.sparse.selected_inverse import Inverse
 
 # Entries of Cov(μ) below this share of Σ⁻¹ are compared on the scale of this share of Σ⁻¹.
 UNCHECKED = 1e-3
-# A part of the unknowns is a quantity, or (quantity, joint, body or constraint).
+# A part of the results is an output, or (quantity, joint, body or constraint), or (measured output, component).
 Part = str | tuple[str, str]
-# A scalar is a sum of unknowns: {number of an unknown: coefficient}.
-Terms = dict[int, float]
+# A scalar is a sum of unknowns, {number of an unknown: coefficient}; that of a measured output depends on the state.
+Terms = Mapping[int, Any]
+# An elimination is of expressions or of numbers.
+Either = Elimination | Solved
 
 
 class Checked(NamedTuple):
@@ -55,50 +57,54 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, options: Options, key: str | None = None):
         self.problem = problem
         self._programs = InversePrograms(problem, choice, options, key)
+        self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
 
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def variances(self, quantity: str, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
-        """(n, size) of every scalar of a quantity."""
+        """(n, size) of every scalar of a quantity or measured output."""
         scalars = self._scalars(quantity)
-        groups = self._entries({"variance": [(x, x) for x in scalars]})
+
+        def groups(elimination: Either) -> Groups:
+            return _covariances(elimination, {"variance": [(x, x) for x in scalars(elimination)]})
+
         return self._programs.run(f"variance {quantity}", groups, inputs, n, same_covariances)["variance"]
 
     def covariance(self, first: Part, second: Part, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
         """(n, size of first, size of second)."""
-        rows, columns = self._scalars(first), self._scalars(second)
-        groups = self._entries({
-            "variance": [(x, x) for x in rows],
-            "variance of second": [(x, x) for x in columns],
-            "z": [(x, y) for x in rows for y in columns],
-        })  # fmt: skip
-        z = self._programs.run(f"covariance {first} {second}", groups, inputs, n, same_covariances)["z"]
-        return z.reshape(n, len(rows), len(columns))
+        rows_of, columns_of = self._scalars(first), self._scalars(second)
 
-    def _entries(self, chosen: Mapping[str, Sequence[tuple[Terms, Terms]]]) -> Callable:
-        """Covariances Σ_ij x_i C_ij y_j of pairs of scalars x, y."""
+        def groups(elimination: Either) -> Groups:
+            rows, columns = rows_of(elimination), columns_of(elimination)
+            return _covariances(elimination, {
+                "variance": [(x, x) for x in rows],
+                "variance of second": [(x, x) for x in columns],
+                "z": [(x, y) for x in rows for y in columns],
+            })  # fmt: skip
 
-        def groups(elimination: Elimination | Solved) -> Groups:
-            inverse = Inverse(elimination.factors)
+        found = self._programs.run(f"covariance {first} {second}", groups, inputs, n, same_covariances)
+        return found["z"].reshape(n, found["variance"].shape[1], found["variance of second"].shape[1])
 
-            def covariance(x: Terms, y: Terms):
-                return _combined(y, lambda j: _combined(x, lambda i: inverse.entry(i, j)))
-
-            return [(name, [covariance(*pair) for pair in pairs]) for name, pairs in chosen.items()]
-
-        return groups
-
-    def _scalars(self, part: Part) -> list[Terms]:
+    def _scalars(self, part: Part) -> Callable[[Either], Sequence[Terms]]:
         """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
+        if quantity in self._components:
+            components = self._components[quantity]
+            if name is None:
+                return lambda elimination: elimination.shown[quantity].rows
+            if name not in components:
+                raise UnknownName(f"component of {quantity!r}:", name, components)
+            place = components.index(name)
+            return lambda elimination: [elimination.shown[quantity].rows[place]]
         if quantity not in self.problem.quantities:
-            raise UnknownName("quantity", quantity, self.problem.quantities)
+            raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
         system = self._programs.system
         scalars = system.reported(quantity)
-        if name is None:
-            return scalars
-        chosen = system.layout.columns(*system.layout.block(quantity, name))
-        return [x for c, x in zip(system.layout.quantity_columns(quantity), scalars, strict=True) if c in chosen]
+        if name is not None:
+            chosen = system.layout.columns(*system.layout.block(quantity, name))
+            columns = system.layout.quantity_columns(quantity)
+            scalars = [x for c, x in zip(columns, scalars, strict=True) if c in chosen]
+        return lambda _: scalars
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
@@ -146,6 +152,16 @@ class Posterior:
             same &= (apart | ~(on[:, :, None] & on[:, None, :])).all(axis=(1, 2))
         log, scaled_log = (np.log(np.abs(x["pivots"])).sum(axis=1) for x in (found, scaled))
         return same & (np.abs(scaled_log - log - rows * np.log(c)) <= DIFFERENCE * np.maximum(np.abs(log), 1.0))
+
+
+def _covariances(elimination: Either, chosen: Mapping[str, Sequence[tuple[Terms, Terms]]]) -> Groups:
+    """Covariances Σ_ij x_i C_ij y_j of pairs of scalars x, y."""
+    inverse = Inverse(elimination.factors)
+
+    def covariance(x: Terms, y: Terms) -> Any:
+        return _combined(y, lambda j: _combined(x, lambda i: inverse.entry(i, j)))
+
+    return [(name, [covariance(*pair) for pair in pairs]) for name, pairs in chosen.items()]
 
 
 def _combined(terms: Terms, value: Callable[[int], Any]) -> Any:

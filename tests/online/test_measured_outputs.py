@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from estimates import dense
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import icub
@@ -23,6 +24,7 @@ from sysdyn.model import Free, Model
 from sysdyn.model.spatial import X_motion, rotx, roty
 from sysdyn.online.solution import Solution
 from sysdyn.reference import newton_euler
+from sysdyn.sparse.selected_inverse import Inverse
 
 QUICK = {"level": "fast", "effort": 0.0}
 
@@ -386,3 +388,133 @@ def test_repivoted_states_have_outputs():
 
 def test_signatures_speak_of_outputs():
     assert "Measurement" in inspect.signature(sd.compile).parameters["outputs"].annotation
+
+
+# ---- derivatives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("kind", ["fd", "id"])
+def test_derivatives_are_those_of_finite_differences(kind, base):
+    model, q, qd, values = known(base)
+    outputs = [
+        sd.Accelerometer("tool", reference="world", name="imu"), sd.LoadCells("tool", ["fz", "nx"], name="cells"),
+        Drift(), "tau" if kind == "id" else "qdd",
+    ]  # fmt: skip
+    solver = sd.compile(problem_of(kind, model), outputs=outputs, backend="python", **QUICK)
+    of = [m.name for m in outputs[:3]]
+    given = "tau" if kind == "fd" else "qdd"
+    J = solver.derivatives(of=of, wrt=("q", "qd", given, "fx"))
+    assert J.of == tuple(of) and J.method.startswith("implicit")
+    state = {"q": q[0], "qd": qd[0], given: values[given][0], "fx": values["fx"][0]}
+    found = J(**state)
+
+    def moved(name: str, column: int, step: float) -> dict[str, np.ndarray]:
+        change = np.zeros(model.nv if name == "q" else state[name].size)
+        change[column] = step
+        new = model.integrate(q[0], change) if name == "q" else state[name] + change.reshape(state[name].shape)
+        return {**state, name: new}
+
+    for name in ("q", "qd", given, "fx"):
+        columns = range(model.nv if name == "q" else state[name].size)
+        ahead, behind = ([solver(**moved(name, k, step)) for k in columns] for step in (1e-5, -1e-5))
+        for x in of:
+            expected = np.stack([(a[x] - b[x]) / 2e-5 for a, b in zip(ahead, behind, strict=True)], axis=-1)
+            close(found[x, name].reshape(expected.shape), expected, 1e-6)
+    everything = solver.derivatives(wrt="q")
+    assert everything.of == solver.outputs
+    with pytest.raises(sd.UnknownName, match=r"output 'imo'.*Did you mean 'imu'"):
+        solver.derivatives(of="imo")
+
+
+def test_derivatives_of_a_recursion_say_what_to_do():
+    solver = sd.compile(
+        sd.forward_dynamics(robot()), outputs=sd.Accelerometer("tool", name="imu"), formulation="recursive", **QUICK
+    )
+    with pytest.raises(sd.ProblemError, match="derivatives of imu need an elimination"):
+        solver.derivatives()
+
+
+# ---- estimates ---------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def estimated(passes: str = "all"):
+    """(solver, state, y) of an estimation with measured outputs, one of them a measurement of the problem."""
+    model = robot()
+    ft = sd.ForceTorqueSensor("joint3", noise=0.1, name="ft")
+    problem = sd.Problem(model, [
+        sd.Prior(sd.ExternalWrench("all", noise=2.0), name="push"),
+        sd.JointTorque("all", noise=0.3, name="torque"), sd.JointAcceleration("all", noise=0.2, name="acc"), ft,
+    ])  # fmt: skip
+    outputs = [
+        "qdd", sd.Accelerometer("tool", reference="world", name="imu"),
+        sd.LoadCells("tool", ["fz", "nx"], name="cells"), Drift(), sd.ForceTorqueSensor("joint3", name="ft"),
+    ]  # fmt: skip
+    solver = sd.compile(problem, outputs=outputs, backend="python", passes=passes, **QUICK)
+    q, qd, qdd = model.random_state(seed=3, batch=2)
+    y = sd.predict(problem, q, qd, qdd, seed=1)
+    return solver, q, qd, y
+
+
+@pytest.mark.parametrize("passes", ["all", ()])
+def test_standard_deviations_are_those_of_dense_least_squares(passes):
+    solver, q, qd, y = estimated(passes)
+    problem, names = solver.problem, [m.name for m in solver.options.measured]
+    solution = solver(q, qd, y=y)
+    system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
+    for k in range(2):
+        expected = dense(problem, q[k], qd[k], {name: x[k] for name, x in y.items()})
+        d = np.zeros((1, system.layout.n))
+        d[0, : len(expected["d"])] = expected["d"]
+        state = {"q": q[k], "qd": qd[k]}
+        shown, coefficients = system.shown(state, d), system.shown_values(state)
+        rows = {}
+        for name in names:
+            Y = np.zeros((len(coefficients[name].rows), len(expected["d"])))
+            for i, row in enumerate(coefficients[name].rows):
+                for c, x in row.items():
+                    Y[i, c] = np.broadcast_to(x, 1)[0]
+            rows[name] = Y
+            close(solution[name][k], shown[name][0][0], 1e-8)
+            close(solution.std(name)[k], np.sqrt(np.diag(Y @ expected["C"] @ Y.T)), 1e-8)
+            close(solution.covariance(name)[k], Y @ expected["C"] @ Y.T, 1e-8)
+        close(solution.covariance("imu", "ft")[k], rows["imu"] @ expected["C"] @ rows["ft"].T, 1e-8)
+        chosen = system.layout.quantity_columns("qdd")
+        close(solution.covariance("qdd", ("imu", "a_y"))[k], expected["C"][chosen] @ rows["imu"][1:2].T, 1e-8)
+    np.testing.assert_array_equal(solution.std("imu", "a_z"), solution.std("imu")[:, 2])
+
+
+def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
+    """States that double precision cannot serve are computed with more digits, measured outputs as well."""
+    solver, q, qd, y = estimated()
+    usual = solver(q, qd, y=y)
+    noise = {"torque": 1e-5, "acc": 1e3, "ft": 1e-6}
+    solution = solver(q, qd, y=y, noise=noise)
+    for name in ("imu", "ft"):
+        assert np.isfinite(solution.std(name)).all()
+    posterior = solution._posterior
+    inputs, groups = solution._inputs, posterior._scalars("ft")
+    exact = posterior._programs._extended(
+        lambda found: [("variance", [_variance(found, x) for x in groups(found)])], inputs, 2
+    )
+    close(solution.std("ft"), np.sqrt(exact["variance"]), 1e-9)
+    assert (solution.std("ft") < 1e-5).all() and (usual.std("ft") > 1e-3).all()
+
+
+def _variance(found, x):
+    inverse = Inverse(found.factors)
+    total = 0.0
+    for i, a in x.items():
+        for j, b in x.items():
+            total = total + a * b * inverse.entry(i, j)
+    return total
+
+
+def test_what_an_estimate_has_no_such_part_of():
+    solver, q, qd, y = estimated()
+    solution = solver(q, qd, y=y)
+    with pytest.raises(sd.UnknownName, match=r"component of 'imu': 'ax'"):
+        solution.covariance(("imu", "ax"))
+    with pytest.raises(sd.UnknownName, match=r"quantity 'imo'.*Did you mean 'imu'"):
+        solution.std("imo")
