@@ -21,11 +21,12 @@ from sysdyn.app.terminal import errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Log, Summary, estimate_log
-from sysdyn.data.states import States, check_suffix, random_states, read_states, write_states
+from sysdyn.data.states import States, check_suffix, measured_columns, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
+from sysdyn.measurements.measurement import Measurement, output_name
 from sysdyn.measurements.variables import WRENCHES
-from sysdyn.offline.options import output_quantities
+from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
 
@@ -121,7 +122,9 @@ def _task(
     changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
     if outputs is not None:
         names = [name.strip() for name in outputs.split(",") if name.strip()]
-        changes["outputs"] = output_quantities("all" if names == ["all"] else names, task.problem.quantities)
+        measured = {x.name: x for x in task.outputs or () if isinstance(x, Measurement)}
+        chosen = "all" if names == ["all"] else [measured.get(name, name) for name in names]
+        changes["outputs"] = requested_outputs(chosen, task.problem)
     return replace(task, **{name: x for name, x in changes.items() if x is not None})
 
 
@@ -303,7 +306,8 @@ def _write(path: Path, given: States, solver: Solver, solution: Solution) -> Non
         x = np.reshape(x, (-1, *tail))
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
-    write_states(path, solver.model, shaped, ok, solver.problem.constraints)
+    columns = measured_columns(solver.options.measured, solver.model)
+    write_states(path, solver.model, shaped, ok, solver.problem.constraints, columns)
     output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
 
 
@@ -355,7 +359,9 @@ def flops(
         for name, *cells in rows:
             table.add_row(f"  {name}", *cells)
     console = output()
-    console.print(f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(task.wanted)}")
+    console.print(
+        f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(map(output_name, task.wanted))}"
+    )
     console.print(table)
     for name, why in refused.items():
         console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)

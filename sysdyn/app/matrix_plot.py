@@ -142,7 +142,7 @@ def plot_matrix(solver: Solver) -> Figure:
     natural.set_xlabel(f"$D$ as assembled: {p.n:,} × {p.n:,}, {p.nnz:,} entries", labelpad=6)
     shape = "no fill-in, triangular" if solver.triangular else f"fill-in {len(p.fill):,}"
     permuted.set_xlabel(f"$P\\,D\\,Q$ in the order of its pivots: {shape}", labelpad=6)
-    flops, outputs = solver.program.flops, ", ".join(SYMBOLS[x] for x in solver.outputs)
+    flops, outputs = solver.program.flops, ", ".join(SYMBOLS.get(x, x.replace("$", r"\$")) for x in solver.outputs)
     counts = f"{flops.mul:,} mul + {flops.add:,} add + {flops.div:,} div = {flops.total:,} operations"
     title = f"{model.name}: {outputs} by ordering '{solver.ordering}'. {counts} from $q$, $\\dot{{q}}$ on"
     top = (0.72 + SIDE + (above + 14) / 72) / height

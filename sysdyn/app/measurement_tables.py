@@ -55,14 +55,14 @@ def check_keys(doc: Document, place: Place, data: Mapping[str, object], valid: M
 
 
 class MeasurementTable:
-    """One [[measurement]] of a file, number `number` from 0 on, of a robot.
+    """A measurement that a file states at `place`, such as one [[measurement]] or a table of its outputs, of a robot.
 
     Its methods raise FileError, UnknownName and the errors of the measurement's class; `Document.at` adds the line.
     """
 
-    def __init__(self, doc: Document, number: int, table: Mapping[str, Any], model: Model):
+    def __init__(self, doc: Document, place: Place, table: Mapping[str, Any], model: Model):
         self.doc, self.table, self.model = doc, table, model
-        self.place: Place = ("measurement", number)
+        self.place = place
         kind = table.get("type")
         if kind is None:
             doc.fail(self.place, 'the measurement has no type: add type = "JointTorque", "LoadCells", "declared" …')

@@ -15,8 +15,9 @@ from sysdyn.data.log_columns import check_units
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files.toml import Document
 from sysdyn.measurements.linear import numbers
+from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
-from sysdyn.offline.options import output_quantities
+from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 
@@ -34,7 +35,8 @@ def load_task(path: str | Path) -> Task:
     base = "fixed"            or "floating"; gravity = [x, y, z]
     fixed_joints = "lump"     as for `load_urdf`; default: lumped but for those with a declared sensor of the file
     problem = "forward"       or "inverse", or "hybrid" with torque = [joints]; left out: only the measurements below
-    ordering, outputs, on_singular   as for `sysdyn.compile`
+    ordering, outputs, on_singular   as for `sysdyn.compile`; an output is a name, or a table as of a [[measurement]],
+                              {type = "Accelerometer", frame = "head", name = "imu"}: its value is computed
     [[measurement]]           type = "LoadCells" or another of `MEASUREMENTS`, with the arguments of its class, or
                               type = "declared", sensor = "l_foot_ft", of the robot description, with components,
                               noise, reference; except = [names] of a raw one: all targets but those
@@ -68,13 +70,9 @@ def load_task(path: str | Path) -> Task:
         with doc.at((key,)):
             if data.get(key, valid[0]) not in valid:
                 raise UnknownName(key, data[key], valid)
-    outputs = None
-    if "outputs" in data:
-        with doc.at(("outputs",)):
-            outputs = output_quantities(data["outputs"], problem.quantities)
     return Task(
         problem, kind if kind and not measured else "measurements", data.get("title", ""),
-        data.get("ordering", "auto"), outputs, data.get("on_singular", "raise"), values,
+        data.get("ordering", "auto"), _outputs(doc, problem), data.get("on_singular", "raise"), values,
     )  # fmt: skip
 
 
@@ -84,7 +82,8 @@ def _model(doc: Document) -> Model:
     if "gravity" in data:
         with doc.at(("gravity",)):
             options["gravity"] = numbers("gravity", data["gravity"], (3,))
-    wanted = [m["sensor"] for m in data.get("measurement", ()) if isinstance(m, Mapping) and "sensor" in m]
+    stated = [*data.get("measurement", ()), *(data["outputs"] if isinstance(data.get("outputs"), list) else ())]
+    wanted = [m["sensor"] for m in stated if isinstance(m, Mapping) and "sensor" in m]
     fixed = data.get("fixed_joints", "sensors" if wanted else None)
     if "fixed_joints" in data and GENERATOR.fullmatch(data["robot"]):
         doc.fail(("fixed_joints",), f"fixed_joints is for URDF files; {data['robot']} has no fixed joints")
@@ -111,9 +110,29 @@ def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[s
         if not isinstance(table, Mapping):
             doc.fail(place, f"measurement {k + 1} is {table!r}, not a table: write [[measurement]] and its keys below")
         with doc.at(place):
-            stated = MeasurementTable(doc, k, table, problem.model)
+            stated = MeasurementTable(doc, place, table, problem.model)
             m = stated.measurement()
             problem = problem + m
             if (value := stated.constant(m)) is not None:
                 values[m.name] = value
     return problem, values
+
+
+def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
+    """The outputs of the file, by name or as tables of measurements; None where it asks for none."""
+    if "outputs" not in doc.data:
+        return None
+    place, stated = ("outputs",), doc.data["outputs"]
+    with doc.at(place):
+        if isinstance(stated, str):
+            return requested_outputs(stated, problem)
+        outputs: list[Output] = []
+        for table in stated:
+            if not isinstance(table, Mapping):
+                outputs.append(table)
+                continue
+            for key in ("value", "mean"):
+                if key in table:
+                    doc.fail(place, f"an output has no {key}: it is computed")
+            outputs.append(MeasurementTable(doc, place, table, problem.model).measurement())
+        return requested_outputs(outputs, problem)

@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.app.terminal import Bar
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import Solver
@@ -39,13 +40,13 @@ class Task:
     kind: str
     title: str = ""
     ordering: str = "auto"
-    outputs: tuple[str, ...] | None = None
+    outputs: tuple[Output, ...] | None = None
     on_singular: str = "raise"
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> tuple[str, ...]:
-        """The quantities asked for, else those that the kind of problem is solved for."""
+    def wanted(self) -> tuple[Output, ...]:
+        """The outputs asked for, else those that the kind of problem is solved for."""
         return self.outputs or WANTED.get(self.kind) or self.problem.quantities
 
 
@@ -62,7 +63,7 @@ def make_problem(model: Model, kind: str, torque: Sequence[str] = ()) -> Problem
     return (inverse_dynamics if kind == "inverse" else forward_dynamics)(model)
 
 
-def compile_task(task: Task, outputs: Sequence[str] | None = None, **options: Any) -> Solver:
+def compile_task(task: Task, outputs: Sequence[Output] | None = None, **options: Any) -> Solver:
     """The task compiled, with a progress bar; options and errors as of `sysdyn.compile`."""
     with Bar("compiling") as bar:
         return compile(

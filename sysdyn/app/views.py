@@ -8,6 +8,7 @@ from rich.markup import escape
 from sysdyn.app.terminal import new_table, output
 from sysdyn.data.states import column_names
 from sysdyn.measurements import variables
+from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model import Model
 from sysdyn.online.solution import Solution
@@ -65,7 +66,7 @@ def print_solution(solver: Solver, solution: Solution) -> None:
 def _print_values(solver: Solver, solution: Solution) -> None:
     """A table of each quantity, with a row for each joint, body or component of a constraint's wrench."""
     model = solver.model
-    for quantity in solver.outputs:
+    for quantity in (x for x in solver.outputs if x not in solver.measured):
         values, title = np.reshape(solution[quantity], (-1,)), f"{quantity} ({UNITS[quantity]})"
         if quantity in WRENCHES:
             columns = "αx αy αz ax ay az" if quantity == "a" else "nx ny nz fx fy fz"
@@ -77,6 +78,17 @@ def _print_values(solver: Solver, solution: Solution) -> None:
             for name, x in zip(column_names(model, quantity, solver.problem.constraints), values, strict=True):
                 table.add_row(escape(name.partition(":")[2]), f"{x:.9g}")
         output().print(table)
+    for name, m in solver.measured.items():
+        table = new_table(escape(name), "value", "unit", left=1)
+        values = np.reshape(solution[name], (-1,))
+        for component, x, unit in zip(m.components(model), values, _units(m, model), strict=True):
+            table.add_row(escape(component), f"{x:.9g}", unit)
+        output().print(table)
+
+
+def _units(m: Measurement, model: Model) -> tuple[str, ...]:
+    """Unit of each component; none where a measurement of one's own does not say."""
+    return tuple(m.component_units(model)) or ("",) * len(m.components(model))
 
 
 def _print_ranges(solver: Solver, solution: Solution) -> None:
@@ -87,7 +99,9 @@ def _print_ranges(solver: Solver, solution: Solution) -> None:
         x = solution[quantity]
         finite = x[np.isfinite(x)]
         least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
-        table.add_row(quantity, str(x.shape), least, most, UNITS[quantity])
+        measured = solver.measured.get(quantity)
+        unit = ", ".join(dict.fromkeys(_units(measured, solver.model))) if measured else UNITS[quantity]
+        table.add_row(escape(quantity), str(x.shape), least, most, unit)
     console.print(table)
     if set(solver.outputs) == set(solver.problem.quantities):
         error = solution.backward_error()

@@ -30,7 +30,12 @@ def function(program: Program, name: str):
     for _, size in program.output_groups:
         outputs.append(casadi.vertcat(*(value[k] for k in program.outputs[at : at + size].tolist())))
         at += size
-    results = [identifier(group) for group, _ in program.output_groups]
+    results: list[str] = []
+    for group, _ in program.output_groups:
+        result = identifier(group)
+        while result in results:
+            result += "_"
+        results.append(result)
     given = [identifier(group) for group, _ in program.input_groups]
     given = [f"known_{x}" if x in results else x for x in given]
     return casadi.Function(name, inputs, outputs, given, results)

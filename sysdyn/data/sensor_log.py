@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sysdyn.data.log_columns import TIME, Columns
-from sysdyn.data.states import OK, column_names
+from sysdyn.data.states import OK, column_names, measured_columns
 from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, read_table, write_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, value_group
@@ -192,7 +192,8 @@ def estimate_log(log: Log, solver: Solver, out: str | Path | None = None,
     Memory does not grow with the log. Raises as `Log` does.
     """
     model = solver.model
-    names = {x: column_names(model, x, log.problem.constraints) for x in solver.outputs}
+    measured = measured_columns(solver.options.measured, model)
+    names = {x: measured.get(x) or column_names(model, x, log.problem.constraints) for x in solver.outputs}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
     with _table(out, {TIME: [TIME], **names, **std, **status}) as write:

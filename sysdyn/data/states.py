@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput, UnknownName
 from sysdyn.files.atomic import write_file
-from sysdyn.measurements.measurement import Constraint
+from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.variables import COMPONENTS, QUANTITIES, WRENCHES, flat_place
 from sysdyn.model import Model
 from sysdyn.online.predict import predict
@@ -63,6 +63,11 @@ def column_names(model: Model, quantity: str, constraints: Sequence[Constraint] 
     for name, joint in zip(model.joint_names, model.joints, strict=True):
         names += [f"q:{name}"] if joint.nq == 1 else [f"q:{name}[{k}]" for k in range(joint.nq)]
     return names
+
+
+def measured_columns(measured: Iterable[Measurement], model: Model) -> dict[str, list[str]]:
+    """{name: columns} of measurements, such as "imu: a_x", as in `problem.y_names`."""
+    return {m.name: [f"{m.name}: {c}" for c in m.components(model)] for m in measured}
 
 
 def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None = None) -> States:
@@ -282,11 +287,12 @@ def _number(text: str, where: str) -> float:
 
 def write_states(
     path: str | Path, model: Model, arrays: Mapping[str, np.ndarray], ok: np.ndarray | None = None,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] = (), columns: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:  # fmt: skip
     """Write states and results, arrays (N, …) by name, in one step: the file is whole or not there.
 
-    ok (N,): whether each state was solved. constraints: those of w. Raises FileError where it cannot be written.
+    ok (N,): whether each state was solved. constraints: those of w. columns: names of the columns of arrays that are
+    no quantities. Raises FileError where it cannot be written.
     """
     suffix = check_suffix(path, "output file")
     if suffix == ".npz":
@@ -295,15 +301,15 @@ def write_states(
         np.savez(buffer, **everything)
         return write_file(path, buffer.getvalue())
     header: list[str] = []
-    columns = []
+    parts = []
     for name, x in arrays.items():
-        header += column_names(model, name, constraints)
-        columns.append(np.reshape(x, (len(x), -1)))
+        header += (columns or {}).get(name) or column_names(model, name, constraints)
+        parts.append(np.reshape(x, (len(x), -1)))
     if ok is not None:
         header.append(OK)
-        columns.append(np.asarray(ok, dtype=float)[:, None])
+        parts.append(np.asarray(ok, dtype=float)[:, None])
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([repr(x) for x in row] for row in np.hstack(columns).tolist())
+    writer.writerows([repr(x) for x in row] for row in np.hstack(parts).tolist())
     return write_file(path, text.getvalue().encode())

@@ -13,8 +13,8 @@ from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model
 from sysdyn.offline.options import output_quantities
 
-# These names belong to quantities and to what a solution has beside its outputs.
-RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok")
+# These names belong to quantities and to the columns that files of results have beside the outputs.
+RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok", "t")
 
 
 def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:

@@ -10,6 +10,7 @@ from sysdyn.backends.c import code, project
 from sysdyn.backends.executable import Executable
 from sysdyn.measurements.classical import dynamics_name
 from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.variables import PARTS
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
@@ -43,23 +44,23 @@ def problem_name(problem: Problem) -> str:
 
 
 def export_c(
-    folder: str | os.PathLike, name: str | None, problem: Problem, outputs: Sequence[str], executable: Executable
-) -> Path:
-    """Write the C project of a compiled problem; see `Solver.export_c`."""
+    folder: str | os.PathLike, name: str | None, problem: Problem, outputs: Sequence[str], executable: Executable,
+    measured: Sequence[Measurement] = (),
+) -> Path:  # fmt: skip
+    """Write the C project of a compiled problem; see `Solver.export_c`. measured: measurements among the outputs."""
     name = problem_name(problem) if name is None else name
     groups = ", ".join(group for group, _ in executable.program.input_groups)
     title = f"{', '.join(outputs)} of {problem.model.name}, from {groups}"
-    description = code.Description(title, _meanings(problem), _entries(problem))
+    description = code.Description(title, _meanings(problem, measured), _entries(problem, measured))
     return project.export(folder, name, executable, description, sample_states(problem, STATES, seed=EXAMPLE_SEED))
 
 
-def _meanings(problem: Problem) -> dict[str, str]:
-    return _MEANINGS | {
-        value_group(m.name): f"values of {m.name} [{', '.join(dict.fromkeys(m.units))}]" for m in problem.custom
-    }
+def _meanings(problem: Problem, measured: Sequence[Measurement]) -> dict[str, str]:
+    named = [(value_group(m.name), m) for m in problem.custom] + [(m.name, m) for m in measured]
+    return _MEANINGS | {group: f"values of {m.name} [{', '.join(dict.fromkeys(m.units))}]" for group, m in named}
 
 
-def _entries(problem: Problem) -> dict[str, list[str]]:
+def _entries(problem: Problem, measured: Sequence[Measurement]) -> dict[str, list[str]]:
     """The name of every scalar of each group, as `sysdyn.system` and the diagnosis use it."""
     model, layout = problem.model, problem.layout()
     entries = {x: [layout.names[k] for k in layout.quantity_columns(x)] for x in problem.quantities}
@@ -69,4 +70,5 @@ def _entries(problem: Problem) -> dict[str, list[str]]:
         for name, joint in zip(model.joint_names, model.joints, strict=True)
         for k in range(joint.nq)
     ]
-    return entries | {value_group(m.name): list(m.components(model)) for m in problem.custom}
+    entries |= {value_group(m.name): list(m.components(model)) for m in problem.custom}
+    return entries | {m.name: list(m.components(model)) for m in measured}

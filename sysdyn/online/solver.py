@@ -318,7 +318,7 @@ class Solver:
 
         Raises InvalidInput for the name, FileError where the folder cannot be written.
         """
-        return export.export_c(folder, name, self.problem, self.outputs, self._executable)
+        return export.export_c(folder, name, self.problem, self.outputs, self._executable, self.options.measured)
 
     def to_casadi(self, name: str | None = None):
         """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
