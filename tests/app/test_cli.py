@@ -105,6 +105,27 @@ def test_solve_reads_and_writes_states(tmp_path, kind, suffix):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([given.name, result.name])
 
 
+def test_solve_writes_measured_outputs(tmp_path):
+    task, out = tmp_path / "task.toml", tmp_path / "out.csv"
+    task.write_text(
+        'robot = "chain:3"\nproblem = "forward"\n'
+        'outputs = ["qdd", {type = "Accelerometer", frame = "body2", name = "imu", components = ["a_x", "a_z"]}]\n'
+    )
+    assert "imu" in run("solve", task, "--random", 1).output and "a_z" in run("solve", task, "--random", 1).output
+    run("solve", task, "--random", 4, "--out", out)
+    header = out.read_text().splitlines()[0].split(",")
+    assert header[-2:] == ["imu: a_x", "imu: a_z"] and "qdd:joint2" in header
+    values = np.genfromtxt(out, delimiter=",", skip_header=1)[:, -2:]
+    model = sd.chain(3)
+    problem = sd.Problem(model, [sd.Accelerometer("body2", ["a_x", "a_z"], name="imu")])
+    x = random_states(sd.forward_dynamics(model), 4).arrays
+    qdd = sd.aba(model, x["q"], x["qd"], x["tau"], fx=x["fx"])
+    np.testing.assert_allclose(values, sd.predict(problem, x["q"], x["qd"], qdd, x["fx"])["imu"], rtol=1e-8, atol=1e-8)
+    run("solve", task, "--random", 4, "--outputs", "imu", "--out", tmp_path / "out.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["imu"], values, rtol=1e-8, atol=1e-8)
+    assert "imu" in run("flops", task).output
+
+
 def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     run("solve", ROBOT, "--random", 3, "--seed", 5, "--out", first)

@@ -86,6 +86,16 @@ WRONG = {
     "unknown ordering": (HEAD + 'ordering = "umpfack"\n', 3, UnknownName, "'umfpack'"),
     "unknown policy": (HEAD + 'on_singular = "nam"\n', 3, UnknownName, "'nan'"),
     "unknown output": (HEAD + 'outputs = ["taw"]\n', 3, UnknownName, "'tau'"),
+    "measured output of an unknown body": (
+        HEAD + 'outputs = ["qdd",\n  {type = "Accelerometer", frame = "bodi2"}]\n', 4, UnknownName, "'body2'"
+    ),
+    "measured output with a value": (
+        HEAD + 'outputs = [{type = "Accelerometer", frame = "body2", value = 1.0}]\n', 3, FileError,
+        "an output has no value: it is computed",
+    ),
+    "output that is a prior": (
+        HEAD + 'outputs = [{type = "JointTorque", noise = 1.0, prior = true}]\n', 3, ProblemError, "is a Prior"
+    ),
     "unknown fixed joint": (ICUB + 'problem = "forward"\nfixed_joints = ["l_foot_ft_senser"]\n', 4, UnknownName,
                             "unknown fixed joint"),
     "fixed joints of a generated robot": (HEAD + 'fixed_joints = "keep"\n', 3, FileError, "has no fixed joints"),
@@ -247,6 +257,14 @@ tip = "m/s²"
     assert {name: x.tolist() for name, x in task.values.items()} == {
         "expected": [1, 2, 3], "sum": [4], "tip": [0, 1]
     }  # fmt: skip
+
+
+def test_outputs_that_are_measurements(tmp_path):
+    text = HEAD + 'outputs = [{type = "MomentumRate", name = "h"}, "qdd", {type = "Accelerometer", frame = "body2"}]\n'
+    path = write(tmp_path / "problem.toml", text)
+    qdd, momentum, imu = load_task(path).wanted
+    assert isinstance(momentum, sd.MomentumRate) and momentum.name == "h" and qdd == "qdd"
+    assert isinstance(imu, sd.Accelerometer) and imu.frame == "body2"
 
 
 def test_all_targets_but_some(tmp_path):

@@ -89,6 +89,10 @@ CASES = {
     "floating": (lambda: sd.forward_dynamics(LEG), ["qdd", "a"]),
     "hybrid": (lambda: sd.hybrid_dynamics(LEG, [LEG.joint_names[2]]), "all"),
     "sensors": (sensors, ["tau", "qdd"]),
+    "measured": (
+        lambda: sd.forward_dynamics(LEG),
+        ["qdd", sd.Accelerometer("body3", name="imu"), sd.LoadCells("body2", ["fz", "nx"], name="IMU */ é")],
+    ),
 }
 
 
@@ -297,7 +301,7 @@ def test_the_command_line_exports(tmp_path):
 # ---- CasADi --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["forward", "floating", "sensors"])
+@pytest.mark.parametrize("case", ["forward", "floating", "sensors", "measured"])
 def test_casadi_gives_what_the_solver_gives(case):
     pytest.importorskip("casadi")
     make, outputs = CASES[case]
@@ -307,7 +311,7 @@ def test_casadi_gives_what_the_solver_gives(case):
     assert function.name() == problem_name(problem)
     known = {"sensors": ["known_qdd", "fx", "y_accel"]}.get(case, ["tau", "fx"])
     assert function.name_in() == ["q", "qd", *known]
-    assert function.name_out() == list(solver.outputs)
+    assert function.name_out() == {"measured": ["qdd", "imu", "imu_"]}.get(case, list(solver.outputs))
     states = random_groups(problem, 3, seed=1)
     solution = solved(solver, states)
     for k in range(3):

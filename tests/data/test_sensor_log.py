@@ -463,3 +463,22 @@ def test_wrenches_of_contacts_have_columns(tmp_path):
         solution.std("w", "tup")
     assert set(found) == {"t", *(f"{s}{x}:joint{i}" for s in ("", "std:") for x in ("qdd",) for i in range(3)),
                           *(f"{s}w:tip.{c}" for s in ("", "std:") for c in ("fx", "fy"))}  # fmt: skip
+
+
+def test_measured_outputs_have_columns(tmp_path):
+    """imu: a_x and std:imu: a_x, of a chain with noisy torques."""
+    model = sd.chain(3)
+    problem = sd.Problem(model, [sd.JointTorque(noise=[1.0, 2.0, 3.0], name="motors"), sd.ExternalWrench()])
+    compiled = sd.compile(problem, outputs=["qdd", sd.Accelerometer("body2", ["a_x", "a_y"], name="imu")], level="fast")
+    q, qd, _ = model.random_state(seed=1, batch=5)
+    tau = np.random.default_rng(1).standard_normal((5, 3))
+    names = [c for c in Columns(problem).names if not c.startswith("ExternalWrench")]
+    x = np.hstack([np.arange(5.0)[:, None], q, qd, tau])
+    path, out = tmp_path / "log.csv", tmp_path / "out.csv"
+    path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in x.tolist())]), encoding="utf-8")
+    estimate_log(Log(path, compiled), compiled, out)
+    found, solution = read_back(out), compiled(q, qd, y={"motors": tau})
+    for k, c in enumerate(("a_x", "a_y")):
+        np.testing.assert_allclose(found[f"imu: {c}"], solution["imu", c], rtol=1e-12)
+        np.testing.assert_allclose(found[f"std:imu: {c}"], solution.std("imu")[:, k], rtol=1e-12)
+    assert (solution.std("imu") > 0.0).any()
