@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.directions import Direction, directions
 from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved
@@ -31,6 +32,12 @@ from sysdyn.model import Model
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
+# At one state an unknown is named whose part in what is not determined is at least this share of the greatest.
+LEAST_SHARE = 1e-3
+# Entries are changed by this relative amount, that of their rounding errors, before they are eliminated.
+ROUNDING = 1e-15
+# Seed of these changes, and of the direction that inverse iteration begins with.
+NULL_SEED = 0
 MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, not named.
 
 
@@ -189,17 +196,28 @@ def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagn
 
 
 def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Names of the accelerations q̈ and wrenches fx, w that no equation determines at one state.
+    """Names of the accelerations q̈ and wrenches fx, w that no equation determines at one state, by inverse iteration.
 
-    inputs: (1, size) by group. () where the system is regular there, or too large to tell.
+    inputs: (1, size) by group. () for estimates, and where the matrix is exactly singular by its pattern.
     """
-    plain = system.plain
-    reduction = Reduction(plain, plain.noisy_mask)
-    reduced = reduction.at(plain.values(inputs)[0][0])
-    if not reduced.resolved:
+    if not isinstance(system, BlockSystem) or system.shape[0] != system.shape[1]:
         return ()
-    free = involved(reduced.free)
-    return joints_first(tuple(plain.col_names[k] for k in reduction.freedoms.tolist() if free[k]))
+    rng, matrix = np.random.default_rng(NULL_SEED), system.matrix(system.values(inputs)[0][0]).tocsc()
+    matrix.data *= 1.0 + ROUNDING * rng.standard_normal(matrix.nnz)  # else a pivot may be exactly zero
+    rows, columns = system.scaling
+    scaled = scipy.sparse.diags(rows) @ matrix @ scipy.sparse.diags(columns)
+    direction = rng.standard_normal(len(columns))
+    try:
+        lu = scipy.sparse.linalg.splu(scaled.tocsc())
+    except RuntimeError:
+        return ()
+    for _ in range(2):
+        direction = lu.solve(lu.solve(direction, "T"))  # towards the right singular vector of the least singular value
+        direction /= np.linalg.norm(direction)
+    freedoms = Reduction(system, system.noisy_mask).freedoms
+    share = np.abs(direction * columns)[freedoms]
+    taken = freedoms[share > LEAST_SHARE * share.max(initial=0.0)]
+    return joints_first(tuple(system.col_names[k] for k in taken.tolist()))
 
 
 def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:
