@@ -60,9 +60,13 @@ def test_a_problem_that_is_singular_at_right_angles_compiles():
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ["aba", "umfpack"])
 def test_a_tapered_chain_of_a_hundred_leaves_no_residual(ordering, tmp_path):
-    """Condition number 5e23. A past failure: searched orders left 1e-10; refinement in the program ends that."""
+    """Condition number 5e23. A past failure: searched orders left 1e-10; refinement in the program ends that.
+
+    No result has any digits, however it is solved, and compiling says so.
+    """
     model = auto_tree(100, 1, 1.5, 0.9)
-    solver = sd.compile(sd.forward_dynamics(model), ordering, level="fast")
+    with pytest.warns(sd.AccuracyWarning, match="may be wrong by .* where a solve with pivoting is wrong by"):
+        solver = sd.compile(sd.forward_dynamics(model), ordering, level="fast")
     q, qd, qdd = model.random_state(seed=5, batch=64)
     q[::4] = np.round(q[::4] / (np.pi / 2)) * (np.pi / 2)
     solution = solver(q, qd, rnea(model, q, qd, qdd))
