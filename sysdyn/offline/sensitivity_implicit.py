@@ -10,7 +10,10 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.program.evaluate import derivative, evaluate
 from sysdyn.program.expr import Graph, is_zero
-from sysdyn.sparse.lu import solve, solve_transposed
+from sysdyn.sparse.lu import Factors, solve, solve_transposed
+
+Scalars = dict[str, Sequence[dict]]  # {quantity: each of its scalars as {unknown: coefficient}}
+Changes = dict[str, list[dict[int, object]]]  # {input: ∂D d + ∂b along each of its directions, by equation}
 
 
 def implicit(
@@ -26,42 +29,57 @@ def implicit(
     system, graph, factors = elimination.system, elimination.graph, elimination.factors
     n = len(system.columns)
     shown = {x: y for x, y in elimination.assembly.shown.items() if x in of}
-    changes: dict[str, list[dict[int, object]]] = {}
+    changes: Changes = {}
     own: dict[str, list[dict[str, list]]] = {}  # of measured outputs where d stays
     for name in wrt:
         changes[name], own[name] = _changes(elimination, name, shown)
-    blocks: Blocks = {}
-    reported = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
-    for x, scalars in reported.items():
-        for name, change in changes.items():
-            blocks[x, name] = np.full((len(scalars), len(change)), 0.0, dtype=object)
-            if x in shown:
-                for column, values in enumerate(own[name]):
-                    blocks[x, name][:, column] = values[x]
-            elif x == name:
-                for k, terms in enumerate(scalars):
-                    blocks[x, name][k, k] = 0.0 if terms else 1.0  # known and substituted
-        if transposed:
-            for k, terms in enumerate(scalars):
-                if terms:
-                    y = solve_transposed(factors, [terms.get(c, 0.0) for c in range(n)])
-                    for name, change in changes.items():
-                        for column, entries in enumerate(change):
-                            total = blocks[x, name][k, column]
-                            for i, value in entries.items():
-                                total = total - y[i] * value
-                            blocks[x, name][k, column] = total
-    if not transposed:
-        for name, change in changes.items():
-            for column, entries in enumerate(change):
-                d = solve(factors, [entries.get(i, 0.0) for i in range(n)])
-                for x, scalars in reported.items():
-                    for k, terms in enumerate(scalars):
-                        if terms:
-                            total = blocks[x, name][k, column]
-                            blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), total)
+    reported: Scalars = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
+    blocks: Blocks = {(x, name): _held(x, name, reported[x], own[name]) for x in of for name in changes}
+    if transposed:
+        _by_rows(blocks, factors, n, reported, changes)
+    else:
+        _by_columns(blocks, factors, n, reported, changes)
     method = "implicit, transposed" if transposed else "implicit"
     return Expressions(method, graph, elimination.assembly.inputs, blocks, tuple(guards))
+
+
+def _held(x: str, name: str, scalars: Sequence[dict], own: Sequence[dict[str, list]]) -> np.ndarray:
+    """∂x/∂name (scalars, directions) with d held: of measured outputs, and of what is known and substituted."""
+    block = np.full((len(scalars), len(own)), 0.0, dtype=object)
+    for column, values in enumerate(own):
+        if x in values:
+            block[:, column] = values[x]
+    if x == name:
+        for k, terms in enumerate(scalars):
+            block[k, k] = 0.0 if terms else 1.0
+    return block
+
+
+def _by_rows(blocks: Blocks, factors: Factors, n: int, reported: Scalars, changes: Changes) -> None:
+    """Add what ∂d makes of each scalar, by one solution of D^T for each of them."""
+    for x, scalars in reported.items():
+        for k, terms in enumerate(scalars):
+            if not terms:
+                continue
+            y = solve_transposed(factors, [terms.get(c, 0.0) for c in range(n)])
+            for name, change in changes.items():
+                for column, entries in enumerate(change):
+                    total = blocks[x, name][k, column]
+                    for i, value in entries.items():
+                        total = total - y[i] * value
+                    blocks[x, name][k, column] = total
+
+
+def _by_columns(blocks: Blocks, factors: Factors, n: int, reported: Scalars, changes: Changes) -> None:
+    """Add what ∂d makes of each scalar, by one solution of D for each direction."""
+    for name, change in changes.items():
+        for column, entries in enumerate(change):
+            d = solve(factors, [entries.get(i, 0.0) for i in range(n)])
+            for x, scalars in reported.items():
+                for k, terms in enumerate(scalars):
+                    if terms:
+                        total = blocks[x, name][k, column]
+                        blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), total)
 
 
 def _changes(
