@@ -34,6 +34,9 @@ from sysdyn.program.status import WEAK_PIVOT
 BOTH = 300_000
 
 # Derivatives are arrays by (quantity, input).
+# These quantities are others in the equations after these passes, which apply where they are no outputs.
+CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
+
 Values = dict[tuple[str, str], np.ndarray]
 
 
@@ -76,6 +79,12 @@ def _cheapest(
         return analytic(problem, of, wrt, options.wrenches)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
+    for x in of:
+        if x not in options.names and x in CHANGED and CHANGED[x] in choice.passes:
+            raise ProblemError(
+                f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
+                f"derivatives compile with outputs={[*options.names, x]!r}"
+            )
     system = eliminated_system(problem, options, choice.passes)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(_scalars(system, x)) for x in of)

@@ -456,6 +456,17 @@ def test_derivatives_of_a_recursion_say_what_to_do():
         solver.derivatives()
 
 
+def test_derivatives_of_quantities_that_passes_changed_are_refused():
+    """Without a and f among the outputs the equations may have classical a, and f of other inertial parameters."""
+    problem = sd.forward_dynamics(sd.random_tree(4, seed=3, joints=("revolute",)))
+    solver = sd.compile(problem, outputs="qdd", formulation="elimination", **QUICK)
+    assert {"classical_accelerations", "base_parameters"} <= set(solver.passes)
+    for x in ("a", "f"):
+        with pytest.raises(sd.ProblemError, match=rf"another {x} in the equations.*outputs=\['qdd', '{x}'\]"):
+            solver.derivatives(of=x)
+    assert solver.derivatives(of="qdd", wrt="qd").of == ("qdd",)
+
+
 # ---- estimates ---------------------------------------------------------------------------------------------------
 
 
