@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -69,9 +69,13 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     if mark:
         graph.mark()
     value = _raw_rows(form, given, rows)
+    # as seen by observers who move with the origins of the unknowns' frames but do not turn
+    alike = form.uniform if form.classical else ()
+    turning = [np.concatenate([x[:3], [0.0] * 3]) for x in v] if any(alike) else []
     if form.frames.X is not None and (problem.custom or form.outputs):  # measurements speak of the frames of bodies
         X = joint_transforms(problem.model, given.q)
-        v = [X_inverse(form.frames.X[i]).astype(object) @ v[i] for i in range(problem.model.nb)]
+        back = [X_inverse(F).astype(object) for F in form.frames.X]
+        v, turning = ([F @ x for F, x in zip(back, w, strict=False)] for w in (v, turning))
     context = Context(seen, X, v, given.q, given.qd)
     values = []
     for number, m in enumerate(problem.custom, start=len(problem.raw)):
@@ -79,7 +83,12 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
         values.append((value_group(m.name), y))
         _custom_rows(form, rows, number, m, y, context, shift)
     entries, b = _written(form, graph, rows, value)
-    shown = {m.name: _shown(form, graph, m, context, shift, value) for m in form.outputs}
+    shown = {}
+    for k, m in enumerate(form.outputs):
+        if alike and alike[k]:
+            shown[m.name] = _shown(form, graph, m, replace(context, velocities=turning), [], value)
+        else:
+            shown[m.name] = _shown(form, graph, m, context, shift, value)
     inputs = (("q", given.q), ("qd", given.qd), *given.known.items(), *values, *given.varied.items())
     return Assembly(graph, inputs, entries, b, tuple(rows.names), tuple(rows.blocks), shown)
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from sysdyn.equations.frames import Frames
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.kinematics import joint_transforms, velocities
+
+# Values that differ by less than this share of the greatest coefficient count as equal.
+UNIFORM = 1e-9
+# The state at which they are compared is drawn with this seed.
+UNIFORM_SEED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,3 +49,33 @@ class Form:
     def classical(self) -> bool:
         """Whether a is that of the origins of bodies."""
         return "classical_accelerations" in self.passes
+
+    @cached_property
+    def uniform(self) -> tuple[bool, ...]:
+        """For each of the outputs, whether with classical a it needs no linear velocity, of whatever body."""
+        return tuple(_uniform(self.problem.model, m) for m in self.outputs)
+
+
+def _uniform(model: Model, m: Measurement) -> bool:
+    """Whether a classical a leaves the value of a measurement as it is where linear velocities are others.
+
+    So it is for all that an observer in uniform motion sees alike. Of a = a_c + [0; v × ω], ŷ = Y a_c + Y [0; v × ω] +
+    b_Y: Y and the rest are compared at a random state, with the linear velocities that it has and with others.
+    """
+    q, qd, _ = model.random_state(seed=UNIFORM_SEED)
+    X = joint_transforms(model, q)
+    v = velocities(model, X, qd)[0]
+    rng = np.random.default_rng(UNIFORM_SEED)
+    found = []
+    for given in (v, [np.concatenate([x[:3], rng.standard_normal(3)]) for x in v]):
+        context = Context(model, X, [x.astype(object) for x in given], q.astype(object), qd.astype(object))
+        bias, blocks = np.asarray(m.bias(context), dtype=float), []
+        for (quantity, owner), coefficients in m.rows(context).items():
+            block = np.asarray(coefficients, dtype=float)
+            if quantity == "a":
+                x = given[model.body_index(owner)]
+                bias = bias + block[:, 3:] @ np.cross(x[3:], x[:3])
+            blocks.append(block.ravel())
+        found.append(np.concatenate([bias, *blocks]))
+    size = max(1.0, float(np.abs(found[0]).max()))
+    return bool(np.abs(found[1] - found[0]).max() <= UNIFORM * size)

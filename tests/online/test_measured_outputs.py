@@ -239,6 +239,47 @@ def test_only_what_an_output_needs_is_computed():
     assert again.end_to_end == qdd.end_to_end and again.solve == qdd.solve
 
 
+class Drag(Measurement):
+    """The acceleration of a body along x, less a force of the air that grows with its velocity."""
+
+    def __init__(self, body: str):
+        self.name, self._body = "drag", body
+
+    def components(self, model):
+        return ("x",)
+
+    def rows(self, ctx):
+        return {("a", self._body): np.array([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]])}
+
+    def bias(self, ctx):
+        v = ctx.v(self._body)
+        return np.array([0.3 * v[3] * v[3]], dtype=object)
+
+
+def test_classical_accelerations_serve_outputs_without_linear_velocities():
+    """An accelerometer is the same to observers in uniform motion, a spatial acceleration is not; both are right."""
+    model = sd.random_tree(6, seed=3, joints=("revolute",))
+    q, qd, qdd = model.random_state(seed=1, batch=4)
+    body = model.body_names[-1]
+    outputs = [
+        sd.Accelerometer(body, name="imu"), sd.NetWrench(body, name="net"),
+        sd.FrameAcceleration(body, classical=False, name="spatial"), Drag(body),
+    ]  # fmt: skip
+    problem = sd.inverse_dynamics(model)
+    solver = sd.compile(problem, outputs=outputs, formulation="elimination", backend="python", **QUICK)
+    assert {"canonical_frames", "classical_accelerations"} <= set(solver.passes)
+    system = problem.system(passes=solver.passes, outputs=solver.options.outputs)
+    assert system.form.uniform == (True, True, False, False)
+    solution = solver(q, qd, qdd)
+    for name, y in sd.predict(sd.Problem(model, outputs), q, qd, qdd).items():
+        close(solution[name], y)
+    spatial, classical = (
+        sd.compile(problem, "rnea", outputs[0], passes=x, formulation="elimination", backend="python", **QUICK)
+        for x in (["canonical_frames"], ["canonical_frames", "classical_accelerations"])
+    )
+    assert classical.flops.end_to_end.total < spatial.flops.end_to_end.total
+
+
 def test_a_longer_search_keeps_the_outputs():
     model, q, qd, values = known("fixed")
     outputs = [sd.Accelerometer("tool", name="imu"), "qdd"]
