@@ -108,3 +108,6 @@ def test_the_table_of_counts_is_what_is_counted():
     for kind, symbol, order, n, fill in rows:
         cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()
         assert f"{cells} |\n" in text
+    (first,) = (n for kind, _, order, n, _ in rows if kind == "forward" and order.startswith("recursion"))
+    (book,) = (n for kind, _, order, n, _ in rows if kind == "forward" and order.endswith("by the book"))
+    assert f"# {first.total:,} operations; the articulated-body algorithm by the book: {book.total:,}" in text
