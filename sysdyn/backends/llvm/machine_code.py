@@ -18,7 +18,7 @@ from sysdyn.program.program import Program
 
 
 class MachineCode(Backend):
-    """scalar: the kernel of one state; vector: that of `width` states at a time."""
+    """scalar: the kernel of one state; vector: that of `width` states at a time, made for the first batch."""
 
     name = "llvm"
     binds = True
@@ -28,8 +28,16 @@ class MachineCode(Backend):
         super().__init__(program, level, zeros)
         self.width = target.simd_width()
         self.scalar = compile_kernel(program, 1, level, zeros)
-        self.vector = compile_kernel(program, self.width, level, zeros)
+        self._vector: Kernel | None = None
+        self._making = threading.Lock()
         self._local = threading.local()
+
+    @property
+    def vector(self) -> Kernel:
+        with self._making:
+            if self._vector is None:
+                self._vector = compile_kernel(self.program, self.width, self.level, self.zeros)
+            return self._vector
 
     @classmethod
     def require(cls) -> None:
