@@ -55,7 +55,8 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "foreign payload"])
 def test_damaged_cache_entries_are_compiled_again(own_cache, damage):
     problem = sd.forward_dynamics(chain(2, seed=4))
-    first = sd.compile(problem, level="fast")
+    q, qd, tau = problem.model.random_state(seed=1, batch=9)
+    f = sd.compile(problem, level="fast")(q, qd, tau).f
     for entry in own_cache.iterdir():
         content = bytearray(entry.read_bytes())
         if damage == "flipped":
