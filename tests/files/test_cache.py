@@ -236,12 +236,13 @@ def test_processes_write_one_entry_at_the_same_time(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"key{k}" for k in range(KEYS)]
 
 
-def compile_and_solve(where: str, ordering: str) -> list[float]:
+def compile_and_solve(where: str, ordering: str) -> list[list[float]]:
     os.environ["SYSDYN_CACHE"] = where
     warnings.simplefilter("error")
     model = sd.auto_tree(3, 1, 1.5, 0.9)
-    q, qd, tau = model.random_state(seed=0)
-    return sd.compile(sd.forward_dynamics(model), ordering=ordering)(q, qd, tau).qdd.tolist()
+    q, qd, tau = model.random_state(seed=0, batch=3)
+    solver = sd.compile(sd.forward_dynamics(model), ordering=ordering)
+    return [solver(q[0], qd[0], tau[0]).qdd.tolist(), *solver(q, qd, tau).qdd.tolist()]
 
 
 def test_processes_compile_one_problem_at_the_same_time(tmp_path):
