@@ -38,7 +38,7 @@ def condition(matrix: scipy.sparse.spmatrix) -> float:
         return math.inf
     with np.errstate(all="ignore"):
         inverse = scipy.sparse.linalg.LinearOperator(
-            matrix.shape, lu.solve, rmatvec=lambda x: lu.solve(x, trans="T"), dtype=float
+            matrix.shape, lu.solve, lambda x: lu.solve(x, "T"), lu.solve, float, lambda x: lu.solve(x, "T")
         )
         norm = float(scipy.sparse.linalg.onenormest(inverse) * np.abs(matrix).sum(axis=0).max())
     return norm if math.isfinite(norm) else math.inf
