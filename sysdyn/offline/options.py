@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -102,18 +102,3 @@ class Options:
         rest: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in data.items()}
         equations, budget = ({x.name: rest.pop(x.name) for x in fields(kind)} for kind in (Equations, Budget))
         return Options(**rest, equations=Equations(**equations), budget=Budget(**budget))
-
-
-def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:
-    """The requested quantities in canonical order, out of those that are valid. Raises UnknownName."""
-    if outputs == "all":
-        return tuple(valid)
-    if outputs is None:
-        raise InvalidInput(f"outputs is None: name some of {', '.join(valid)}, or 'all'")
-    wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    for name in wanted:
-        if name not in valid:
-            raise UnknownName("output", name, ("all", *valid))
-    if not wanted:
-        raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
-    return tuple(x for x in valid if x in wanted)

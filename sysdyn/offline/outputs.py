@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model
-from sysdyn.offline.options import output_quantities
 
 # These names belong to quantities and to the columns that files of results have beside the outputs.
 RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok", "t")
@@ -43,6 +42,21 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
         return measured
     chosen = "all" if "all" in quantities else quantities
     return (*output_quantities(chosen, problem.quantities), *measured)
+
+
+def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:
+    """The requested quantities in canonical order, out of those that are valid. Raises UnknownName."""
+    if outputs == "all":
+        return tuple(valid)
+    if outputs is None:
+        raise InvalidInput(f"outputs is None: name some of {', '.join(valid)}, or 'all'")
+    wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    for name in wanted:
+        if name not in valid:
+            raise UnknownName("output", name, ("all", *valid))
+    if not wanted:
+        raise InvalidInput(f"outputs is empty: name some of {', '.join(valid)}, or 'all'")
+    return tuple(x for x in valid if x in wanted)
 
 
 def _check(m: Measurement, problem: Statement) -> None:
