@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from sysdyn.program.expr import Graph
-from sysdyn.program.operations import ADD, COS, DIV, MUL, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, SIN, SQRT, SUB, Flops
 
 _COUNTED = ("mul", "add", "div", "sqrt", "trig")
 
@@ -83,6 +83,16 @@ class Counted:
 
     def sqrt(self):
         return Counted(math.sqrt(self.value), "sqrt", self)
+
+    def applied(self, kind: int, *operands):
+        assert kind in (SQRT, COPYSIGN), kind
+        if kind == SQRT:
+            return self.sqrt()
+        size, sign = operands
+        return Counted(math.copysign(float(size), float(sign)), "copysign", size, sign)
+
+    def __float__(self) -> float:
+        return self.value
 
     def _of_angle(self, name: str, function) -> Counted:
         angle = self.unsigned

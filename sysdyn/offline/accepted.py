@@ -109,7 +109,7 @@ class AcceptedOrder:
             safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular, strict=True)
             if self._refinable(choice, safety):
                 self.considered.append((choice.ordering, f"to be refined: {safety}"))
-                ready = Elimination(self.system, choice.row_perm, choice.col_perm, refined=True)
+                ready = Elimination(self.system, *choice.pivots, refined=True)
                 queue.append(ready.choice(choice.ordering, self.options.outputs))
                 if self._sampled.tree and len(queue) > 1:  # another order may cost less than a step of refinement
                     queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
@@ -150,7 +150,7 @@ class AcceptedOrder:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
 
     def _eliminated(self, choice: Choice) -> Elimination:
-        return Elimination(self.system, choice.row_perm, choice.col_perm, refined=choice.refined)
+        return Elimination(self.system, *choice.pivots, refined=choice.refined)
 
     def _failure(self) -> str:
         tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)

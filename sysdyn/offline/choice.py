@@ -15,6 +15,7 @@ class Choice:
     """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
 
     refined: a step of iterative refinement follows, in the program. passes: of `sysdyn.passes`, that were applied.
+    joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 
     ordering: str
@@ -27,6 +28,12 @@ class Choice:
     safety: Safety | None = None
     refined: bool = False
     passes: tuple[str, ...] = PAPER
+    joined: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @property
+    def pivots(self) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, tuple[int, ...]]]:
+        """(rows, columns, rows that are turned with that of each pivot): what an elimination is made with."""
+        return self.row_perm, self.col_perm, dict(self.joined)
 
     @property
     def total(self) -> int:

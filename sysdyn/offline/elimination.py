@@ -29,15 +29,17 @@ CHUNK_ENTRIES = 20_000_000
 
 
 class Elimination:
-    """The system eliminated over Expr with given permutations, ready to be checked and turned into programs.
+    """The system eliminated over Expr in a given order, ready to be checked and turned into programs.
 
+    joined: {k: rows that are turned with that of pivot k}, see `eliminate`.
     refined: with one step of iterative refinement. Raises NoSafeOrdering where it grows beyond `cap` operations,
     SingularState where a pivot is identically zero.
     """
 
-    def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int], cap: float = math.inf,
+    def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
+                 joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
                  refined: bool = False):  # fmt: skip
-        self.system, self.refined = system, refined
+        self.system, self.joined, self.refined = system, dict(joined or {}), refined
         self.graph = Graph(system.sharing)
         self.assembly = system.assemble(self.graph, mark=True)
         body = [system.col_blocks[c][1] for c in col_perm]
@@ -52,7 +54,7 @@ class Elimination:
                 self.graph.mark()
             previous[0] = body[k]
 
-        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin)
+        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin, self.joined)
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
@@ -68,7 +70,10 @@ class Elimination:
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
         perms = tuple(f.row_perm), tuple(f.col_perm)
-        return Choice(ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.passes)
+        joined = tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns)
+        return Choice(
+            ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.passes, joined
+        )
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""
@@ -98,7 +103,8 @@ class Elimination:
         """
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
-        groups = [("d", self.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        sizes = [unsigned(p) if k in self.factors.turns else p for k, p in pivots]  # a norm has no sign
+        groups = [("d", self.solution), ("pivots", sizes), ("entries", watched)]
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
         def run(inputs: dict[str, np.ndarray]) -> Behaviour:
@@ -176,7 +182,7 @@ def output_groups(
 def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
-    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm)
+    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm, joined=dict(choice.joined))
     solution = _solution(assembly, factors, choice.refined)
     groups = output_groups(system, assembly, solution, outputs)
     return assembly.graph.count(x for _, values in groups for x in values)

@@ -89,7 +89,7 @@ class WithPasses(Formulation):
         try:
             with stages.stage("candidates"):
                 system = eliminated_system(problem, options, plain)
-                elimination = Elimination(system, choice.row_perm, choice.col_perm, cap=2 * choice.total)
+                elimination = Elimination(system, *choice.pivots, cap=2 * choice.total)
                 before = elimination.choice(choice.ordering, options.outputs).total
         except (NoSafeOrdering, SingularState):
             return compiled

@@ -92,7 +92,7 @@ def _cheapest(
     columns = sum(sizes[name] for name in wrt)
 
     def form(transposed: bool) -> Expressions:
-        elimination = Elimination(system, choice.row_perm, choice.col_perm, refined=choice.refined)
+        elimination = Elimination(system, *choice.pivots, refined=choice.refined)
         kept = []
         for k, pivot in enumerate(elimination.factors.pivots):
             guard = limits.get(elimination.label(k))

@@ -98,7 +98,7 @@ class InversePrograms:
     def _eliminated(self) -> Elimination:
         if self._elimination is None:
             choice = self.choice
-            self._elimination = Elimination(self.system, choice.row_perm, choice.col_perm, refined=choice.refined)
+            self._elimination = Elimination(self.system, *choice.pivots, refined=choice.refined)
         return self._elimination
 
     def run(
@@ -148,7 +148,7 @@ class InversePrograms:
         }
         digits = DIGITS + math.ceil(DIGITS_A_DECADE * decades)
         with decimal.localcontext(decimal.Context(prec=digits, traps=[])):  # NaN where a state is singular
-            factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm)
+            factors = eliminate(rows, rhs, self.choice.row_perm, self.choice.col_perm, joined=dict(self.choice.joined))
             found = groups(Solved(factors, shown))
         outputs = {group: np.zeros((n, len(values))) for group, values in found}
         for group, values in found:

@@ -49,6 +49,7 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
         for scope in ("end_to_end", "solve"):
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
+        choice["joined"] = tuple((k, tuple(rows)) for k, rows in choice.get("joined", ()))
         choice["safety"] = Safety(**choice["safety"])
         choice["row_perm"], choice["col_perm"] = (tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm"))
         considered = tuple((name, what) for name, what in head["considered"])

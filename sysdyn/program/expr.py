@@ -18,6 +18,7 @@ from sysdyn.program.operations import (
     ADD,
     ANGULAR,
     CONST,
+    COPYSIGN,
     COS,
     DIV,
     INPUT,
@@ -108,13 +109,13 @@ class Expr:
 
     # NumPy calls these methods for np.sin and friends on object arrays.
     def sin(self):
-        return self.graph._unary(SIN, self)
+        return self.graph.apply(SIN, self)
 
     def cos(self):
-        return self.graph._unary(COS, self)
+        return self.graph.apply(COS, self)
 
     def sqrt(self):
-        return self.graph._unary(SQRT, self)
+        return self.graph.apply(SQRT, self)
 
     def applied(self, kind: int, *operands):
         """The operation `kind` of `OPERATIONS` on these operands, of which this is one."""
@@ -434,13 +435,13 @@ class Graph:
         operation = OPERATIONS[kind]
         if operation.symbol or all(type(x) is not Expr for x in operands):
             return operation.number(*operands)
-        return self._op(kind, *operands) if operation.arity == 2 else self._unary(kind, *operands)
+        *others, last = operands
+        if operation.parity and self.is_negative(last):
+            mirrored = self.apply(kind, *others, self._neg(last))
+            return mirrored if operation.parity > 0 else -mirrored
+        return self._op(kind, *operands) if operation.arity == 2 else self._unary(kind, last)
 
     def _unary(self, kind: int, x: Expr):
-        parity = OPERATIONS[kind].parity
-        if parity and self.is_negative(x):
-            mirrored = self._unary(kind, self._neg(x))
-            return mirrored if parity > 0 else self._neg(mirrored)
         key = (kind, x.id, -1)
         found = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
         if found is None:
@@ -534,10 +535,14 @@ def constant_value(x) -> float:
 
 def unsigned(x):
     """x or −x, whichever is not a sign change of another node: the one that is computed."""
-    return -x if type(x) is Expr and x.graph.is_negative(x) else x
+    if type(x) is Expr:
+        graph = x.graph
+        while graph.kind[x.id] in (NEG, COPYSIGN):
+            x = Expr(graph, graph.lhs[x.id])
+    return x
 
 
 # ---- generic elementary functions: float, Expr, or NumPy array (a batch) -----------------------------------------
 
 
-sin, cos, sqrt = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT))
+sin, cos, sqrt, copysign = (OPERATIONS[kind].number for kind in (SIN, COS, SQRT, COPYSIGN))

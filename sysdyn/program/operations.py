@@ -16,7 +16,7 @@ import numpy as np
 
 # The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
 # Stored programs hold these numbers: a new kind takes the next one.
-INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE = range(11)
+INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN = range(12)
 
 ANGULAR = (SIN, COS)  # These two are computed together: those of one angle count as one pair.
 
@@ -35,7 +35,7 @@ class Operation:
     casadi     name in CasADi; empty where `number` takes its symbols
     symbol     sign of an operator in messages
     counted    the count of `Flops` that the operation adds to; empty if it is free
-    parity     1 for even functions, −1 for odd ones, else 0
+    parity     1 for functions that are even in the last operand, −1 for odd ones, else 0
     commutes   whether a ∘ b = b ∘ a
     executed   whether programs hold it
     """
@@ -70,6 +70,7 @@ def function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[...
 _sin = function(SIN, math.sin, np.sin)
 _cos = function(COS, math.cos, np.cos)
 _sqrt = function(SQRT, math.sqrt, np.sqrt)
+_copysign = function(COPYSIGN, math.copysign, np.copysign)
 
 # How each kind of operation is computed, differentiated, written and counted.
 OPERATIONS: dict[int, Operation] = {
@@ -108,6 +109,10 @@ OPERATIONS: dict[int, Operation] = {
     OPAQUE: Operation(
         "opaque", 1, lambda a: a, np.positive, lambda y, a: (1.0,), "{}", "",
         executed=False,
+    ),
+    COPYSIGN: Operation(
+        "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
+        "copysign({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
     ),
 }  # fmt: skip
 

@@ -1,17 +1,20 @@
 """Sparse LU with fixed row and column permutations, over any scalar (float, Expr, a float that counts).
 
 Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-hand side is carried along as one more
-column, so that forward substitution and elimination are one pass, and back substitution follows.
+column, so that forward substitution and elimination are one pass, and back substitution follows. Where no entry of a
+column keeps away from zero, several rows are turned first, so that the pivot is the norm of their entries: this is
+defined wherever not all of them vanish, and where they are all the rows that hold the column, wherever A is regular.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sysdyn.errors import SingularState
 from sysdyn.program.expr import is_constant, is_zero
 from sysdyn.program.scalar import Scalar
+from sysdyn.sparse.turns import Turn, turn
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
 
@@ -25,6 +28,8 @@ def is_unit(x) -> bool:
 class Factors:
     """What elimination leaves: A x + b = 0 solved, and the entries of L and U for whoever wants to look at them.
 
+    turns     {k: the turn of rows before pivot k}
+    left      {row: b of it} of the rows without a pivot, of which A has no entries left: they say 0 = b
     upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot where scaled[k]
     lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot where not scaled[k]
     """
@@ -35,6 +40,8 @@ class Factors:
     upper: list[Row] = field(default_factory=list)
     lower: list[Row] = field(default_factory=list)
     scaled: list[bool] = field(default_factory=list)
+    turns: dict[int, Turn] = field(default_factory=dict)
+    left: Row = field(default_factory=dict)
     fill: list[tuple[int, int]] = field(default_factory=list)
     solution: list = field(default_factory=list)
 
@@ -46,7 +53,7 @@ class Factors:
     @property
     def triangular(self) -> bool:
         """P A Q was triangular already: one of the factors is diagonal."""
-        return not any(self.upper) or not any(self.lower)
+        return not self.turns and (not any(self.upper) or not any(self.lower))
 
 
 class _Remainder:
@@ -55,10 +62,10 @@ class _Remainder:
     rows: {column: entry} of each row; b: right-hand sides. holders: by column, the rows that hold it and are left.
     """
 
-    def __init__(self, rows: Sequence[Row], b: Sequence):
+    def __init__(self, rows: Sequence[Row], b: Sequence, columns: int):
         self.rows = [dict(row) for row in rows]
         self.b = list(b)
-        self.holders: list[set[int]] = [set() for _ in rows]
+        self.holders: list[set[int]] = [set() for _ in range(columns)]
         for i, row in enumerate(self.rows):
             for j in row:
                 self.holders[j].add(i)
@@ -91,6 +98,38 @@ class _Remainder:
                 target[j] = new
         return filled
 
+    def turn(self, first: int, others: Sequence[int], j: int) -> tuple[Turn | None, list[tuple[int, int]]]:
+        """Turn those of the rows that hold column j, so that only the first does.
+
+        Returns (the turn, places that had no entry before); no turn where there is nothing to turn.
+        """
+        holders = [first, *(i for i in others if i in self.holders[j])]
+        if len(holders) == 1:
+            return None, []
+        turned, r = turn(holders, [self.rows[i].get(j, 0.0) for i in holders])
+        filled = []
+        for column in sorted(set().union(*(self.rows[i] for i in holders)) - {j}):
+            y = {i: self.rows[i][column] for i in holders if column in self.rows[i]}
+            old = set(y)
+            turned.apply(y)
+            for i in holders:
+                if i in y:
+                    self.rows[i][column] = y[i]
+                    self.holders[column].add(i)
+                elif i in old:
+                    del self.rows[i][column]
+                    self.holders[column].discard(i)
+            filled += [(i, column) for i in y if i not in old]
+        b = dict(zip(holders, (self.b[i] for i in holders), strict=True))
+        turned.apply(b)
+        for i in holders:
+            self.b[i] = b.get(i, 0.0)
+            self.rows[i].pop(j, None)
+            self.holders[j].discard(i)
+        self.rows[first][j] = r
+        self.holders[j].add(first)
+        return turned, filled
+
 
 def eliminate(
     rows: Sequence[Row],
@@ -98,26 +137,38 @@ def eliminate(
     row_perm: Sequence[int],
     col_perm: Sequence[int],
     begin: Callable[[int], None] | None = None,
+    joined: Mapping[int, Sequence[int]] | None = None,
 ) -> Factors:
     """Solve A x + b = 0 by LU with the given permutations and no pivoting.
 
-    rows (n)        A as one dict {column: entry} a row; not changed
-    b (n)           right-hand side entries
+    rows (m)        A as one dict {column: entry} a row; not changed
+    b (m)           right-hand side entries
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
     begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
+    joined          {k: rows that are turned with that of pivot k, if they hold its column}
+
+    Of m > n rows those without a pivot are left; x is a solution where `Factors.left` is zero, and otherwise what
+    least squares make of it if they came only from turns.
 
     Raises SingularState (with the position k of the pivot as `equation`) where a pivot is structurally or exactly 0.
     L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal where several
     entries are.
     """
-    left, out = _Remainder(rows, b), Factors(row_perm, col_perm)
+    n, joined = len(col_perm), joined or {}
+    left, out = _Remainder(rows, b, n), Factors(row_perm, col_perm)
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
             begin(k)
+        if k in joined:
+            turned, filled = left.turn(pr, joined[k], pc)
+            out.fill += filled
+            if turned:
+                out.turns[k] = turned
         ends.append(_scalar_pivot(left, out, pr, pc))
     out.fill = _kept_fill(out)
-    x: list = [0.0] * len(left.rows)
+    out.left = {i: left.b[i] for i in sorted(set(range(len(left.b))).difference(row_perm))}
+    x: list = [0.0] * n
     for k in reversed(range(len(ends))):
         if begin:
             begin(k)
@@ -186,17 +237,19 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
 
 def solve(factors: Factors, b: Sequence) -> list:
     """The solution of A x + b = 0 for another b, with the factors of A."""
-    r = list(b)
+    r = dict(enumerate(b))
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (pr, _, pivot, scaled) in enumerate(steps):
+        if k in factors.turns:
+            factors.turns[k].apply(r)
         if scaled:
-            r[pr] = divider(pivot, 2)(r[pr])
+            r[pr] = divider(pivot, 2)(r.get(pr, 0.0))
         for i, l in factors.lower[k].items():
-            r[i] = r[i] - l * r[pr]
-    x: list = [0.0] * len(r)
+            r[i] = r.get(i, 0.0) - l * r.get(pr, 0.0)
+    x: list = [0.0] * len(steps)
     for k in range(len(steps) - 1, -1, -1):
         pr, pc, pivot, scaled = steps[k]
-        total = r[pr]
+        total = r.get(pr, 0.0)
         for j, u in factors.upper[k].items():
             total = total + u * x[j]
         x[pc] = -(total if scaled else divider(pivot, 2)(total))
@@ -204,7 +257,7 @@ def solve(factors: Factors, b: Sequence) -> list:
 
 
 def solve_transposed(factors: Factors, c: Sequence) -> list:
-    """The solution of A^T y = c, with the factors of A."""
+    """The solution of A^T y = c, with the factors of A; zero for rows without a pivot."""
     r = list(c)
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (_, pc, pivot, scaled) in enumerate(steps):
@@ -212,14 +265,16 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
             r[pc] = divider(pivot, 2)(r[pc])
         for j, u in factors.upper[k].items():
             r[j] = r[j] - u * r[pc]
-    y: list = [0.0] * len(r)
+    y: dict[int, Scalar] = {}
     for k in range(len(steps) - 1, -1, -1):
         pr, pc, pivot, scaled = steps[k]
         total = r[pc]
         for i, l in factors.lower[k].items():
-            total = total - l * y[i]
+            total = total - l * y.get(i, 0.0)
         y[pr] = divider(pivot, 2)(total) if scaled else total
-    return y
+        if k in factors.turns:
+            factors.turns[k].apply_transposed(y)
+    return [y.get(i, 0.0) for i in range(len(steps) + len(factors.left))]
 
 
 def _same(x):

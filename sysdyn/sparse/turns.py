@@ -1,0 +1,121 @@
+"""Orthogonal transformations of a few rows that leave one of them a column's only entry, over any scalar.
+
+Two rows are rotated (Givens 1958), more are reflected (Householder 1958). Either is defined wherever the column is not
+zero, whichever of its entries vanish, and backward stable (Higham 2002, chapter 19).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.errors import SingularState
+from sysdyn.program.expr import copysign, is_zero, sqrt
+from sysdyn.program.scalar import Scalar
+
+Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero.
+
+
+class Turn(ABC):
+    """An orthogonal transformation T of the entries of some rows, the first of which keeps the column."""
+
+    rows: tuple[int, ...]
+
+    @abstractmethod
+    def apply(self, y: Column) -> None:
+        """y ← T y, in all of the rows if y has an entry in one of them."""
+
+    @abstractmethod
+    def apply_transposed(self, y: Column) -> None:
+        """y ← T^T y = T⁻¹ y."""
+
+
+@dataclass(frozen=True)
+class Rotation(Turn):
+    """T = [c s; −s c] of two rows."""
+
+    rows: tuple[int, int]
+    c: Scalar
+    s: Scalar
+
+    def apply(self, y: Column) -> None:
+        self._turn(y, self.s)
+
+    def apply_transposed(self, y: Column) -> None:
+        self._turn(y, -self.s)
+
+    def _turn(self, y: Column, s: Scalar) -> None:
+        p, i = self.rows
+        first, second = y.get(p, 0.0), y.get(i, 0.0)
+        _put(y, p, _sum(self.c, first, s, second))
+        _put(y, i, _sum(self.c, second, -s, first))
+
+
+@dataclass(frozen=True)
+class Reflection(Turn):
+    """T = 1 − τ v v^T, with v = 1 in the first row."""
+
+    rows: tuple[int, ...]
+    v: tuple[Scalar, ...]  # in the rows but the first
+    tau: Scalar
+
+    def apply(self, y: Column) -> None:
+        p, *others = self.rows
+        total = y.get(p, 0.0)
+        for i, v in zip(others, self.v, strict=True):
+            if not _nothing(y.get(i, 0.0)):
+                total = v * y[i] if _nothing(total) else total + v * y[i]
+        if _nothing(total):
+            return
+        w = self.tau * total
+        _put(y, p, y.get(p, 0.0) - w)
+        for i, v in zip(others, self.v, strict=True):
+            _put(y, i, y.get(i, 0.0) - v * w)
+
+    apply_transposed = apply
+
+
+def turn(rows: Sequence[int], column: Sequence[Scalar]) -> tuple[Turn, Scalar]:
+    """(T, r): T turns the column (entries in the rows) into r in the first of at least two rows and 0 in the others.
+
+    |r| is the norm of the column: r itself of two rows; of more it has the sign that loses no digits. Raises
+    SingularState where the column is zero.
+    """
+    size = sqrt(_sum_of_squares(column))
+    if _nothing(size):
+        raise SingularState("a column is zero in all of its rows")
+    if len(rows) == 2:
+        inverse = 1.0 / size
+        p, i = rows
+        return Rotation((p, i), column[0] * inverse, column[1] * inverse), size
+    r = -copysign(size, column[0])
+    first = column[0] - r
+    inverse = 1.0 / first
+    return Reflection(tuple(rows), tuple(x * inverse for x in column[1:]), -(first / r)), r
+
+
+def _sum_of_squares(x: Sequence[Scalar]) -> Scalar:
+    terms = [value * value for value in x if not _nothing(value)]
+    return sum(terms[1:], terms[0]) if terms else 0.0
+
+
+def _sum(a: Scalar, x: Scalar, b: Scalar, y: Scalar) -> Scalar:
+    """a x + b y."""
+    if _nothing(x):
+        return 0.0 if _nothing(y) else b * y
+    return a * x if _nothing(y) else a * x + b * y
+
+
+def _put(y: Column, i: int, value: Scalar) -> None:
+    if _nothing(value):
+        y.pop(i, None)
+    else:
+        y[i] = value
+
+
+def _nothing(x: Scalar) -> bool:
+    """x is zero, at every state where it is an array of them."""
+    return not x.any() if isinstance(x, np.ndarray) else is_zero(x)
