@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import resource
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -50,6 +56,29 @@ def write_csv(name: str, rows: list[dict]) -> None:
     path = RESULTS / f"{name}.csv"
     experiments.write_csv(path, rows)
     print(f"written to {path.relative_to(ROOT)}")
+
+
+def limit_cpu(seconds: float) -> None:
+    """This process ends with SIGXCPU when it has used so much CPU time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
+
+
+def apart(script: Path, arguments: Sequence, limit: float, **environment: str) -> dict:
+    """The row that `script` prints last, as JSON, when run in a process of its own that limits its CPU time.
+
+    Its "error" is "Limit" where it was ended by that, "exit N" where it failed otherwise; the row is then the last one
+    it had printed.
+    """
+    run = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments), "--limit", str(limit)],
+        capture_output=True, text=True, check=False, env=os.environ | environment,
+    )  # fmt: skip
+    lines = run.stdout.splitlines()
+    row = json.loads(lines[-1]) if lines else {}
+    if run.returncode:
+        print(run.stderr[-2000:], file=sys.stderr)
+        row["error"] = "Limit" if run.returncode == -signal.SIGXCPU else f"exit {run.returncode}"
+    return row
 
 
 class Ratio(NamedTuple):

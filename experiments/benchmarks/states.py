@@ -1,0 +1,167 @@
+"""States over and beyond the range of a robot, and how a solver answers there: residuals row by row.
+
+The judge here is its own: with the equations at a state from `values`, |D d + b|_i / (|D| |d| + |b|)_i of each exact
+row (Oettli and Prager 1964), the greatest of them for a state. Where all terms of a row vanish (an external wrench that
+is zero) its rounding errors are no error: terms count at least as 1e-6 of the greatest of the same unit at the state.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+import sysdyn as sd
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.variables import PARTS, freedom_units
+from sysdyn.model.joints import Helical
+from sysdyn.offline.sampling import singular_entries
+from sysdyn.reference import newton_euler
+
+# Lengths without limits reach so far [m].
+KILOMETRE = 1e3
+# An answer with a greater row-wise residual is wrong.
+WRONG = 1e-9
+# The terms of a row count at least as this fraction of the greatest terms of the same unit at that state.
+VANISHING = 1e-6
+# A solver is called with so many states at a time.
+BATCH = 1000
+
+
+class Answers(NamedTuple):
+    """Of N states: those not solved, and those of them at which the matrix is regular; those solved wrongly and called
+    `ok`; the greatest row-wise residual where `ok`, and the same where the matrix is regular."""
+
+    states: int
+    unsolved: int
+    unsolved_regular: int
+    silent: int
+    residual: float
+
+    def __add__(self, other: Answers) -> Answers:
+        return Answers(*(x + y for x, y in zip(self[:-1], other[:-1], strict=True)), max(self[-1], other[-1]))
+
+    def row(self) -> dict:
+        """Columns of a table."""
+        return {**self._asdict(), "residual": f"{self.residual:.1e}"}
+
+
+def positions(model: sd.Model, n: int, rng: np.random.Generator, far: float) -> np.ndarray:
+    """q (n, nq): a third at random, a third at multiples of π/2, a third at limits where there are some.
+
+    Joints with limits stay within them. Lengths without limits are within 1 m at a third of the states, at others
+    between 1 m and `far`, evenly in their logarithm, or just there.
+    """
+    q = model.random_state(seed=int(rng.integers(1 << 31)), batch=n)[0]
+    kind = rng.integers(3, size=n)[:, None]
+    quarters = rng.integers(0, 4, size=(n, model.nv)) * (math.pi / 2)
+    q = np.where(kind == 1, model.integrate(np.broadcast_to(model.neutral(), q.shape), quarters), q)
+    for i, joint in enumerate(model.joints):
+        lengths = [k for k in range(joint.nq) if k not in (*joint.angles, *_quaternion(joint))]
+        for k in () if isinstance(joint, Helical) else lengths:
+            reach = np.where(rng.random(n) < 0.2, far, far ** rng.random(n))
+            one = rng.integers(3, size=n) == 0
+            x = np.where(one, rng.uniform(-1.0, 1.0, n), np.where(rng.random(n) < 0.5, reach, -reach))
+            q[:, model.q_slice(i).start + k] = x
+        if joint.nq == joint.nv == 1:
+            place, v = model.q_slice(i).start, model.v_slice(i).start
+            low, high = model.lower[v], model.upper[v]
+            if math.isfinite(low) and math.isfinite(high):
+                inside = np.where(kind[:, 0] == 1, q[:, place], rng.uniform(low, high, n))
+                at_limit = np.where(rng.random(n) < 0.5, low, high)
+                q[:, place] = np.where(kind[:, 0] == 2, at_limit, np.clip(inside, low, high))
+    return q
+
+
+def _quaternion(joint) -> range:
+    return range(0) if joint.quaternion is None else range(*joint.quaternion.indices(joint.nq))
+
+
+def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> dict[str, np.ndarray]:
+    """Inputs by group at n states: known values of a motion under external wrenches; at half of the states others.
+
+    Noisy values have errors as declared.
+    """
+    model = problem.model
+    q = positions(model, n, rng, far)
+    qd, qdd = (10.0 ** rng.uniform(-1.0, 1.0, (n, 1)) * rng.uniform(-1.0, 1.0, (n, model.nv)) for _ in range(2))
+    pushed = (rng.random(n) < 0.5)[:, None, None]
+    fx = pushed * np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6)))
+    motion = newton_euler(model, q, qd, qdd, fx)
+    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    shown = sd.predict(problem, q, qd, qdd, fx, seed=int(rng.integers(1 << 31)))
+    inputs = {x: values[x].reshape(n, -1) for x in problem.known_quantities}
+    inputs |= {value_group(m.name): shown[m.name] for m in problem.custom}
+    other = (rng.random(n) < 0.5)[:, None]
+    inputs = {name: np.where(other, 3.0 * rng.standard_normal(x.shape), 1.0) * x for name, x in inputs.items()}
+    noise = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
+    return {"q": q, "qd": qd, **inputs, **noise}
+
+
+def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, far: float) -> Answers:
+    """How the solver answers at so many states; it computes all unknowns."""
+    found = Answers(0, 0, 0, 0, 0.0)
+    for start in range(0, states, BATCH):
+        found += _batch(problem, solver, calls(problem, min(BATCH, states - start), rng, far))
+    return found
+
+
+def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> Answers:
+    known = {x: _shaped(problem, x, inputs[x]) for x in problem.known_quantities}
+    y = {m.name: inputs[value_group(m.name)] for m in problem.custom}
+    solution = solver(inputs["q"], inputs["qd"], y=y, on_singular="nan", **known)
+    system = problem.system().plain
+    d = np.zeros((len(solution.ok), system.layout.n))
+    for quantity in problem.quantities:
+        d[:, system.layout.quantity_columns(quantity)] = solution[quantity].reshape(len(d), -1)
+    inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
+    residual = row_wise(system, inputs, d)
+    bad = np.flatnonzero(~solution.ok)
+    regular = 0
+    if len(bad):
+        whole = problem.system()
+        entries = np.broadcast_to(whole.values(inputs)[0], (len(d), whole.nnz))
+        regular = int((~singular_entries(whole, entries[bad])).sum())
+    wrong = solution.ok & ~(residual <= WRONG)
+    return Answers(len(d), len(bad), regular, int(wrong.sum()), float(residual[solution.ok].max(initial=0.0)))
+
+
+def _shaped(problem: sd.Problem, quantity: str, x: np.ndarray) -> np.ndarray:
+    return x if quantity in ("tau", "qdd") else x.reshape(len(x), problem.model.nb, 6)
+
+
+def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
+    """(N,) the greatest |D d + b|_i / (|D| |d| + |b|)_i of the exact rows; inf where it is no number."""
+    entries, b = system.values(inputs)
+    r, c = system.coordinates
+    sums = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(system.shape[0], len(r)))
+    with np.errstate(all="ignore"):
+        terms = entries * d[:, system.columns][:, c]
+        left, size = (sums @ terms.T).T + b, (sums @ np.abs(terms).T).T + np.abs(b)
+        of_unit = row_units(system)
+        for unit in set(of_unit):
+            same = np.array([x == unit for x in of_unit])
+            size[:, same] = np.maximum(size[:, same], VANISHING * size[:, same].max(axis=1, keepdims=True))
+        ratio = np.abs(left) / np.where(size == 0.0, 1.0, size)
+    ratio = ratio[:, ~system.noisy_mask].max(axis=1)
+    return np.where(np.isnan(ratio), np.inf, ratio)
+
+
+def row_units(system: sd.BlockSystem) -> list[str]:
+    """Unit of each row."""
+    problem = system.problem
+    model, measured = problem.model, [*problem.raw, *problem.custom]
+    units: list[str] = []
+    for (kind, number), rows in groupby(system.row_blocks):
+        if kind == "y":
+            units += measured[number].component_units(model)[: len(list(rows))]
+        elif kind == "tau":
+            units += freedom_units(model, "tau")[model.v_slice(number)]
+        else:
+            units += [PARTS[kind][k // 3] for k in range(6)]
+    assert len(units) == system.shape[0]
+    return units

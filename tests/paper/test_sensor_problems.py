@@ -1,0 +1,87 @@
+"""The benchmarks of random sensor problems: what is drawn, the states, and the judge of answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    import random_sensors
+    import sensor_problems
+    import states
+
+FAST = {"backend": "python", "level": "fast"}
+
+
+@pytest.mark.parametrize("seed", [5, 8, 11, 36])
+def test_a_seed_gives_one_regular_problem(seed):
+    problem = random_sensors.random_problem(seed)
+    assert problem.digest == random_sensors.random_problem(seed).digest
+    equations, unknowns = problem.system().plain.shape
+    assert equations > unknowns if problem.noisy else equations == unknowns
+    assert random_sensors.is_regular(problem)
+    assert problem.diagnose().well_posed
+
+
+def test_too_few_and_dependent_equations_are_not_regular():
+    model = sd.chain(2, seed=1)
+    first = sd.Problem(model, [sd.ExternalWrench("all"), sd.JointAcceleration("joint0")])
+    turning = sd.AngularAccelerometer("body0", "alpha_z")  # tells q̈ of joint0 once more
+    assert not random_sensors.is_regular(first)
+    assert not random_sensors.is_regular(first + turning)
+    assert random_sensors.is_regular(first + sd.JointTorque("joint1"))
+
+
+def test_positions_stay_within_limits_and_reach_far():
+    model = random_sensors.biped()
+    q = states.positions(model, 300, np.random.default_rng(0), 1e3)
+    joints, lengths = q[:, 7:], q[:, :3]
+    assert np.all(np.abs(joints) <= 2.5) and np.mean(np.abs(joints) == 2.5) > 0.2
+    assert np.abs(lengths).max() == 1e3 and np.median(np.abs(lengths)) < 100.0
+    np.testing.assert_allclose(np.linalg.norm(q[:, 3:7], axis=1), 1.0)
+
+
+class Wrong:
+    """A solver whose torques are wrong by a factor."""
+
+    def __init__(self, solver: sd.Solver, factor: float):
+        self.solver, self.factor = solver, factor
+
+    def __call__(self, *args, **options):
+        solution = self.solver(*args, **options)
+        solution["tau"][:] *= self.factor
+        return solution
+
+
+def test_wrong_answers_are_counted():
+    problem = sd.inverse_dynamics(sd.random_tree(3, 5, ("revolute", "prismatic")))
+    solver = sd.compile(problem, **FAST)
+    count = {factor: states.judged(problem, Wrong(solver, factor), 50, np.random.default_rng(0), 1e3)
+             for factor in (1.0, 1.0 + 1e-7)}  # fmt: skip
+    assert count[1.0].silent == 0 and count[1.0].residual < 1e-11
+    assert count[1.0 + 1e-7].silent == 50 and 1e-8 < count[1.0 + 1e-7].residual < 2e-7
+
+
+def test_unsolved_states_count_by_whether_they_are_regular():
+    model = sd.chain(3, 0)
+    problem = sd.inverse_dynamics(model)
+
+    def refuses(q, qd, **options):
+        solution = sd.compile(problem, **FAST)(q, qd, **options)
+        solution.ok = np.zeros(len(q), dtype=bool)
+        return solution
+
+    found = states.judged(problem, refuses, 20, np.random.default_rng(0), 1.0)
+    assert found == states.Answers(20, 20, 20, 0, 0.0)
+
+
+def test_ratios_are_of_problems_that_both_files_have():
+    rows = [{"seed": k, "operations": x} for k, x in enumerate([50, 300, ""])]
+    earlier = [{"seed": k, "operations": x} for k, x in enumerate([100, 100, 100])]
+    assert "2 problems" in sensor_problems.ratios_to(rows, earlier)
+    assert "median 1.750, sum 1.750, greatest 3.000" in sensor_problems.ratios_to(rows, earlier)
