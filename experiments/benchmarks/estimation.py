@@ -21,6 +21,7 @@ import scipy.linalg
 from common import timed, write_csv
 
 import sysdyn as sd
+from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import QUANTITIES, Layout
 
@@ -76,10 +77,10 @@ def random_problem(seed: int, kind: str) -> sd.Problem:
     return sd.Problem(model, measurements)
 
 
-def dense(problem: sd.Problem, q, qd, y: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, standard deviations) of all unknowns by orthogonal decompositions."""
-    system = sd.BlockSystem(problem)
-    entries, b = system.values({"q": q, "qd": qd, **{f"y:{name}": x for name, x in y.items()}})
+def dense(problem: sd.Problem, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, standard deviations) of all unknowns at one state, inputs by group, by orthogonal decompositions."""
+    system = problem.system().plain
+    entries, b = system.values(inputs)
     A, b = system.matrix(entries[0]).toarray(), b[0]
     members: dict[str, dict[int, int]] = {}
     for r, (noise, k) in system.noise_by_row.items():
@@ -115,17 +116,25 @@ def errors(seed: int, kind: str) -> tuple[float, float, int]:
     y.pop("ExternalWrench", None)  # known to be zero
     solver = sd.compile(problem, backend="python", level="fast")
     solution = solver(q, qd, y=y)
-    mean, std = dense(problem, q, qd, y)
-    worst_mean = worst_std = 0.0
+    mean, std = dense(problem, {"q": q, "qd": qd, **{value_group(name): x for name, x in y.items()}})
+    worst = 0.0
     for quantity in QUANTITIES:
         columns = layout.quantity_columns(quantity)
-        if not len(columns):
-            continue
-        size = max(np.abs(mean[columns]).max(), VANISHING * np.abs(mean).max())
-        worst_mean = max(worst_mean, float(np.abs(solution[quantity].ravel() - mean[columns]).max()) / size)
-        size = np.maximum(std[columns], VANISHING * std.max())
-        worst_std = max(worst_std, float((np.abs(solution.std(quantity).ravel() - std[columns]) / size).max()))
-    return worst_mean, worst_std, solver.flops.end_to_end.total
+        if len(columns):
+            size = np.maximum(std[columns], VANISHING * std.max())
+            worst = max(worst, float((np.abs(solution.std(quantity).ravel() - std[columns]) / size).max()))
+    return mean_error(problem, solution, mean), worst, solver.flops.end_to_end.total
+
+
+def mean_error(problem: sd.Problem, solution: sd.Solution, mean: np.ndarray) -> float:
+    """Greatest difference of a solution at one state to the mean (unknowns,), relative to that of its quantity."""
+    layout, worst = problem.layout(), 0.0
+    for quantity in problem.quantities:
+        columns = layout.quantity_columns(quantity)
+        if len(columns):
+            size = max(np.abs(mean[columns]).max(), VANISHING * np.abs(mean).max())
+            worst = max(worst, float(np.abs(solution[quantity].ravel() - mean[columns]).max()) / size)
+    return worst
 
 
 def random_problems(count: int) -> list[dict]:

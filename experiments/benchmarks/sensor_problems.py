@@ -11,7 +11,8 @@ not enough.
 
 --compare gives the ratios of operations to those of an earlier file where both have an order; --no-run reads --out
 instead of compiling. --states calls each solver at so many states (see `states`) and adds the greatest row-wise
-residual where it says `ok`, how many states it leaves unsolved, and how many answers it calls `ok` that are wrong.
+residual where it says `ok`, how many states it leaves unsolved, how many answers it calls `ok` that are wrong, and, of
+redundant problems, how far the mean is from dense least squares.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from statistics import median
 
 import numpy as np
 from common import RESULTS, apart, experiments, limit_cpu
-from random_sensors import described, random_problem
-from states import KILOMETRE, Answers, judged
+from estimation import dense, mean_error
+from random_sensors import CONDITION, condition, described, random_problem
+from states import KILOMETRE, Answers, called, calls, judged
 
 import sysdyn as sd
 
 # A seed has so many problems.
 PROBLEMS = 400
-# A line of the file has these columns; those below the first come with --states.
+# Estimates are compared with dense least squares at so many states.
+DENSE = 5
+# A line of the file has these columns; with --states come those of `Answers` and the mean's error.
 COLUMNS = (
     "seed", "kind", "robot", "bodies", "unknowns", "equations", "ordering", "operations", "seconds", "backward_error",
     "row_wise", "error", "measurements",
@@ -48,7 +52,7 @@ def compiled(seed: int, states: int) -> dict:
         "seed": seed, "kind": "redundant" if problem.noisy else "square", "robot": problem.model.name,
         "bodies": problem.model.nb, "unknowns": unknowns, "equations": equations, "measurements": described(problem),
     }  # fmt: skip
-    row |= dict.fromkeys(Answers._fields, "") if states else {}
+    row |= dict.fromkeys((*Answers._fields, "mean"), "") if states else {}
     print(json.dumps(row), flush=True)  # what is known of it where it never ends
     began = time.process_time()
     try:
@@ -66,8 +70,21 @@ def compiled(seed: int, states: int) -> dict:
         "row_wise": f"{safety.row_wise:.1e}",
     }  # fmt: skip
     if states:
-        row |= judged(problem, solver, states, np.random.default_rng(seed), KILOMETRE).row()
+        rng = np.random.default_rng(seed)
+        row |= judged(problem, solver, states, rng, KILOMETRE).row()
+        row["mean"] = f"{mean_of(problem, solver, rng):.1e}" if problem.noisy else ""
     return row
+
+
+def mean_of(problem: sd.Problem, solver: sd.Solver, rng: np.random.Generator) -> float:
+    """Greatest relative difference of the mean to dense least squares at a few well-conditioned states."""
+    system, inputs, worst = problem.system().plain, calls(problem, DENSE, rng, 1.0), 0.0
+    for k in range(DENSE):
+        state = {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
+        solution = called(problem, solver, state)
+        if solution.ok and condition(system.D(state["q"]).toarray()) < CONDITION:
+            worst = max(worst, mean_error(problem, solution, dense(problem, state)[0]))
+    return worst
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------------

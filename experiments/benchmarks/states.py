@@ -17,7 +17,7 @@ import scipy.sparse
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import PARTS, freedom_units
+from sysdyn.measurements.variables import PARTS, WRENCHES, freedom_units
 from sysdyn.model.joints import Helical
 from sysdyn.offline.sampling import singular_entries
 from sysdyn.reference import newton_euler
@@ -110,10 +110,16 @@ def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.G
     return found
 
 
-def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> Answers:
-    known = {x: _shaped(problem, x, inputs[x]) for x in problem.known_quantities}
+def called(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> sd.Solution:
+    """The solver's answer for inputs by group (…, size), with NaN where it has none."""
+    known = {x: inputs[x] for x in problem.known_quantities}
+    known |= {x: v.reshape(*v.shape[:-1], problem.model.nb, 6) for x, v in known.items() if x in WRENCHES}
     y = {m.name: inputs[value_group(m.name)] for m in problem.custom}
-    solution = solver(inputs["q"], inputs["qd"], y=y, on_singular="nan", **known)
+    return solver(inputs["q"], inputs["qd"], y=y, on_singular="nan", **known)
+
+
+def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> Answers:
+    solution = called(problem, solver, inputs)
     system = problem.system().plain
     d = np.zeros((len(solution.ok), system.layout.n))
     for quantity in problem.quantities:
@@ -128,10 +134,6 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
         regular = int((~singular_entries(whole, entries[bad])).sum())
     wrong = solution.ok & ~(residual <= WRONG)
     return Answers(len(d), len(bad), regular, int(wrong.sum()), float(residual[solution.ok].max(initial=0.0)))
-
-
-def _shaped(problem: sd.Problem, quantity: str, x: np.ndarray) -> np.ndarray:
-    return x if quantity in ("tau", "qdd") else x.reshape(len(x), problem.model.nb, 6)
 
 
 def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
