@@ -301,17 +301,17 @@ def reduced_rows(problem: sd.Problem, rng: np.random.Generator) -> tuple[list[in
 
 def is_regular(problem: sd.Problem) -> bool:
     """Whether every unknown is determined, and the exact equations are independent, at most random states."""
-    system = problem.system().plain
-    exact = ~system.noisy_mask
-    if system.shape[0] < system.shape[1]:
-        return False
     q, qd, _ = problem.model.random_state(seed=STATES, batch=STATES)
-    entries = np.broadcast_to(system.values({"q": q, "qd": qd})[0], (STATES, system.nnz))
-    good = 0
-    for x in entries:
-        D = system.matrix(x).toarray()
-        good += all(condition(A) < CONDITION for A in ([D] if exact.all() else [D, D[exact]]))
-    return 2 * good > STATES
+    return 2 * sum(regular_at(problem, {"q": x, "qd": v}) for x, v in zip(q, qd, strict=True)) > STATES
+
+
+def regular_at(problem: sd.Problem, inputs: dict[str, np.ndarray]) -> bool:
+    """The same at one state, inputs by group."""
+    system = problem.system().plain
+    D, exact = system.matrix(system.values(inputs)[0][0]).toarray(), ~system.noisy_mask
+    if D.shape[0] < D.shape[1]:
+        return False
+    return all(condition(A) < CONDITION for A in ([D] if exact.all() else [D, D[exact]]))
 
 
 def condition(A: np.ndarray) -> float:

@@ -28,8 +28,8 @@ from statistics import median
 import numpy as np
 from common import RESULTS, apart, experiments, limit_cpu
 from estimation import dense, mean_error
-from random_sensors import CONDITION, condition, described, random_problem
-from states import KILOMETRE, Answers, called, calls, judged
+from random_sensors import described, random_problem, regular_at
+from states import KILOMETRE, Answers, at, called, calls, judged
 
 import sysdyn as sd
 
@@ -78,11 +78,11 @@ def compiled(seed: int, states: int) -> dict:
 
 def mean_of(problem: sd.Problem, solver: sd.Solver, rng: np.random.Generator) -> float:
     """Greatest relative difference of the mean to dense least squares at a few well-conditioned states."""
-    system, inputs, worst = problem.system().plain, calls(problem, DENSE, rng, 1.0), 0.0
+    inputs, worst = calls(problem, DENSE, rng, 1.0), 0.0
     for k in range(DENSE):
-        state = {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
+        state = at(inputs, k)
         solution = called(problem, solver, state)
-        if solution.ok and condition(system.D(state["q"]).toarray()) < CONDITION:
+        if solution.ok and regular_at(problem, state):
             worst = max(worst, mean_error(problem, solution, dense(problem, state)[0]))
     return worst
 

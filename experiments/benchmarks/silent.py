@@ -6,8 +6,8 @@
 Every solver computes all unknowns. States are drawn over the declared range of the joints and far out, multiples of
 π/2 and limits among them (see `states`): lengths without limits reach 1 km at half of the states, 1,000 km at the
 rest. An answer is wrong where a row-wise residual is beyond 1e-9, silent where it is called `ok` all the same. Also
-counted: states that were not solved although the matrix is regular there. "Limit" stands where compiling took more
-CPU seconds than --limit.
+counted: states that were not solved, and how many of a sample of these have a regular matrix. "Limit" stands where
+compiling took more CPU seconds than --limit; compiled solvers are kept in the cache.
 
 Writes experiments/results/silent.csv, a line for each robot and problem. Solvers are kept in the cache.
 """
@@ -156,11 +156,11 @@ def main() -> None:
 def summary(rows: list[dict]) -> str:
     """Totals over the lines."""
     done = [row for row in rows if not row["error"]]
-    total = {name: sum(row[name] for row in done) for name in ("states", "unsolved_regular", "silent")}
+    total = {name: sum(row[name] for row in done) for name in ("states", "unsolved", "regular", "silent")}
     return (
         f"{total['states']} states of {len(done)} solvers: {total['silent']} silent wrong answers, "
-        f"{total['unsolved_regular']} regular states not solved, row-wise residual where ok up to "
-        f"{max(row['residual'] for row in done):.1e}; no solver for {len(rows) - len(done)} problems"
+        f"{total['unsolved']} states not solved ({total['regular']} of those looked at are regular), row-wise residual "
+        f"where ok up to {max(row['residual'] for row in done):.1e}; no solver for {len(rows) - len(done)} problems"
     )
 
 

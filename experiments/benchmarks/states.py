@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
+from random_sensors import regular_at
 
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import PARTS, WRENCHES, freedom_units
 from sysdyn.model.joints import Helical
-from sysdyn.offline.sampling import singular_entries
 from sysdyn.reference import newton_euler
 
 # Lengths without limits reach so far [m].
@@ -30,20 +30,25 @@ WRONG = 1e-9
 VANISHING = 1e-6
 # A solver is called with so many states at a time.
 BATCH = 1000
+# Of so many states of a batch that were not solved it is looked at whether their matrix is regular.
+LOOKED_AT = 10
 
 
 class Answers(NamedTuple):
-    """Of N states: those not solved, and those of them at which the matrix is regular; those solved wrongly and called
-    `ok`; the greatest row-wise residual where `ok`, and the same where the matrix is regular."""
+    """Of N states: how many were not solved; how many of the first of these in each batch have a regular matrix; how
+    many were solved wrongly and called `ok`; the greatest row-wise residual where `ok`, and its equation."""
 
     states: int
     unsolved: int
-    unsolved_regular: int
+    regular: int
     silent: int
     residual: float
+    equation: str
 
     def __add__(self, other: Answers) -> Answers:
-        return Answers(*(x + y for x, y in zip(self[:-1], other[:-1], strict=True)), max(self[-1], other[-1]))
+        """Of both."""
+        counts = (x + y for x, y in zip(self[:4], other[:4], strict=True))
+        return Answers(*counts, *max(self[4:], other[4:]))
 
     def row(self) -> dict:
         """Columns of a table."""
@@ -104,7 +109,7 @@ def calls(problem: sd.Problem, n: int, rng: np.random.Generator, far: float) -> 
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, far: float) -> Answers:
     """How the solver answers at so many states; it computes all unknowns."""
-    found = Answers(0, 0, 0, 0, 0.0)
+    found = Answers(0, 0, 0, 0, 0.0, "")
     for start in range(0, states, BATCH):
         found += _batch(problem, solver, calls(problem, min(BATCH, states - start), rng, far))
     return found
@@ -125,19 +130,21 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
     for quantity in problem.quantities:
         d[:, system.layout.quantity_columns(quantity)] = solution[quantity].reshape(len(d), -1)
     inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
-    residual = row_wise(system, inputs, d)
-    bad = np.flatnonzero(~solution.ok)
-    regular = 0
-    if len(bad):
-        whole = problem.system()
-        entries = np.broadcast_to(whole.values(inputs)[0], (len(d), whole.nnz))
-        regular = int((~singular_entries(whole, entries[bad])).sum())
-    wrong = solution.ok & ~(residual <= WRONG)
-    return Answers(len(d), len(bad), regular, int(wrong.sum()), float(residual[solution.ok].max(initial=0.0)))
+    residual = np.where(solution.ok[:, None], row_wise(system, inputs, d), 0.0)
+    refused = np.flatnonzero(~solution.ok)
+    regular = sum(regular_at(problem, at(inputs, k)) for k in refused[:LOOKED_AT])
+    wrong = int((residual.max(axis=1) > WRONG).sum())
+    state, row = np.unravel_index(np.argmax(residual), residual.shape)
+    return Answers(len(d), len(refused), regular, wrong, float(residual[state, row]), system.row_names[row])
+
+
+def at(inputs: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
+    """Inputs at the state of that number."""
+    return {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
 
 
 def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
-    """(N,) the greatest |D d + b|_i / (|D| |d| + |b|)_i of the exact rows; inf where it is no number."""
+    """(N, equations) |D d + b|_i / (|D| |d| + |b|)_i; 0 for noisy rows, inf where it is no number."""
     entries, b = system.values(inputs)
     r, c = system.coordinates
     sums = scipy.sparse.csr_matrix((np.ones(len(r)), (r, np.arange(len(r)))), shape=(system.shape[0], len(r)))
@@ -149,8 +156,7 @@ def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarra
             same = np.array([x == unit for x in of_unit])
             size[:, same] = np.maximum(size[:, same], VANISHING * size[:, same].max(axis=1, keepdims=True))
         ratio = np.abs(left) / np.where(size == 0.0, 1.0, size)
-    ratio = ratio[:, ~system.noisy_mask].max(axis=1)
-    return np.where(np.isnan(ratio), np.inf, ratio)
+    return np.where(system.noisy_mask, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
 
 
 def row_units(system: sd.BlockSystem) -> list[str]:

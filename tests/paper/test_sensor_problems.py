@@ -65,6 +65,7 @@ def test_wrong_answers_are_counted():
              for factor in (1.0, 1.0 + 1e-7)}  # fmt: skip
     assert count[1.0].silent == 0 and count[1.0].residual < 1e-11
     assert count[1.0 + 1e-7].silent == 50 and 1e-8 < count[1.0 + 1e-7].residual < 2e-7
+    assert count[1.0 + 1e-7].equation.startswith("c:tau")
 
 
 def test_unsolved_states_count_by_whether_they_are_regular():
@@ -77,7 +78,7 @@ def test_unsolved_states_count_by_whether_they_are_regular():
         return solution
 
     found = states.judged(problem, refuses, 20, np.random.default_rng(0), 1.0)
-    assert found == states.Answers(20, 20, 20, 0, 0.0)
+    assert found[:5] == (20, 20, states.LOOKED_AT, 0, 0.0)
 
 
 def test_ratios_are_of_problems_that_both_files_have():
