@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.equations.augmented import System, system
@@ -43,9 +45,15 @@ class Problem(Statement):
         """
         return system(self, layout, known, turn, passes, outputs)
 
-    def diagnose(self, available: Sequence[Measurement] = ()) -> Diagnosis:
-        """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack."""
-        return diagnose(self, available)
+    def diagnose(
+        self, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
+    ) -> Diagnosis:
+        """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack.
+
+        active: {name: bool or (m,) bool} of what is Switchable, as for a call of a Solver: equations that are switched
+        off are left out and named.
+        """
+        return diagnose(self, available, active)
 
 
 def inverse_dynamics(model: Model) -> Problem:

@@ -10,20 +10,23 @@ equations alone there are then as many as unknowns, while noisy ones may be too 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
+from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.directions import Direction, directions
 from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved
 from sysdyn.diagnosis.remedy import Candidate, additions, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
-from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, joints_first, kind_of_state, listed, stated
+from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, idle_among, joints_first, kind_of_state, listed, stated
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
 from sysdyn.measurements.raw import RAW, RawMeasurement
@@ -34,10 +37,8 @@ from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
 # At one state an unknown is named whose part in what is not determined is at least this share of the greatest.
 LEAST_SHARE = 1e-3
-# Entries are changed by this relative amount, that of their rounding errors, before they are eliminated.
-ROUNDING = 1e-15
-# Seed of these changes, and of the direction that inverse iteration begins with.
-NULL_SEED = 0
+# Of systems with more freedoms it is not told which of them are undetermined at one state.
+MOST_FREEDOMS = 3000
 MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, not named.
 
 
@@ -77,6 +78,7 @@ class Diagnosis:
     suggestions     what to state or to leave out
     additions       of the available measurements those that make the problem well posed, none of which can be left out;
                     None if all of them are not enough; () where nothing is missing or none were given
+    switched_off    Switchable measurements, or components of them, whose equations do not count
     removals        equations to leave out until none is redundant, none of which can be kept
     structural      the pattern alone is not sound
     """
@@ -96,6 +98,7 @@ class Diagnosis:
     states: tuple[AtState, ...] = field(default=(), compare=False)
     additions: tuple[Measurement, ...] | None = ()
     removals: tuple[str, ...] = ()
+    switched_off: tuple[str, ...] = ()
     by_structure: tuple[int, int] = (0, 0)  # how much of `missing` and `excess` the pattern shows
 
     @property
@@ -114,6 +117,8 @@ class Diagnosis:
         ]
         if self.rank is not None:
             lines[0] += f", rank {self.rank}"
+        if self.switched_off:
+            lines.append(f"switched off: {', '.join(map(repr, self.switched_off))}")
         if self.undetermined:
             kind = kind_of_state(self.missing, self.by_structure[0])
             lines.append(f"undetermined ({kind}): {few(joints_first(self.undetermined), 12)}")
@@ -143,25 +148,36 @@ class Diagnosis:
         what = "singular" if self.well_posed else "worse"
         lines = [f"{what} at {len(self.worse_states)} of {len(self.states)} sampled states: {', '.join(where)}"]
         if worst.missing > self.missing:
-            lines[0] += f"; undetermined there: {few(joints_first(worst.undetermined), 8)}"
+            told = [term.name for direction in worst.directions for term in direction.terms]
+            names = dict.fromkeys((*told, *joints_first(worst.undetermined)))
+            lines[0] += f"; undetermined there: {few(tuple(names), 8)}"
             lines += listed(f"{worst.missing} direction(s) that no equation sees ({worst.kind})", worst.directions)
         return lines
 
 
-def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagnosis:
-    """Structure of the problem's system, its null spaces at sampled states, and which of `available` would help."""
+def diagnose(
+    problem: Statement, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
+) -> Diagnosis:
+    """Structure of the problem's system, its null spaces at sampled states, and which of `available` would help.
+
+    active: {name: bool or (m,) bool} of what is Switchable; equations that are switched off do not count.
+
+    Raises InvalidInput, UnknownName.
+    """
     sensors = _checked(available)
     system = BlockSystem(problem + sensors if sensors else problem)
     there = len(problem.raw) + len(problem.custom)  # measurements with a higher number are candidates
     counted = np.array([kind != "y" or number < there for kind, number in system.row_blocks], dtype=bool)
+    off = np.flatnonzero(~_on(system, _switches(problem, active)))
+    counted[off] = False
     reduction = Reduction(system, system.noisy_mask, counted)
-    found = structure(BlockSystem(problem) if sensors else system)
+    found = structure(system, counted)
     kinds, q, qd = sampled_states(system.model, few=len(reduction.loose) > DENSE)
     entries, _ = system.values({"q": q, "qd": qd})
     reduced = [reduction.at(x) for x in np.broadcast_to(entries, (len(q), entries.shape[1]))]
     told = [k for k, x in enumerate(reduced) if x.resolved] if max(found.free, found.excess) <= MOST_NAMED else []
     if not any(kinds[k] == "random" for k in told):
-        return _by_blocks(found, reduced[0])
+        return replace(_by_blocks(found, reduced[0]), switched_off=_named(system, off))
     kinds, q, qd, reduced = [kinds[k] for k in told], q[told], qd[told], [reduced[k] for k in told]
     missing = np.array([x.free.shape[1] for x in reduced])
     excess = np.array([x.dependent.shape[1] for x in reduced])
@@ -190,34 +206,96 @@ def diagnose(problem: Statement, available: Sequence[Measurement] = ()) -> Diagn
         found.equations, found.unknowns, found.unknowns - int(missing[usual]), undetermined, redundant, (),
         not found.sound, int(missing[usual]), int(excess[usual]), tuple(unknowns[~always & ~never].tolist()),
         tuple(unknowns[never].tolist()), described[usual], states, added, tuple(equations[leave].tolist()),
-        (found.free, found.excess),
+        _named(system, off), (found.free, found.excess),
     )  # fmt: skip
-    return replace(diagnosis, suggestions=_suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen))
+    useful = _named(system, off, _seeing(off, reduced[usual], reduced[usual].free))
+    suggestions = _suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen)
+    if useful:
+        suggestions += (f"switch on some of: {', '.join(map(repr, useful))}",)
+    return replace(diagnosis, suggestions=suggestions)
 
 
-def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Names of the accelerations q̈ and wrenches fx, w that no equation determines at one state, by inverse iteration.
+class Undetermined(NamedTuple):
+    """What no equation determines at one state.
 
-    inputs: (1, size) by group. () for estimates, and where the matrix is exactly singular by its pattern.
+    names: of accelerations q̈ and wrenches fx, w; switched_off: measurements, or parts of them, that would see these.
     """
-    if not isinstance(system, BlockSystem) or system.shape[0] != system.shape[1]:
-        return ()
-    rng, matrix = np.random.default_rng(NULL_SEED), system.matrix(system.values(inputs)[0][0]).tocsc()
-    matrix.data *= 1.0 + ROUNDING * rng.standard_normal(matrix.nnz)  # else a pivot may be exactly zero
-    rows, columns = system.scaling
-    scaled = scipy.sparse.diags(rows) @ matrix @ scipy.sparse.diags(columns)
-    direction = rng.standard_normal(len(columns))
-    try:
-        lu = scipy.sparse.linalg.splu(scaled.tocsc())
-    except RuntimeError:
-        return ()
-    for _ in range(2):
-        direction = lu.solve(lu.solve(direction, "T"))  # towards the right singular vector of the least singular value
-        direction /= np.linalg.norm(direction)
-    freedoms = Reduction(system, system.noisy_mask).freedoms
-    share = np.abs(direction * columns)[freedoms]
-    taken = freedoms[share > LEAST_SHARE * share.max(initial=0.0)]
-    return joints_first(tuple(system.col_names[k] for k in taken.tolist()))
+
+    names: tuple[str, ...]
+    switched_off: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.switched_off:
+            return f"nothing determines {few(self.names)}"
+        off = ", ".join(map(repr, self.switched_off))
+        return f"nothing determines {few(self.names)} with {off} switched off"
+
+
+def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undetermined | None:
+    """The unknowns that cannot be found at one state, or hardly; None where they are too many to tell.
+
+    inputs: (1, size) by group; what is switched off there does not count.
+    """
+    plain = system.plain
+    on = {group_of(name).name: x[0] != 0.0 for name, x in inputs.items() if group_of(name).role == SWITCH}
+    counted = _on(plain, on)
+    reduction = Reduction(plain, plain.noisy_mask, counted)
+    if len(reduction.freedoms) > MOST_FREEDOMS:
+        return None
+    reduced = reduction.at(plain.values(inputs)[0][0])
+    free = reduced.free if reduced.free.shape[1] else reduced.weakest[:, None]
+    share = np.linalg.norm(free[reduction.freedoms], axis=1)
+    taken = reduction.freedoms[share > LEAST_SHARE * share.max(initial=0.0)]
+    names = tuple(plain.col_names[k] for k in taken.tolist())
+    off = np.flatnonzero(~counted)
+    return Undetermined(joints_first(names), _named(plain, off, _seeing(off, reduced, free)))
+
+
+def _on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(equations,) bool: all but those of components that are switched off; active: (m,) bool by measurement."""
+    on = np.ones(system.shape[0], dtype=bool)
+    for r, (noise, component) in system.noise_by_row.items():
+        on[r] = noise.name not in active or active[noise.name][component]
+    return on
+
+
+def _named(system: BlockSystem, off: np.ndarray, seen: np.ndarray | None = None) -> tuple[str, ...]:
+    """Measurements of the noisy rows `off`, by name; with its components where others are on.
+
+    seen: only of these rows.
+    """
+    all_off = Counter(system.noise_by_row[r][0].name for r in off.tolist())
+    chosen: dict[str, list[int]] = {}
+    for r in (off if seen is None else seen).tolist():
+        noise, component = system.noise_by_row[r]
+        chosen.setdefault(noise.name, []).append(component)
+    components = {m.name: m.components(system.model) for m in system.problem.noisy}
+    return tuple(
+        name if all_off[name] == len(components[name]) else f"{name}: {', '.join(components[name][x] for x in k)}"
+        for name, k in chosen.items()
+    )
+
+
+def _seeing(rows: np.ndarray, reduced: Reduced, directions: np.ndarray) -> np.ndarray:
+    """Those of the rows that see some of the directions (unknowns, k)."""
+    return rows[np.abs(reduced.matrix[rows] @ directions).max(axis=1, initial=0.0) > LEAST_SHARE]
+
+
+def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
+    """(m,) bool by measurement. Raises InvalidInput, UnknownName."""
+    given = {} if active is None else active
+    sizes = {m.name: len(m.components(problem.model)) for m in problem.switchable}
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
+    found = {}
+    for name, value in given.items():
+        if name not in sizes:
+            raise UnknownName("switchable measurement", name, sizes)
+        x = np.asarray(value)
+        if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all() or x.shape not in ((), (sizes[name],)):
+            raise InvalidInput(f"active[{name!r}] must be true or false, or {sizes[name]} of them, not {value!r}")
+        found[name] = np.broadcast_to(x != 0, sizes[name])
+    return found
 
 
 def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -248,7 +326,8 @@ def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
     redundant = (*found.redundant, *(x for b in singular for x in equations[list(b.rows)].tolist()))
     note = f"{len(reduction.freedoms)} free q̈ and fx are too many to tell directions; what is named are whole blocks"
     return Diagnosis(
-        found.equations, found.unknowns, None, undetermined, redundant, (note,), not found.sound,
+        found.equations, found.unknowns, None, undetermined, redundant,
+        (note, *_inertias(system.model, undetermined)), not found.sound,
         found.free + len(singular), found.excess + len(singular), by_structure=(found.free, found.excess),
     )  # fmt: skip
 
@@ -309,6 +388,7 @@ def _suggestions(
 ) -> tuple[str, ...]:
     """What to state and to leave out, in words, with examples that are enough."""
     suggestions = [_to_state(found, reduction, usual)] if found.missing else []
+    suggestions += _inertias(reduction.system.model, found.undetermined)
     if found.excess:
         text = f"leave out {found.excess} of: {few(stated(found.redundant), 8)}"
         if len(found.redundant) > found.excess:
@@ -325,6 +405,11 @@ def _suggestions(
     elif asked and not found.missing:
         suggestions.append("none of the available measurements is needed")
     return tuple(suggestions)
+
+
+def _inertias(model: Model, undetermined: Sequence[str]) -> list[str]:
+    """Which bodies lack one, where accelerations are undetermined because of it."""
+    return [f"{x}; give the body an inertia or the joint an armature" for x in idle_among(model, undetermined)]
 
 
 def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:

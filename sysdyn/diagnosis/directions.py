@@ -7,15 +7,16 @@ from itertools import permutations
 
 import numpy as np
 
-from sysdyn.diagnosis.reduction import PART, involved
+from sysdyn.diagnosis.reduction import involved
 from sysdyn.measurements.variables import COMPONENTS, PARTS, UNIT_OF, WRENCH, Layout, freedom_units
 from sysdyn.model.kinematics import forward_kinematics
 
 FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of are shown first.
 SHOWN = 8  # A direction is shown with so many terms at most.
-ROUNDED = 1e-6  # Amounts with a smaller relative difference are shown as equal.
-# A pivot keeps the first share of its column, or the second where no column keeps more.
-PIVOTS = (1e-3, 1e-7)
+# Amounts with a smaller relative difference are shown as equal, and such shares of a direction are not shown.
+ROUNDED = 1e-6
+# A pivot keeps the first share of its column and has the second of its row, or the next pair where no other is left.
+PIVOTS = ((1e-3, 1e-3), (1e-7, 0.0))
 
 
 @dataclass(frozen=True)
@@ -94,20 +95,20 @@ def _echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]
     """Reduced row echelon form of `rows` (k, n) and its pivots, in the columns `order` as they come."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
-    for least in PIVOTS:
+    for of_column, of_row in PIVOTS:
         for c in order.tolist():
             done = len(pivots)
             if done == len(rows):
                 break
             r = done + int(np.argmax(np.abs(rows[done:, c])))
-            if abs(rows[r, c]) < least * size[c]:
+            if abs(rows[r, c]) < max(of_column * size[c], of_row * np.abs(rows[r, order]).max()):
                 continue
             rows[[done, r]] = rows[[r, done]]
             rows[done] /= rows[done, c]
             others = np.flatnonzero((np.arange(len(rows)) != done) & (rows[:, c] != 0.0))
             rows[others] -= np.outer(rows[others, c], rows[done])
             pivots.append(c)
-    rows[np.abs(rows) < PART * np.abs(rows).max(axis=1, keepdims=True)] = 0.0
+    rows[np.abs(rows) < ROUNDED * np.abs(rows).max(axis=1, keepdims=True)] = 0.0
     return rows[: len(pivots)], pivots
 
 

@@ -20,12 +20,15 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.program.expr import constant_value, is_constant
-from sysdyn.sparse.condition import condition
+from sysdyn.sparse.condition import balance, condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 
 RELATIVE_RANK = 1e-10  # Singular values of S below this times the greatest count as zero.
 PART = 1e-10  # An unknown is part of a null space if its share of a unit vector of it is greater.
+# An entry of S counts as zero where relative changes of the matrix by the first would make it, found by changes by the
+# second, which come from this seed.
+NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
 # S is formed for so many freedoms at most: in long chains its singular values spread with their number.
 DENSE = 300
 
@@ -122,12 +125,19 @@ class Reduced:
             return np.zeros((n, 0))
         if self._structural is not None:
             return np.linalg.qr(self._structural[0])[0]
-        response, _ = self._right
+        response = self._right
         V = self._decomposed.right
         basis = np.zeros((n, V.shape[1]))
         basis[places.freedoms] = V
         basis[places.inner] = response @ V
         return np.linalg.qr(basis)[0]
+
+    @property
+    def weakest(self) -> np.ndarray:
+        """(unknowns,) the freedoms in the direction that the equations see least, whether or not they see it."""
+        direction = np.zeros(self.matrix.shape[1])
+        direction[self.reduction.freedoms] = self._decomposed.least
+        return direction
 
     @cached_property
     def dependent(self) -> np.ndarray:
@@ -142,11 +152,7 @@ class Reduced:
             return np.linalg.qr(self._structural[1])[0]
         decomposed = None
         if places.noisy_mask.any():
-            residuals = np.zeros((len(places.motion), len(places.inexact)))
-            residuals[places.inexact, np.arange(len(places.inexact))] = 1.0
-            S = self._reduced(places.exact, places.loose, self._response(places.loose))
-            S = np.hstack([S, self.matrix[places.exact][:, places.inner] @ self._solved(residuals)])
-            decomposed = _Decomposition(S)
+            decomposed = _Decomposition(self._reduced(places.exact, places.loose, places.inexact))
         w = (decomposed or self._decomposed).left
         basis = np.zeros((m, w.shape[1]))
         basis[places.exact] = w
@@ -178,8 +184,8 @@ class Reduced:
         rows = np.array([places.stating[c] for c in places.known.tolist()], dtype=int)
         x[places.known] = -b[rows] / self._stated(rows)
         x[places.inner] = -self._solved((self._motion @ x + b[places.motion])[:, None])[:, 0]
-        response, _ = self._right
-        z = -self._decomposed.pseudo_inverse @ (self.matrix[places.measured] @ x + b[places.measured])
+        response = self._right
+        z = -self._decomposed.inverse @ (self.matrix[places.measured] @ x + b[places.measured])
         x[places.freedoms] = z
         x[places.inner] += response @ z
         return x
@@ -221,21 +227,40 @@ class Reduced:
         """−D1⁻¹ D2 (inner, columns): a, f and τ for a unit of each freedom."""
         return -self._solved(self._motion[:, columns].toarray())
 
-    def _reduced(self, rows: np.ndarray, columns: np.ndarray, response: np.ndarray) -> np.ndarray:
-        """S (rows, columns)."""
-        Y = self.matrix[rows]
-        return Y[:, columns].toarray() + Y[:, self.reduction.inner] @ response
+    def _reduced(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None = None) -> np.ndarray:
+        """S of the measurements `rows` and the freedoms `columns`, without what is left of sums by rounding.
+
+        residuals: places in `motion` of equations with a residual, which are further freedoms.
+        """
+        S, changed = (x._sums(rows, columns, residuals) for x in (self, self._changed))
+        S[np.abs(S) * CHANGE <= NOISE * np.abs(changed - S)] = 0.0
+        return S
+
+    def _sums(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None) -> np.ndarray:
+        Y, n = self.matrix[rows], len(self.reduction.motion)
+        S = Y[:, columns].toarray() + Y[:, self.reduction.inner] @ self._response(columns)
+        if residuals is None:
+            return S
+        units = np.zeros((n, len(residuals)))
+        units[residuals, np.arange(len(residuals))] = 1.0
+        return np.hstack([S, Y[:, self.reduction.inner] @ self._solved(units)])
 
     @cached_property
-    def _right(self) -> tuple[np.ndarray, np.ndarray]:
-        """(response of the freedoms that no measurement states, S of all measurements)."""
-        columns = self.reduction.freedoms
-        response = self._response(columns)
-        return response, self._reduced(self.reduction.measured, columns, response)
+    def _changed(self) -> Reduced:
+        """The same with every entry changed a little at random: what changes more than it is large is rounding."""
+        matrix = self.matrix.copy()
+        matrix.data *= 1.0 + CHANGE * np.random.default_rng(CHANGE_SEED).standard_normal(matrix.nnz)
+        return Reduced(self.reduction, matrix)
+
+    @cached_property
+    def _right(self) -> np.ndarray:
+        """The response of the freedoms that no measurement states."""
+        return self._response(self.reduction.freedoms)
 
     @cached_property
     def _decomposed(self) -> _Decomposition:
-        return _Decomposition(self._right[1])
+        """S of all measurements."""
+        return _Decomposition(self._reduced(self.reduction.measured, self.reduction.freedoms))
 
     def _stated(self, rows: np.ndarray) -> np.ndarray:
         """The coefficients with which `rows` state the known freedoms."""
@@ -243,17 +268,24 @@ class Reduced:
 
 
 class _Decomposition:
-    """Orthonormal bases of the left and right null spaces of a matrix S (m, n), numerically, and its pseudo-inverse."""
+    """Bases of the left and right null spaces of a matrix S (m, n), numerically, and a generalised inverse.
+
+    least (n,): a right singular vector of the least singular value.
+    Rows and columns are balanced first; bases are orthonormal, and the inverse is the pseudo-inverse, in these units.
+    """
 
     def __init__(self, S: np.ndarray):
         m, n = S.shape
         if S.size == 0:
-            self.left, self.right, self.pseudo_inverse = np.eye(m), np.eye(n), np.zeros((n, m))
+            self.left, self.right, self.inverse, self.least = np.eye(m), np.eye(n), np.zeros((n, m)), np.zeros(n)
             return
-        U, s, Vt = np.linalg.svd(S)
+        rows, columns = balance(np.abs(S))
+        U, s, Vt = np.linalg.svd(rows[:, None] * S * columns)
         r = int(np.sum(s > RELATIVE_RANK * max(s[0], 1.0)))
-        self.left, self.right = U[:, r:], Vt[r:].T
-        self.pseudo_inverse = (Vt[:r].T / s[:r]) @ U[:, :r].T
+        self.left, self.right = (x * involved(x)[:, None] for x in (U[:, r:], Vt[r:].T))
+        self.left, self.right = rows[:, None] * self.left, columns[:, None] * self.right
+        self.least = columns * Vt[-1]
+        self.inverse = columns[:, None] * ((Vt[:r].T / s[:r]) @ U[:, :r].T) * rows
 
 
 def involved(basis: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.words import few, joints_first, stated
+from sysdyn.diagnosis.words import few, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
@@ -26,6 +26,7 @@ class Structure:
     redundant: tuple[str, ...]  # exact equations of the over-determined part
     over_unknowns: tuple[str, ...]
     excess: int
+    idle: tuple[str, ...] = ()  # what makes accelerations free: joints that move no inertia, in words
 
     @property
     def sound(self) -> bool:
@@ -44,6 +45,7 @@ class Structure:
                 f"{few(stated(self.redundant) or self.redundant)} are {self.excess} equation(s) too many for "
                 f"{few(joints_first(self.over_unknowns))}. Remove measurements (problem − …)"
             )
+        parts += self.idle
         return "; ".join(parts) + "."
 
     def require_solvable(self) -> None:
@@ -57,23 +59,28 @@ class Structure:
         raise StructurallySingular(f"structurally singular: {self}", self.undetermined, self.from_equations)
 
 
-def structure(system: System) -> Structure:
+def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     """Coarse Dulmage-Mendelsohn blocks of the worst-case pattern of a problem's equations.
 
-    What is under-determined is so by all equations, what is over-determined by the exact ones.
+    What is under-determined is so by all equations, what is over-determined by the exact ones. counted (equations,)
+    bool: the equations that are there; None: all.
     """
     plain = system.plain
-    pattern, exact = plain.pattern(), np.flatnonzero(~plain.noisy_mask)
-    found = dulmage_mendelsohn(pattern)
-    strict = found if len(exact) == pattern.shape[0] else dulmage_mendelsohn(pattern[exact])
-    equations, unknowns = pattern.shape
+    there = np.arange(plain.shape[0]) if counted is None else np.flatnonzero(counted)
+    exact = there[~plain.noisy_mask[there]]
+    pattern = plain.pattern()
+    found = dulmage_mendelsohn(pattern[there])
+    strict = found if len(exact) == len(there) else dulmage_mendelsohn(pattern[exact])
+    equations, unknowns = len(there), pattern.shape[1]
+    undetermined = tuple(plain.col_names[c] for c in found.under.columns)
     return Structure(
         equations,
         unknowns,
-        tuple(plain.col_names[c] for c in found.under.columns),
-        tuple(plain.row_names[r] for r in found.under.rows),
+        undetermined,
+        tuple(plain.row_names[there[r]] for r in found.under.rows),
         found.missing,
         tuple(plain.row_names[exact[r]] for r in strict.over.rows),
         tuple(plain.col_names[c] for c in strict.over.columns),
         strict.excess,
+        idle_among(plain.model, undetermined),
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sysdyn.diagnosis.directions import FIRST, Direction
 from sysdyn.measurements.groups import VALUE, group_of
+from sysdyn.model import Model
+from sysdyn.model.idle import idle_joints, without_inertia
 
 JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Unknowns that a user would state begin so; they are shown first.
 
@@ -37,3 +41,21 @@ def stated(rows: tuple[str, ...]) -> tuple[str, ...]:
 def few(names: tuple[str, ...], most: int = 6) -> str:
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def idle_among(model: Model, unknowns: Sequence[str]) -> tuple[str, ...]:
+    """Of the joints whose accelerations are among the unknowns those that move no inertia at any state, in words."""
+    joints = _joints_of(unknowns)
+    return tuple(str(x) for x in idle_joints(model) if x.joint in joints) if joints else ()
+
+
+def massless_among(model: Model, unknowns: Sequence[str]) -> str:
+    """Which bodies on joints whose accelerations are among the unknowns have no inertia; "" for none."""
+    joints = _joints_of(unknowns)
+    parts = zip(model.joint_names, model.body_names, model.inertias, strict=True)
+    bodies = tuple(body for joint, body, I in parts if joint in joints and not I.any())
+    return without_inertia(bodies) if bodies else ""
+
+
+def _joints_of(unknowns: Sequence[str]) -> set[str]:
+    return {name[4:].partition(")")[0] for name in unknowns if name.startswith("qdd(")}

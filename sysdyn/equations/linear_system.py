@@ -19,7 +19,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.program import Program
-from sysdyn.sparse.condition import equilibration
+from sysdyn.sparse.condition import balance, equilibration
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
 RESIDUAL_ENTRIES = 20_000_000
@@ -205,8 +205,11 @@ class LinearSystem(ABC):
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Factors of rows and columns that bring entries near 1."""
-        return equilibration(*self.coordinates, self.typical_sizes, self.shape)
+        """Factors of rows and columns that make them comparable."""
+        (r, c), sizes = self.coordinates, self.typical_sizes
+        rows, columns = equilibration(r, c, sizes, self.shape)
+        both = balance(self.matrix(sizes * rows[r] * columns[c]))
+        return rows * both[0], columns * both[1]
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """`matrix` with rows and columns scaled to be comparable: what its condition number is asked of."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
+from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
@@ -58,8 +59,9 @@ def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
     lower, upper: the ranges of hinges and slides; effort_limit: the larger bound of `actuatorfrcrange`.
     armature: of the joints, and of actuators at joints times gear².
 
-    strict: raise for implausible inertias instead of warning. Warns once, with IgnoredWarning, of what acts in MuJoCo
-    and is not part of the model: contacts, constraints, tendons, actuators, springs, damping and other passive forces.
+    strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Warns once, with
+    IgnoredWarning, of what acts in MuJoCo and is not part of the model: contacts, constraints, tendons, actuators,
+    springs, damping and other passive forces.
     Raises ModelError for flexes, InvalidInput for what is no MjModel.
     """
     return _convert(mj_model, strict)
@@ -148,12 +150,14 @@ def _convert(m: Any, strict: bool) -> Model:
     tree, taken = GrowingTree(), set(links)
     places = _add_bodies(tree, m, links, steps, taken)
     _add_sites(tree, m, links, places, taken)
-    return Model(
+    model = Model(
         name=name,
         base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
         strict=strict,
         **tree.parts(np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity),
     )
+    warn_of_idle_joints(model, strict, stacklevel=3)
+    return model
 
 
 def _add_bodies(

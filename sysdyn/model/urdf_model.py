@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import PlausibilityWarning, UnknownName
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
+from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from sysdyn.model.spatial import X_motion, transform_inertia
 from sysdyn.model.tree import GRAVITY, Model
@@ -34,7 +35,8 @@ def load_urdf(
         the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
         force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
         names keeps those.
-    strict: raise for implausible inertias instead of warning. gravity (3,) [m/s²] in base coordinates.
+    strict: raise for implausible inertias, and joints that move no inertia, instead of warning.
+    gravity (3,) [m/s²] in base coordinates.
 
     Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1,
     and roll, pitch and yaw within 1e-11 rad of multiples of π/2, are made exact. A `<mimic>` joint becomes independent,
@@ -65,7 +67,9 @@ def load_urdf(
         tree.weld(place.body, I)
         tree.name(j.child, place)
         places[j.child] = place
-    return Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
+    model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
+    warn_of_idle_joints(model, strict, stacklevel=2)
+    return model
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from sysdyn.backends.executable import Executable, Step, checked_threads
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.diagnosis.diagnose import undetermined_at
+from sysdyn.diagnosis.switches import Switches
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.online.arguments import Arguments, Arrays, Inputs
-from sysdyn.program.status import BAD_INPUT, LARGEST_ANGLE
+from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -50,7 +53,14 @@ class Calls(Generic[Key]):
         if threads is not None:
             checked_threads(threads)
         arrays, lead = self.inputs.checked(arguments)
-        return Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
+        run = Run(arrays, lead, *self._executable.results(arrays, math.prod(lead), threads))
+        if self.inputs.switches:
+            run.status[self._switches.lacking(arrays, len(run.status))] |= BAD_PIVOT
+        return run
+
+    @cached_property
+    def _switches(self) -> Switches:
+        return Switches(self.inputs.problem.system())
 
     def reject_bad_inputs(self, run: Run) -> None:
         """Raise InvalidInput where an input is why states were not solved."""
@@ -67,9 +77,20 @@ class Calls(Generic[Key]):
         self._executable.require_binding()
         checked_threads(threads)
         arrays, lead = self.inputs.in_place(arguments)
+        self._require_switches(arrays, math.prod(lead))
         shown, n = self._outputs(out, lead), math.prod(lead)
         flat = {group: shown[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
         return self._executable.step(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
+
+    def _require_switches(self, arrays: Arrays, n: int) -> None:
+        """Raise SingularState where something is undetermined with what is switched off."""
+        if not self.inputs.switches:
+            return
+        lacking = np.flatnonzero(self._switches.lacking(arrays, n))
+        if len(lacking):
+            found = {name: np.broadcast_to(x, (n, x.shape[-1]))[lacking[:1]] for name, x in arrays.items()}
+            free = undetermined_at(self.inputs.problem.system(), found)
+            raise SingularState(f"{free}: switch some of them on", states=tuple(lacking.tolist()))
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         """Arrays of the results: of those of `out`, and new ones."""

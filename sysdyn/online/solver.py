@@ -17,7 +17,7 @@ from sysdyn.backends import casadi
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import few
+from sysdyn.diagnosis.words import massless_among
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.measurement import Measurement, Output
@@ -161,19 +161,20 @@ class Solver:
         """The error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
         which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
-        what, equation, unknown = "the result is not finite", "", ""
+        parts, equation, unknown = [], "", ""
         if self.program.guards:
             values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
             pairs = list(zip(self.program.guards, values, strict=True))
             failed = [g for g, v in pairs if not v >= g.threshold] or [g for g, v in pairs if not v >= g.weak]
             if failed:
                 equation, _, unknown = min(failed, key=lambda g: g.value).label.partition(" → ")
-                what = f"equation {equation} does not give {unknown}"
+                parts.append(f"equation {equation} does not give {unknown}")
         free = undetermined_at(self.problem.system(), run.at(bad[:1]))
         if free:
-            what += f"; nothing determines {few(free)}"
+            lacking = massless_among(self.model, free.names)
+            parts.append(f"{free}: {lacking}" if lacking else f"{free}")
         return SingularState(
-            f"the system cannot be solved at this state{which}: {what}. "
+            f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "
             "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",
             equation,
             unknown,

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import icub
+from oracles import icub, icub_urdf
 
 import sysdyn as sd
 from sysdyn.diagnosis.diagnose import sampled_states
@@ -491,6 +491,29 @@ def test_null_spaces_by_the_structure(m, n, density, seed):
     np.testing.assert_allclose(A @ right, 0.0, atol=1e-8)
     np.testing.assert_allclose(A.T @ left, 0.0, atol=1e-8)
     assert rank(right) == right.shape[1] and rank(left) == left.shape[1]
+
+
+@pytest.mark.parametrize("name", ["iCubNancy01", "iCubGenova03"])
+def test_links_without_inertia(name):
+    """A past failure: twelve directions at q = 0, where the massless neck leaves one."""
+    model = sd.load(icub_urdf(name), strict=None)
+    forward = forward_dynamics(model)
+    found = forward.diagnose()
+    (neutral,) = (s for s in found.states if s.kind == "neutral")
+    assert found.well_posed and (neutral.missing, neutral.excess) == (1, 1)
+    assert [term.name for term in neutral.directions[0].terms][0] == "qdd(neck_roll)"
+    assert "undetermined there: qdd(neck_roll), qdd(neck_pitch), qdd(neck_yaw)" in str(found)
+    H = sd.crba(model, neutral.q)
+    scale = 1.0 / np.sqrt(np.diag(H))
+    assert np.sum(np.linalg.eigvalsh(scale[:, None] * H * scale) < 1e-12) == 1
+    for problem, expected in [
+        (forward - sd.JointTorque("r_knee"), (1, 0)),
+        (forward + sd.JointAcceleration("r_knee", name="encoder"), (0, 1)),
+        (forward - sd.ExternalWrench("l_forearm"), (6, 0)),
+    ]:
+        found = problem.diagnose()
+        assert {(s.missing, s.excess) for s in found.states if s.kind == "random"} == {expected}
+        assert (found.missing, found.excess) == expected
 
 
 def test_beyond_what_dense_matrices_can_tell():

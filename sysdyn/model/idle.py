@@ -1,0 +1,119 @@
+"""Joints that move no inertia at any state, so that no torque determines their accelerations."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.errors import ModelError, PlausibilityWarning
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.tree import Model
+
+# What a joint moves counts as nothing below this fraction of the inertia that it carries.
+NOTHING = 1e-10
+# Joints are looked at in so many random states, which come from the seed.
+STATES, SEED = 3, 11
+# Names beyond this number are counted, not shown.
+MOST_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A joint with freedoms that move no inertia at any state.
+
+    body: that it moves; massless: the bodies from there on if none of them has an
+    inertia, or that one alone; carrying: some inertia would move with the joint if those beyond it stood still.
+    """
+
+    joint: str
+    body: str
+    massless: tuple[str, ...]
+    carrying: bool
+
+    def __str__(self) -> str:
+        if self.carrying:
+            leading = f"{without_inertia(self.massless)}, and " if self.massless else ""
+            return f"{leading}joints beyond joint {self.joint!r} can leave in place all that it moves"
+        if self.massless:
+            return f"{without_inertia(self.massless)}, joint {self.joint!r} moves nothing else"
+        return f"joint {self.joint!r} moves no inertia: body {self.body!r} and what it carries have none about its axis"
+
+
+def without_inertia(bodies: tuple[str, ...]) -> str:
+    """That these bodies have none, in words."""
+    more = f", … ({len(bodies)} in all)" if len(bodies) > MOST_NAMED else ""
+    names = ", ".join(map(repr, bodies[:MOST_NAMED])) + more
+    return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
+
+
+def idle_joints(model: Model) -> tuple[Idle, ...]:
+    """The joints that move no inertia at any state, by their articulated inertias S^T I^A S + A. RBDA section 7.2.
+
+    Massless links are harmless where their joint moves inertia beyond them, whatever the joints there do.
+    """
+    least = np.linalg.eigvalsh(model.inertias)[:, 0]
+    if np.all(least > NOTHING * np.abs(model.inertias).max(axis=(1, 2))):
+        return ()
+    q, _, _ = model.random_state(seed=SEED, batch=STATES)
+    found = [_idle_freedoms(model, x) for x in q]
+    result = []
+    for i in range(model.nb):
+        freedoms = np.all([idle[i] for idle, _ in found], axis=0)
+        if not freedoms.any():
+            continue
+        beyond = _subtree(model, i)
+        none = beyond if not model.inertias[beyond].any() else beyond[:1] if not model.inertias[i].any() else []
+        carrying = bool(found[0][1][i][freedoms].any())
+        massless = tuple(model.body_names[j] for j in none)
+        result.append(Idle(model.joint_names[i], model.body_names[i], massless, carrying))
+    return tuple(result)
+
+
+def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:
+    """Warn with PlausibilityWarning of joints that move no inertia; strict: raise ModelError instead."""
+    found = idle_joints(model) if model.inertias.any() else ()  # a robot without any is there for its kinematics
+    if not found:
+        return
+    shown = "; ".join(map(str, found[:MOST_NAMED])) + (
+        f"; … ({len(found)} joints in all)" if len(found) > MOST_NAMED else ""
+    )
+    message = f"model {model.name!r}: {shown}: no torque determines the acceleration of such a joint"
+    help = "Give the body an inertia or the joint an armature, or make the joint fixed"
+    if strict:
+        raise ModelError(f"{message}. {help}; with strict=False the model is used as it is.")
+    warnings.warn(f"{message}. {help}.", PlausibilityWarning, stacklevel=stacklevel + 1)
+
+
+def _subtree(model: Model, i: int) -> list[int]:
+    """Body i and those that it carries."""
+    found = {i}
+    for j in range(i + 1, model.nb):
+        if model.parent[j] in found:
+            found.add(j)
+    return sorted(found)
+
+
+def _idle_freedoms(model: Model, q: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each joint (nv_i,) bool: the freedom has a part in a motion that moves no inertia at this state; and it would
+    move some if the joints beyond it stood still.
+    """
+    X, I, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
+    idle: list[np.ndarray] = [np.zeros(0, dtype=bool)] * model.nb
+    carrying = idle.copy()
+    for i in reversed(range(model.nb)):
+        S, A, parent = model.joints[i].S, np.diag(model.armature[model.v_slice(i)]), model.parent[i]
+        U = I[i] @ S
+        size = np.sqrt(np.diag(S.T @ composite[i] @ S + A))
+        carrying[i] = size > 0.0
+        scale = 1.0 / np.where(carrying[i], size, 1.0)
+        d, V = np.linalg.eigh(scale[:, None] * (S.T @ U + A) * scale) if len(A) else (np.zeros(0), A)
+        null = d <= NOTHING
+        idle[i] = np.asarray((np.abs(V[:, null]) > NOTHING).any(axis=1))
+        if parent >= 0:
+            V = scale[:, None] * V[:, ~null]
+            W = V.T @ U.T
+            I[parent] += X[i].T @ (I[i] - W.T @ (W / d[~null, None])) @ X[i]
+            composite[parent] += X[i].T @ composite[i] @ X[i]
+    return idle, carrying
