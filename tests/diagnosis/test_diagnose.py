@@ -16,7 +16,7 @@ from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.directions import units
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular
 from sysdyn.measurements.variables import WRENCH, Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.spatial import rotation
@@ -491,6 +491,59 @@ def test_null_spaces_by_the_structure(m, n, density, seed):
     np.testing.assert_allclose(A @ right, 0.0, atol=1e-8)
     np.testing.assert_allclose(A.T @ left, 0.0, atol=1e-8)
     assert rank(right) == right.shape[1] and rank(left) == left.shape[1]
+
+
+# Seeds of problems that are singular at every state though their pattern is sound: exact ones, and ones with noise.
+SINGULAR = (6, 312, 322, 876, 1145, 1581, 1603, 2503, 2567, 2859, 2865)
+SINGULAR_WITH_NOISE = (160, 509, 1014, 1181, 1353, 1377, 1459, 1600, 2236, 2410)
+
+
+def by_count(seed: int, noisy: bool) -> Problem:
+    """τ or q̈ of each joint of five to ten bodies, most wrenches, and about as many sensors as are needed."""
+    rng = np.random.default_rng(seed % 50)
+    model = random_tree(int(rng.integers(5, 11)), seed=seed % 50, joints=("revolute", "prismatic"))
+    if rng.random() < 0.4:
+        joints, parent = (Free(), *model.joints[1:]), (-1, *(max(p, 0) for p in model.parent[1:]))
+        model = model.replace(joints=joints, parent=parent, **QUIET)
+    rng = np.random.default_rng(seed)
+
+    def noise():
+        return float(rng.uniform(0.1, 2.0)) if noisy and rng.random() < 0.5 else None
+
+    known: list[sd.Measurement] = []
+    for joint in model.joint_names:
+        kind = sd.JointTorque if rng.random() < 0.6 else sd.JointAcceleration
+        known.append(kind(joint, name=f"known {joint}", noise=noise()))
+    gone = 0
+    for body in model.body_names:
+        kept = [c for c in WRENCH if rng.random() > 0.06]
+        gone += 6 - len(kept)
+        known.append(sd.ExternalWrench(body, kept, name=f"fx {body}", noise=noise()))
+    return Problem(model, known + sensors(model, rng, 1 + gone // 2, "sensor ", noise))
+
+
+@pytest.mark.parametrize(
+    ("seed", "noisy"), [*((seed, False) for seed in SINGULAR), *((seed, True) for seed in SINGULAR_WITH_NOISE)]
+)
+def test_compile_names_what_is_singular_at_every_state(seed, noisy):
+    problem = by_count(seed, noisy)
+    system = problem.system().plain
+    assert structure(system).sound
+    with pytest.raises(
+        StructurallySingular, match="singular at every sampled state, though not by its struct"
+    ) as error:
+        sd.compile(problem, level="fast")
+    missing, unknowns, equations = set(), [], []
+    for q, qd in fresh(problem.model, 3):
+        A = system.scaled(system.values({"q": q, "qd": qd})[0][0]).toarray()
+        missing.add(A.shape[1] - rank(A))
+        unknowns.append(shares(A) > ZERO)
+        equations.append(shares(A[~system.noisy_mask].T) > ZERO)
+    assert len(missing) == 1 and min(missing) > 0
+    named = np.array(system.col_names)[np.all(unknowns, axis=0)]
+    assert set(error.value.undetermined) == set(named.tolist())
+    rows = np.array(system.row_names)[~system.noisy_mask][np.all(equations, axis=0)]
+    assert set(error.value.equations) == {x for x in rows.tolist() if x.startswith("y:")}
 
 
 @pytest.mark.parametrize("name", ["iCubNancy01", "iCubGenova03"])
