@@ -1,15 +1,16 @@
-"""Problems that are not well posed: the values that are determined all the same."""
+"""Problems that are not well posed: their smallest solution, and which parts of it are determined."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import ProblemError
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.solution import Solution
@@ -17,21 +18,39 @@ from sysdyn.problem import Problem
 
 # An equation contradicts others where more than this share of its terms is left.
 AGREEMENT = 1e-8
+# A direction whose weighted size is below this share of the greatest has no weight: the natural sizes decide.
+WEIGHTLESS = 1e-10
+
+
+class LeastNormSolution(Solution):
+    """The smallest of many solutions; `determined` says what is the same in all of them.
+
+    determined: {quantity: bool array of its shape}; np.where(solution.determined["fx"], solution.fx, np.nan) hides what
+    is not. undetermined: names of the unknowns that are not at some of the states, in the order of the system.
+    """
+
+    determined: dict[str, np.ndarray]
+    undetermined: tuple[str, ...]
 
 
 def least_norm(
     problem: Problem, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
-    **quantities: ArrayLike,
-) -> Solution:  # fmt: skip
-    """Solve what can be solved of a problem, state by state: NaN stands for each unknown that is not determined.
+    weights: Named | None = None, **quantities: ArrayLike,
+) -> LeastNormSolution:  # fmt: skip
+    """The smallest solution of a problem that has many, state by state, with masks of what is determined.
 
-    D d + b = 0 by the solution whose q̈, fx and w are smallest, in scaled units; of it only those components are kept
-    that are the same in every solution. Redundant equations are welcome as long as they agree.
+        min ‖W d‖   subject to   D d + b = 0
 
     q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver: by position, as tau,
-    qdd, fx, a, f, or as y={name: …}. Dense matrices of the freedoms that are not known, so slower than a Solver.
+    qdd, fx, a, f, or as y={name: …}. Redundant equations are welcome as long as they agree. Dense matrices of the
+    freedoms that are not known, so slower than a Solver.
 
-    Raises ProblemError where equations contradict each other or are noisy, InvalidInput.
+    weights: {quantity: number, or array of its shape at one state, ≥ 0} of tau, qdd, fx, a, f, w: W is diagonal, zero
+        where nothing is given; a standard deviation σ is the weight 1/σ. Among solutions that weigh the same, and
+        without weights, q̈, fx and w are smallest in natural sizes: 1 rad/s² and 1 m/s² count as much as a force of M N
+        and a moment of M N m, M [kg] the mass of the robot (1 if it has none).
+
+    Raises ProblemError where equations contradict each other or are noisy, InvalidInput, UnknownName.
     """
     if any(m.noise is not None for m in problem.measurements):
         raise ProblemError(
@@ -42,23 +61,75 @@ def least_norm(
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.reject_not_finite(arrays)
     system = problem.system().plain
+    W = _weights(system, {} if weights is None else weights)
     reduction = Reduction(system, system.noisy_mask)
     n = math.prod(lead)
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
     rows, columns = reduction.scaling
-    d = np.empty((n, system.layout.n))
+    natural = _natural_weights(system)
+    d, free = np.empty((n, system.layout.n)), np.empty((n, system.layout.n), dtype=bool)
     for k in range(n):
         reduced = reduction.at(entries[k])
         x, misfit = reduced.solve(b[k] * rows)
         if misfit.max(initial=0.0) > AGREEMENT:
             residual = np.abs(system.matrix(entries[k]) @ (x * columns) + b[k])
             raise ProblemError(_contradiction(system, involved(reduced.dependent) & (misfit > AGREEMENT), residual, k))
-        d[k] = np.where(involved(reduced.free), np.nan, x * columns)
-    values = {}
-    for quantity in problem.quantities:
+        free[k] = involved(reduced.free)
+        d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
+    values = {x: _shaped(system, d, x, lead) for x in problem.quantities}
+    solution = LeastNormSolution(problem, arrays, lead, values, np.ones(lead, dtype=bool))
+    solution.determined = {x: ~_shaped(system, free, x, lead) for x in problem.quantities}
+    solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
+    return solution
+
+
+def _smallest(d: np.ndarray, N: np.ndarray, natural: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """d + N z with ‖W (d + N z)‖ least, and among those the least in natural weights.
+
+    d (unknowns,): a solution; N (unknowns, k): basis of what can be added; both weights (unknowns,).
+    """
+    if not N.shape[1]:
+        return d
+    Q, R = np.linalg.qr(natural[:, None] * N)
+    N = np.linalg.solve(R.T, N.T).T  # orthonormal in natural weights
+    d = d - N @ (Q.T @ (natural * d))
+    if weights.any():
+        d = d - N @ np.linalg.lstsq(weights[:, None] * N, weights * d, rcond=WEIGHTLESS)[0]
+    return d
+
+
+def _natural_weights(system: BlockSystem) -> np.ndarray:
+    """(unknowns,) 1 for q̈, 1 / M for fx and w, 0 for all that follows from them."""
+    size = {"qdd": 1.0, "fx": 1.0 / (system.model.mass or 1.0), "w": 1.0 / (system.model.mass or 1.0)}
+    return np.array([size.get(quantity, 0.0) for quantity, _ in system.col_blocks])
+
+
+def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
+    """(unknowns,) the weights of a call. Raises InvalidInput, UnknownName."""
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"weights is {{quantity: number or array}}, not {given!r}")
+    found, names = np.zeros(system.layout.n), system.problem.quantities
+    for quantity, value in given.items():
+        if quantity not in names:
+            raise UnknownName("quantity with a weight", quantity, names)
         chosen = system.layout.quantity_columns(quantity)
-        values[quantity] = d[:, chosen].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(chosen),)))
-    return Solution(problem, arrays, lead, values, np.ones(lead, dtype=bool))
+        shape = (len(chosen) // 6, 6) if quantity in WRENCHES else (len(chosen),)
+        try:
+            x = np.broadcast_to(np.asarray(value, dtype=float), shape)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"weights[{quantity!r}] must be a number or an array that broadcasts to {shape}"
+            ) from None
+        if not (np.isfinite(x) & (x >= 0.0)).all():
+            raise InvalidInput(f"weights[{quantity!r}] must be finite and ≥ 0")
+        found[chosen] = x.reshape(-1)
+    return found
+
+
+def _shaped(system: BlockSystem, x: np.ndarray, quantity: str, lead: tuple[int, ...]) -> np.ndarray:
+    """The part of x (n, unknowns) that is of a quantity, in the shape of the quantity."""
+    chosen = system.layout.quantity_columns(quantity)
+    return x[:, chosen].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(chosen),)))
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:

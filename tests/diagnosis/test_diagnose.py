@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from sysdyn.diagnosis.diagnose import sampled_states
 from sysdyn.diagnosis.directions import units
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular
+from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.variables import WRENCH, Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.spatial import rotation
@@ -224,7 +225,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
 
 
 def test_least_norm_gives_what_is_determined():
-    """Values of a known motion come back where they are determined, NaN where they are not, at any state."""
+    """Values of a known motion come back where they are determined, and masks say where that is, at any state."""
     partial = 0
     for seed in range(700, 760):
         problem, _ = random_problem(seed)
@@ -244,11 +245,68 @@ def test_least_norm_gives_what_is_determined():
             part = shares(dense(problem, q[k], qd[k])[0])
             for name, x in truth.items():
                 got, lost = solution[name][k].reshape(-1), part[layout.quantity_columns(name)] > ZERO
-                assert (np.isnan(got) == lost).all(), (seed, k, name)
+                assert (solution.determined[name][k].reshape(-1) == ~lost).all(), (seed, k, name)
                 scale = 1.0 + np.abs(x[k]).max()
                 np.testing.assert_allclose(got[~lost], x[k].reshape(-1)[~lost], rtol=0, atol=1e-7 * scale)
                 partial += bool(lost.any() and not lost.all())
+        assert solution.residual().max() < 1e-7 * (1.0 + np.abs(motion.f).max())
     assert partial > 30
+
+
+WEIGHTS = [None, {"qdd": 1.0, "fx": 1 / 30}, {"tau": 1.0}, {"tau": [1.0, 0.5, 2.0], "a": 0.1}, {"f": np.eye(3, 6)}]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_least_norm_is_least(seed, weights):
+    """Against the dense solution, by a pseudo-inverse in weighted unknowns and one in natural ones for what is left."""
+    model = random_tree(3, seed=seed, joints=("revolute", "prismatic"))
+    body, joint = model.body_names[2], model.joint_names[1]
+    cells = sd.LoadCells(body, ["fx", "ny"], name="cells")
+    problem = Problem(model, [sd.JointTorque(joint), cells, sd.ExternalWrench("all")]) - sd.ExternalWrench(body)
+    q, qd, tau = model.random_state(seed=seed, batch=2)
+    solution = sd.least_norm(problem, q, qd, tau, y={"cells": [3.0, -1.0]}, weights=weights)
+    layout, system = Layout(model), assembled(problem)
+    assert solution.undetermined and f"fx({body}).fz" in solution.undetermined
+    for k in range(2):
+        given = {
+            "q": q[[k]],
+            "qd": qd[[k]],
+            "tau": tau[[k]],
+            "fx": np.zeros((1, 18)),
+            "y:cells": np.array([[3.0, -1.0]]),
+        }
+        entries, b = system.values(given)
+        A, b = system.matrix(entries[0]).toarray(), b[0]
+        particular, N = -np.linalg.pinv(A) @ b, scipy.linalg.null_space(A, rcond=1e-10)
+        natural = np.zeros(layout.n)
+        natural[layout.quantity_columns("qdd")], natural[layout.quantity_columns("fx")] = 1.0, 1.0 / model.mass
+        W = np.zeros(layout.n)
+        for name, x in (weights or {}).items():
+            shape = (3, 6) if name in ("fx", "a", "f") else (3,)
+            W[layout.quantity_columns(name)] = np.broadcast_to(x, shape).reshape(-1)
+        if not weights:
+            W = natural
+        N_natural = N @ np.linalg.inv(np.linalg.qr(natural[:, None] * N)[1])
+        particular = particular - N_natural @ (N_natural.T @ (natural**2 * particular))
+        expected = particular - N_natural @ (np.linalg.pinv(W[:, None] * N_natural, rcond=1e-9) @ (W * particular))
+        found = np.zeros(layout.n)
+        for name in ("tau", "qdd", "fx", "a", "f"):
+            found[layout.quantity_columns(name)] = solution[name][k].reshape(-1)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+        for direction in N.T:  # nothing that may be added makes it smaller
+            assert np.linalg.norm(W * (found + 1e-3 * direction)) >= np.linalg.norm(W * found) - 1e-12
+
+
+def test_weights_that_are_none():
+    model = chain(2)
+    problem = forward_dynamics(model) - sd.JointTorque("joint1")
+    q, qd, tau = model.random_state(seed=0)
+    with pytest.raises(UnknownName, match="quantity with a weight 'qd'.*'qdd'"):
+        sd.least_norm(problem, q, qd, tau, weights={"qd": 1.0})
+    for wrong in ({"fx": np.ones(5)}, {"qdd": -1.0}, {"tau": np.nan}, {"tau": "much"}, [1.0]):
+        with pytest.raises(InvalidInput, match="weights"):
+            sd.least_norm(problem, q, qd, tau, weights=wrong)
 
 
 # ---- two feet --------------------------------------------------------------------------------------------------------

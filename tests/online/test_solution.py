@@ -52,7 +52,7 @@ def test_estimates_have_more_than_solutions():
 @pytest.mark.parametrize("solution", [exact, undetermined])
 def test_solutions_without_noise_say_that_they_are_no_estimates(solution):
     found = solution()
-    assert type(found) is sd.Solution
+    assert isinstance(found, sd.Solution) and not isinstance(found, sd.Estimate)
     for name in OF_ESTIMATES:
         with pytest.raises(sd.ProblemError, match=f"no measurement of this problem is noisy.* no {name}"):
             getattr(found, name)
