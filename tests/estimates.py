@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
+from decimal import Decimal
+
 import numpy as np
 
 import sysdyn as sd
@@ -55,6 +58,24 @@ def dense(problem, q, qd, y, covariances=None, active=None):
         "d": d, "C": G @ G.T, "chi2": float(np.sum((W @ d + w) ** 2)), "condition": sv[0] / sv[-1],
         "parts": parts, "A": A, "b": b, "N": N, "redundancy": len(w) - N.shape[1],
     }  # fmt: skip
+
+
+def dense_inverse(K: np.ndarray) -> tuple[np.ndarray, float]:
+    """(K⁻¹, log |det K|) by Gauss-Jordan elimination with row pivoting in 80 digits."""
+    n = len(K)
+    with decimal.localcontext(prec=80):
+        A = np.array([[Decimal(x) for x in row] for row in np.hstack([K, np.eye(n)]).tolist()], dtype=object)
+        log_det = Decimal(0)
+        for k in range(n):
+            p = k + int(np.argmax(np.abs(A[k:, k])))
+            A[[k, p]] = A[[p, k]]
+            log_det += abs(A[k, k]).ln()
+            used = np.flatnonzero(A[k] != 0)
+            A[k, used] = A[k, used] / A[k, k]
+            rows = np.flatnonzero(A[:, k] != 0)
+            rows = rows[rows != k]
+            A[np.ix_(rows, used)] -= np.outer(A[rows, k], A[k, used])
+    return A[:, n:].astype(float), float(log_det)
 
 
 def random_problem(seed: int) -> tuple[sd.Problem, dict]:

@@ -15,7 +15,7 @@ from sysdyn.problem import Problem
 # Parts of the package whose code decides what program a problem becomes: a change of one makes every key another one.
 DECIDING = (
     "passes.py", "problem.py", "program", "model", "sparse", "backends/interpreter.py", "reference", "recursions",
-    "measurements", "equations", "diagnosis", "offline", "online/inverse_programs.py", "online/posterior.py",
+    "measurements", "equations", "diagnosis", "offline", "online/posterior.py",
 )  # fmt: skip
 
 

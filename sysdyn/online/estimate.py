@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.variables import WRENCHES
-from sysdyn.online.posterior import Checked, Part, Posterior
+from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
@@ -45,10 +45,9 @@ class Estimate(Solution):
 
         Of a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
 
-        The program for it is compiled when it is first asked for. States at which double precision has too few digits
-        take milliseconds each, see docs/estimation.md.
+        The program for it is compiled when it is first asked for.
         """
-        values = np.sqrt(np.maximum(self._posterior.variances(quantity, self._inputs, self._n), 0.0))
+        values = np.sqrt(self._posterior.variances(quantity, self._inputs, self._n))
         model = self._problem.model
         shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
         return self._picked(values.reshape(*self._lead, *shape), quantity, name)
@@ -66,10 +65,10 @@ class Estimate(Solution):
 
         NaN for components that are switched off.
         """
-        result = {}
-        for name, (S, mu, _) in self._parts(self._checked()).items():
-            result[name] = self._shaped(np.where(self._on(name), -np.einsum("nij,nj->ni", S, mu), np.nan))
-        return result
+        return {
+            name: self._shaped(np.where(self._on(name), -np.einsum("nij,nj->ni", self._factor(name), x), np.nan))
+            for name, x in self._whitened().items()
+        }
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
         """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
@@ -78,10 +77,11 @@ class Estimate(Solution):
         switched off.
         """
         result = {}
-        for name, (S, mu, M) in self._parts(self._checked()).items():
+        for name, (mu, M) in self._multipliers().items():
             # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
+            inverse = np.linalg.inv(self._factor(name))
             variance = np.einsum("nii->ni", M)
-            checked = variance > UNCHECKED * np.einsum("nii->ni", self._inverse(name, S))
+            checked = variance > UNCHECKED * np.einsum("nji,nji->ni", inverse, inverse)
             with np.errstate(all="ignore"):
                 result[name] = self._shaped(np.where(checked, -mu / np.sqrt(variance), np.nan))
         return result
@@ -91,14 +91,15 @@ class Estimate(Solution):
 
         They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
         """
-        parts = self._parts(self._checked()).items()
-        return {
-            name: self._shaped(self._on(name) * (1.0 - np.einsum("nij,nji->ni", S, M))) for name, (S, _, M) in parts
-        }
+        result = {}
+        for name, (_, M) in self._multipliers().items():
+            checked = np.einsum("nij,nji->ni", self._covariance(name), M)
+            result[name] = self._shaped(self._on(name) * (1.0 - checked))
+        return result
 
     def chi2(self) -> np.ndarray:
         """ε^T Σ⁻¹ ε (…) of all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
-        return self._chi2(self._checked())
+        return self._shaped(np.sum([np.sum(x * x, axis=1) for x in self._whitened().values()], axis=0))
 
     @property
     def redundancy(self) -> np.ndarray:
@@ -112,50 +113,61 @@ class Estimate(Solution):
 
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
-        checked = self._checked()
-        det = self._shaped(checked.log_determinant)
-        return -0.5 * (self._chi2(checked) + det + self.redundancy * math.log(2.0 * math.pi))
+        det = self._posterior.log_determinant(self._inputs, self._n)
+        for name in self._noises:
+            det = det + 2.0 * np.log(np.einsum("nii->ni", self._factor(name))).sum(axis=1)
+        return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
 
     def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """{name: standard deviations (m,) or covariance (m, m)}: mean of E[ε ε^T] over the states where it is active.
 
         One iteration of expectation maximisation; see `sysdyn.learn_noise`.
         """
-        parts = self._parts(self._checked())
+        multipliers = self._multipliers()
         return {
-            noise.name: _expected(noise, *parts[noise.name], self._on(noise.name))
-            for noise in self._posterior.noises
-            if noise.name in names
+            name: _expected(noise, self._covariance(name), *multipliers[name], self._on(name))
+            for name, noise in self._noises.items()
+            if name in names
         }
 
-    # ---- multipliers and switches -------------------------------------------------------------------------------
+    # ---- whitened equations and switches ------------------------------------------------------------------------
 
-    def _checked(self) -> Checked:
-        return self._posterior.check(self._inputs, self._n)
+    @property
+    def _noises(self) -> dict[str, Noise]:
+        return {noise.name: noise for noise in self._posterior.noises}
 
-    def _parts(self, checked: Checked) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """{name: (Σ, μ, Cov(μ))}; μ and Cov(μ) are zero for components that are switched off."""
-        result = {}
-        for noise in self._posterior.noises:
-            on = self._on(noise.name)
-            S = noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
-            M = checked.covariances[noise.name] * (on[:, :, None] & on[:, None, :])
-            result[noise.name] = S, checked.multipliers[noise.name] * on, M
+    def _whitened(self) -> dict[str, np.ndarray]:
+        """{name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
+        found = self._posterior.residuals(self._inputs, self._n)
+        return {name: x * self._on(name) for name, x in found.items()}
+
+    def _multipliers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
+        shares, result = self._posterior.redundancy(self._inputs, self._n), {}
+        for name, x in self._whitened().items():
+            inverse = np.linalg.inv(self._factor(name))
+            M = inverse.swapaxes(1, 2) @ shares[name] @ inverse
+            result[name] = np.einsum("nji,nj->ni", inverse, x), M * self._both(name)
         return result
 
-    def _chi2(self, checked: Checked) -> np.ndarray:
-        parts = self._parts(checked).values()
-        return self._shaped(np.sum([np.einsum("ni,nij,nj->n", mu, S, mu) for S, mu, _ in parts], axis=0))
+    def _covariance(self, name: str) -> np.ndarray:
+        """Σ (n, m, m)."""
+        noise = self._noises[name]
+        return noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
+
+    def _factor(self, name: str) -> np.ndarray:
+        """L (n, m, m), L L^T = Σ; of components that are switched off that of the identity."""
+        S = self._covariance(name)
+        return np.linalg.cholesky(np.where(self._both(name), S, np.eye(S.shape[1])))
 
     def _on(self, name: str) -> np.ndarray:
         """(n or 1, m or 1) bool: the component is not switched off."""
         return np.atleast_2d(self._inputs.get(switch_group(name), 1.0)) != 0.0
 
-    def _inverse(self, name: str, S: np.ndarray) -> np.ndarray:
-        """Σ⁻¹ of the components that are switched on; the identity for the rest."""
-        on = np.broadcast_to(self._on(name), S.shape[:2])
-        both = on[:, :, None] & on[:, None, :]
-        return np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
+    def _both(self, name: str) -> np.ndarray:
+        """(n or 1, m or 1, m or 1) bool: neither component is switched off."""
+        on = self._on(name)
+        return on[:, :, None] & on[:, None, :]
 
 
 def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np.ndarray) -> np.ndarray:

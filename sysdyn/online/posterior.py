@@ -1,182 +1,193 @@
 """Covariances, residuals and likelihood of a solved problem with noise, on request.
 
-All of it is in the inverse K⁻¹ of the augmented matrix (see `sysdyn.equations.augmented`), of which only the
-requested entries are computed. With C = Cov(d) and μ = Σ⁻¹ (Y d + y₀ − y):
+All of it comes from one elimination of the whitened equations by orthogonal columns, W d + w = Q (R d + r, left):
 
-    K⁻¹ = [C …; … −M],   M = Cov(μ) = Σ⁻¹ − Σ⁻¹ Y C Y^T Σ⁻¹,   residuals y − Y d − y₀ = −Σ μ
+    Cov(d) = R⁻¹ R^-T,   ε = W d + w = Q₂ left,   Cov(ε) = Q₂ Q₂^T,   χ² = |left|²
 
-`sysdyn.online.inverse_programs` computes them to full accuracy whatever the variances.
-Teunissen (2000) for the tests, Dempster, Laird and Rubin (1977) for the learning of covariances.
+Sums of squares only keep their digits whatever the variances. Each program is compiled when it is first asked for.
+Golub (1965) and Bierman (1977); Teunissen (2000) for the tests.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.errors import UnknownName
-from sysdyn.measurements.groups import switch_group
+from sysdyn.backends import interpreter
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.registry import backend_named
+from sysdyn.equations.whitened import WhitenedSystem, whitened_system
+from sysdyn.errors import FileError, UnknownName
+from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.online.inverse_programs import DIFFERENCE, Groups, InversePrograms, Outputs, Solved, same_covariances
+from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
+from sysdyn.offline.square_root import SquareRoot, square_root
+from sysdyn.online import storage
 from sysdyn.problem import Problem
-from sysdyn.sparse.selected_inverse import Inverse
+from sysdyn.program.program import Program
+from sysdyn.sparse.information import product
 
-# Entries of Cov(μ) below this share of Σ⁻¹ are compared on the scale of this share of Σ⁻¹.
-UNCHECKED = 1e-3
+# The programs are large and run seldom: they are compiled at this level of code generation.
+CODE_LEVEL = 0
+# A variance counts as zero where it is below this share of the greatest of its program at every sampled state.
+VANISHING = 1e-22
+# Variances that are zero at every state are found at so many sampled states.
+SAMPLES = 4
+
 # A part of the results is an output, or (quantity, joint, body or constraint), or (measured output, component).
 Part = str | tuple[str, str]
 # A scalar is a sum of unknowns, {number of an unknown: coefficient}; that of a measured output depends on the state.
 Terms = Mapping[int, Any]
-# An elimination is of expressions or of numbers.
-Either = Elimination | Solved
-
-
-class Checked(NamedTuple):
-    """Multipliers of the noisy equations at N states.
-
-    multipliers    {name: μ (N, m)}
-    covariances    {name: Cov(μ) (N, m, m)} of each measurement by itself
-    log_determinant (N,) of |K|
-    """
-
-    multipliers: dict[str, np.ndarray]
-    covariances: dict[str, np.ndarray]
-    log_determinant: np.ndarray
+# Outputs of programs are listed by (group, values), results are arrays (n, size) by group.
+Groups = list[tuple[str, list]]
+Arrays = dict[str, np.ndarray]
 
 
 class Posterior:
-    """Entries of the posterior covariance and tests of the measurements. See `InversePrograms` for the arguments."""
+    """Posterior covariances, and residuals with theirs.
+
+    choice: how the mean is computed, whose passes these programs have as well. key: the key of the solver in the cache,
+    under which programs are stored, too; None where they are not stored.
+    """
 
     def __init__(self, problem: Problem, choice: Choice, options: Options, key: str | None = None):
-        self.problem = problem
-        self._programs = InversePrograms(problem, choice, options, key)
+        self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
+        self._lock = threading.Lock()
+        self._executables: dict[str, Executable] = {}
+
+    @functools.cached_property
+    def system(self) -> WhitenedSystem:
+        # classical accelerations differ from a by a function of q and q̇, and have its covariance: none is fixed
+        equations, measured = self._options.equations, self._options.measured
+        return whitened_system(self.problem, equations.layout, equations.known, self._passes, outputs=measured)
+
+    @functools.cached_property
+    def _root(self) -> SquareRoot:
+        return square_root(self.system)
+
+    @property
+    def noises(self) -> list[Noise]:
+        return self.system.noises
 
     # ---- covariances --------------------------------------------------------------------------------------------
 
-    def variances(self, quantity: str, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
+    def variances(self, quantity: str, inputs: Arrays, n: int) -> np.ndarray:
         """(n, size) of every scalar of a quantity or measured output."""
         scalars = self._scalars(quantity)
 
-        def groups(elimination: Either) -> Groups:
-            return _covariances(elimination, {"variance": [(x, x) for x in scalars(elimination)]})
+        def groups() -> Groups:
+            return [("variance", [product(z, z) for z in map(self._root.information.deviations, scalars())])]
 
-        return self._programs.run(f"variance {quantity}", groups, inputs, n, same_covariances)["variance"]
+        return self._run(f"variance {quantity}", groups, inputs, n)["variance"]
 
-    def covariance(self, first: Part, second: Part, inputs: dict[str, np.ndarray], n: int) -> np.ndarray:
+    def covariance(self, first: Part, second: Part, inputs: Arrays, n: int) -> np.ndarray:
         """(n, size of first, size of second)."""
         rows_of, columns_of = self._scalars(first), self._scalars(second)
 
-        def groups(elimination: Either) -> Groups:
-            rows, columns = rows_of(elimination), columns_of(elimination)
-            return _covariances(elimination, {
-                "variance": [(x, x) for x in rows],
-                "variance of second": [(x, x) for x in columns],
-                "z": [(x, y) for x in rows for y in columns],
-            })  # fmt: skip
+        def groups() -> Groups:
+            rows, columns = ([*map(self._root.information.deviations, of())] for of in (rows_of, columns_of))
+            return [(f"row {k}", [product(x, y) for y in columns]) for k, x in enumerate(rows)]
 
-        found = self._programs.run(f"covariance {first} {second}", groups, inputs, n, same_covariances)
-        return found["z"].reshape(n, found["variance"].shape[1], found["variance of second"].shape[1])
+        found = self._run(f"covariance {first} {second}", groups, inputs, n)
+        return np.stack([*found.values()], axis=1)
 
-    def _scalars(self, part: Part) -> Callable[[Either], Sequence[Terms]]:
+    def _scalars(self, part: Part) -> Callable[[], Sequence[Terms]]:
         """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
             components = self._components[quantity]
             if name is None:
-                return lambda elimination: elimination.shown[quantity].rows
+                return lambda: self._root.assembly.shown[quantity].rows
             if name not in components:
                 raise UnknownName(f"component of {quantity!r}:", name, components)
             place = components.index(name)
-            return lambda elimination: [elimination.shown[quantity].rows[place]]
+            return lambda: [self._root.assembly.shown[quantity].rows[place]]
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
-        system = self._programs.system
-        scalars = system.reported(quantity)
+        layout, scalars = self.system.layout, self.system.reported(quantity)
         if name is not None:
-            chosen = system.layout.columns(*system.layout.block(quantity, name))
-            columns = system.layout.quantity_columns(quantity)
+            chosen = layout.columns(*layout.block(quantity, name))
+            columns = layout.quantity_columns(quantity)
             scalars = [x for c, x in zip(columns, scalars, strict=True) if c in chosen]
-        return lambda _: scalars
+        return lambda: scalars
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
-    @property
-    def noises(self) -> list[Noise]:
-        return self._programs.system.noises
+    def residuals(self, inputs: Arrays, n: int) -> Arrays:
+        """{name: ε (n, m)} of the whitened noisy equations, independent errors of variance 1 before the estimate."""
 
-    def check(self, inputs: dict[str, np.ndarray], n: int) -> Checked:
-        """Multipliers with their covariances, and the determinant."""
+        def groups() -> Groups:
+            residual = self._root.information.residuals()
+            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in self.system.places()]
 
-        def groups(elimination: Elimination | Solved) -> list:
-            inverse = Inverse(elimination.factors)
-            found = [("pivots", list(elimination.factors.pivots))]
-            for noise, places in _places(self._programs.system):
-                pairs = [(i, j) for a, i in enumerate(places) for j in (places[: a + 1] if noise.full else [i])]
-                found.append((f"mu {noise.name}", [elimination.solution[i] for i in places]))
-                found.append((f"M {noise.name}", [-inverse.entry(*pair) for pair in pairs]))
+        return self._run("residuals", groups, inputs, n)
+
+    def redundancy(self, inputs: Arrays, n: int) -> Arrays:
+        """{name: Cov(ε) (n, m, m)} of the whitened residuals; of independent components, the diagonal alone."""
+
+        def groups() -> Groups:
+            free = self._root.information.free()
+            found: Groups = []
+            for noise, rows in self.system.places():
+                shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
+                pairs = [(i, j) for i in range(noise.size) for j in (range(i + 1) if noise.full else [i])]
+                found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
             return found
 
-        out = self._programs.run("check", groups, inputs, n, functools.partial(self._same_checks, inputs))
-        multipliers, covariances = {}, {}
-        for noise in self.noises:
-            multipliers[noise.name] = out[f"mu {noise.name}"]
-            covariances[noise.name] = noise.matrix(out[f"M {noise.name}"])
+        found = self._run("redundancy", groups, inputs, n)
+        return {noise.name: noise.matrix(found[noise.name]) for noise in self.noises}
+
+    def log_determinant(self, inputs: Arrays, n: int) -> np.ndarray:
+        """(n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
+        pivots = self._run("pivots", lambda: [("pivots", [*self._root.factors.pivots])], inputs, n)["pivots"]
         with np.errstate(divide="ignore"):
-            return Checked(multipliers, covariances, np.log(np.abs(out["pivots"])).sum(axis=1))
+            return 2.0 * np.log(np.abs(pivots)).sum(axis=1)
 
-    def _same_checks(self, inputs: dict[str, np.ndarray], found: Outputs, scaled: Outputs, c: float) -> np.ndarray:
-        """(n,) whether the outputs of `check` for Σ and for c Σ agree, on the scale of Σ."""
-        system = self._programs.system
-        n = len(found["pivots"])
-        same, rows = np.ones(n, dtype=bool), np.full(n, system.shape[0] - 2 * system.n_unknowns)
-        for noise in self.noises:
-            on = np.broadcast_to(inputs.get(switch_group(noise.name), 1.0), (n, noise.size)) != 0.0
-            rows -= (~on).sum(axis=1)
-            sigma = np.sqrt(np.einsum("...ii->...i", noise.matrix(inputs[noise.group])))
-            mu, scaled_mu = (x[f"mu {noise.name}"] * sigma for x in (found, scaled))
-            apart = np.abs(c * scaled_mu - mu) <= DIFFERENCE * np.maximum(np.abs(mu), 1.0)
-            same &= (apart | ~on).all(axis=1)
-            both = sigma[..., :, None] * sigma[..., None, :]
-            M, scaled_M = (noise.matrix(x[f"M {noise.name}"]) * both for x in (found, scaled))
-            share = np.sqrt(np.maximum(np.einsum("nii->ni", M), 0.0))
-            size = np.maximum(share[:, :, None] * share[:, None, :], UNCHECKED)
-            apart = np.abs(c * scaled_M - M) <= DIFFERENCE * size
-            same &= (apart | ~(on[:, :, None] & on[:, None, :])).all(axis=(1, 2))
-        log, scaled_log = (np.log(np.abs(x["pivots"])).sum(axis=1) for x in (found, scaled))
-        return same & (np.abs(scaled_log - log - rows * np.log(c)) <= DIFFERENCE * np.maximum(np.abs(log), 1.0))
+    # ---- programs -----------------------------------------------------------------------------------------------
 
+    def _run(self, name: str, groups: Callable[[], Groups], inputs: Arrays, n: int) -> Arrays:
+        """Outputs (n, size) of the program `name`, which `groups` describes."""
+        with self._lock:
+            if name not in self._executables:
+                program = self._stored(name)
+                if program is None:
+                    program = self._program(groups())
+                    self._store(name, program)
+                self._executables[name] = Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
+        return self._executables[name].results(inputs, n)[0]
 
-def _covariances(elimination: Either, chosen: Mapping[str, Sequence[tuple[Terms, Terms]]]) -> Groups:
-    """Covariances Σ_ij x_i C_ij y_j of pairs of scalars x, y."""
-    inverse = Inverse(elimination.factors)
+    def _program(self, groups: Groups) -> Program:
+        """The program, with zeros for variances that are zero at every state but for rounding."""
+        graph, inputs = self._root.assembly.graph, self._root.assembly.inputs
+        program = Program.from_graph(graph, inputs, groups)
+        if groups[0][0] != "variance":
+            return program
+        found = interpreter.run_groups(program, sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED))["variance"]
+        size = np.fmax.reduce(found, axis=0)
+        least = VANISHING * np.fmax.reduce(size, initial=0.0)
+        variances = [0.0 if s <= least else x for x, s in zip(groups[0][1], size, strict=True)]
+        return Program.from_graph(graph, inputs, [("variance", variances)])
 
-    def covariance(x: Terms, y: Terms) -> Any:
-        return _combined(y, lambda j: _combined(x, lambda i: inverse.entry(i, j)))
+    def _file(self, name: str) -> str:
+        return hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
 
-    return [(name, [covariance(*pair) for pair in pairs]) for name, pairs in chosen.items()]
+    def _stored(self, name: str) -> Program | None:
+        payload = cache.load(self._file(name)) if self._key else None
+        if payload is None:
+            return None
+        try:
+            return Program.from_arrays(storage.unpacked(payload))
+        except (FileError, ValueError, OSError):
+            return None  # a damaged entry is made again
 
-
-def _combined(terms: Terms, value: Callable[[int], Any]) -> Any:
-    """Σ x_i value(i) of scalars of any type."""
-    total: Any = 0.0
-    for i, x in terms.items():
-        part = value(i)
-        total = total + (part if x == 1.0 else x * part)
-    return total
-
-
-def _places(system: AugmentedSystem) -> Iterable[tuple[Noise, list[int]]]:
-    """(covariance, numbers of its multipliers in the order of its components)."""
-    members: dict[str, dict[int, int]] = {}
-    for r, (noise, k) in system.plain.noise_by_row.items():
-        members.setdefault(noise.name, {})[k] = system.n_unknowns + r
-    for noise in system.noises:
-        yield noise, [members[noise.name][k] for k in range(noise.size)]
+    def _store(self, name: str, program: Program) -> None:
+        if self._key:
+            cache.store(self._file(name), storage.packed(program.to_arrays()))

@@ -1,4 +1,4 @@
-"""What elimination and spatial algebra compute with: floats, expressions, or numbers of more digits, alike."""
+"""What elimination and spatial algebra compute with: floats, expressions, or numbers that count, alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Scalar(Protocol):
-    """A number with + − × ÷, also with a float on either side: float, `Expr`, `Extended`, a number that counts."""
+    """A number with + − × ÷, also with a float on either side: float, `Expr`, a number that counts."""
 
     def __add__(self, other: Any, /) -> Any: ...
     def __radd__(self, other: Any, /) -> Any: ...

@@ -176,7 +176,7 @@ def test_estimates_have_standard_deviations(backend):
     estimate = solver(q, qd, y=y)
     close(estimate.qdd, np.full((3, MODEL.nv), 1.5))
     close(estimate.std("qdd"), np.full((3, MODEL.nv), 0.15))
-    executables = estimate._posterior._programs._executables.values()
+    executables = estimate._posterior._executables.values()
     assert executables and all(type(x.backend) is BACKENDS[backend] for x in executables)
 
 

@@ -12,8 +12,6 @@ import scipy.stats
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.noise import noise_of
-from sysdyn.sparse.lu import eliminate
-from sysdyn.sparse.selected_inverse import Inverse
 
 QUANTITIES = ("tau", "qdd", "fx", "a", "f")
 
@@ -261,15 +259,3 @@ def test_bad_input(arm):
         sd.Problem(model, [sd.ModelNoise("f", noise=1.0, name="x"), sd.ModelNoise("all", noise=1.0, name="y")])
     with pytest.raises(ProblemError, match="no measurement of this problem is noisy"):
         sd.compile(sd.forward_dynamics(model), level="fast")(q, qd, np.zeros(4)).std("tau")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_entries_of_the_inverse(seed):
-    rng = np.random.default_rng(seed)
-    n = 15
-    A = rng.standard_normal((n, n)) * (rng.random((n, n)) < 0.3) + 4.0 * np.eye(n)
-    rows = [{j: float(x) for j, x in enumerate(row) if x} for row in A]
-    order = rng.permutation(n).tolist()
-    inverse = Inverse(eliminate(rows, [0.0] * n, order, order))
-    found = np.array([[inverse.entry(i, j) for j in range(n)] for i in range(n)])
-    assert np.abs(found - np.linalg.inv(A)).max() <= 1e-12

@@ -1,0 +1,151 @@
+"""The whitened system of an estimation problem: equations whose errors are independent and of variance 1.
+
+Exact equations E d + e = 0 stay as they are. With Σ = L L^T, noisy ones become L⁻¹ (Y d + y₀) = ε, ε ~ N(0, 1), so
+that the estimate is a least-squares solution. Golub (1965); Bierman (1977).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sysdyn.equations.assembly import Assembly, Row
+from sysdyn.equations.augmented import AugmentedSystem, augmented_system
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.noise import Noise
+from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.passes import PAPER, named_passes
+from sysdyn.program.expr import Graph, sqrt
+from sysdyn.sparse.lu import is_unit
+
+
+class WhitenedSystem(LinearSystem):
+    """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
+
+    Rows and columns are those of `plain`. A component that is switched off says 0 = 0.
+    """
+
+    def __init__(self, augmented: AugmentedSystem):
+        self._plain, self._declared, self.noises = augmented.plain, augmented.declared, augmented.noises
+        self.body_of = augmented.body_of[: augmented.n_unknowns]
+        plain = self._plain
+        self.problem, self.known, self.passes, self.layout = plain.problem, plain.known, plain.passes, plain.layout
+        self.columns, self.col_names, self.col_blocks = plain.columns, plain.col_names, plain.col_blocks
+        self._assembly = self._whitened(plain.assembly)
+
+    @property
+    def plain(self) -> BlockSystem:
+        """The equations of the problem alone."""
+        return self._plain
+
+    @property
+    def declared(self) -> Mapping[str, np.ndarray]:
+        return self._declared
+
+    @property
+    def sharing(self) -> str:
+        return "structural"  # nothing here is symmetric
+
+    def reported(self, quantity: str) -> list[dict[int, float]]:
+        return self.plain.reported(quantity)
+
+    @property
+    def assembly(self) -> Assembly:
+        return self._assembly
+
+    def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
+        return self._whitened(self.plain.assemble(graph, mark))
+
+    def places(self) -> list[tuple[Noise, list[int]]]:
+        """(covariance, rows of its components in their order) of each noisy measurement."""
+        members: dict[str, dict[int, int]] = {noise.name: {} for noise in self.noises}
+        for r, (noise, k) in self.plain.noise_by_row.items():
+            members[noise.name][k] = r
+        return [(noise, [members[noise.name][k] for k in range(noise.size)]) for noise in self.noises]
+
+    def definitions(self) -> list[tuple[int, int]]:
+        """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
+
+        What they leave are the joint accelerations and the external wrenches that are not known.
+        """
+        plain, exact = self.plain, {r for r in range(self.shape[0]) if r not in self.plain.noise_by_row}
+        rows = plain.assembly.rows
+        found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
+        taken = {c for _, c in found}
+        columns: dict[tuple[str, int], list[int]] = {}
+        for c, block in enumerate(plain.col_blocks):
+            columns.setdefault(block, []).append(c)
+        stated: dict[int, list[tuple[int, int]]] = {}
+        for r, block in enumerate(plain.row_blocks):
+            for c in columns.get(block, ()):
+                if r in exact and c not in taken and is_unit(rows[r].get(c)):
+                    stated.setdefault(block[1], []).append((r, c))
+                    taken.add(c)
+                    break
+        # τ and wrenches before the accelerations that they depend on
+        order = {"a": 1}
+        for body in sorted(stated, reverse=True):
+            found += sorted(stated[body], key=lambda pair: order.get(plain.col_blocks[pair[1]][0], 0))
+        return found
+
+    def _whitened(self, plain: Assembly) -> Assembly:
+        rows, b, graph = list(plain.rows), list(plain.b), plain.graph
+        groups = [(noise.group, graph.inputs(noise.group, noise.scalars)) for noise in self.noises]
+        switches = {
+            m.name: (m.group, graph.inputs(m.group, len(m.components(self.model)))) for m in self.problem.switchable
+        }
+        for (noise, chosen), (_, numbers) in zip(self.places(), groups, strict=True):
+            active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
+            factor = _cholesky(noise, numbers, active)
+            for k, r in enumerate(chosen):  # forward substitution
+                row, rest = _scaled(plain.rows[r], active[k]), plain.b[r] * active[k]
+                for l, x in factor[k].items():
+                    if l < k:
+                        _subtract(row, x, rows[chosen[l]])
+                        rest = rest - x * b[chosen[l]]
+                weight = 1.0 / factor[k][k]
+                rows[r], b[r] = _scaled(row, weight), rest * weight
+        inputs = (*plain.inputs, *groups, *switches.values())
+        return Assembly(plain.graph, inputs, rows, b, plain.names, plain.blocks, plain.shown)
+
+
+def _cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
+    """Rows of L, L L^T = Σ; in a full one, components that are switched off are independent of all others."""
+    if not noise.full:
+        return [{k: sqrt(numbers[k])} for k in range(noise.size)]
+    L: list[Row] = []
+    for i in range(noise.size):
+        row: Row = {}
+        for j in range(i + 1):
+            x = noise.entry(numbers, i, j) * active[i] * active[j]
+            if i == j:
+                x = x + (1.0 - active[i] * active[i])
+            for k in range(j):
+                x = x - row[k] * (row[k] if i == j else L[j][k])
+            row[j] = sqrt(x) if i == j else x / L[j][j]
+        L.append(row)
+    return L
+
+
+def _scaled(row: Row, x) -> Row:
+    return {j: x * entry for j, entry in row.items()}
+
+
+def _subtract(row: Row, x, other: Row) -> None:
+    """row −= x · other."""
+    for j, entry in other.items():
+        row[j] = row.get(j, 0.0) - x * entry
+
+
+def whitened_system(
+    problem: Statement, layout: str = "paper", known: str = "rows", passes: Sequence[str] = PAPER,
+    outputs: Sequence[Output] = QUANTITIES,
+) -> WhitenedSystem:  # fmt: skip
+    """The whitened system of a problem with noise. The problem keeps it."""
+    augmented = augmented_system(problem, layout, known, passes, outputs)
+    key = ("whitened", layout, known, named_passes(passes), id(augmented))
+    return problem.kept(key, lambda: WhitenedSystem(augmented))

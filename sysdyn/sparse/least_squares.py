@@ -1,0 +1,172 @@
+"""Elimination order of sparse least squares with exact equations: exact pivots, then orthogonal columns.
+
+Exact rows are eliminated by scalar pivots, where they have one that is safe, and otherwise turned. A column that no
+exact row holds any more is eliminated by a turn of all noisy rows that do. Rows of very different weights keep their
+digits where the heaviest comes first and a column is taken while its entries are not small beside the rest of their
+rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.turns import turn
+
+# A column of noisy rows is turned early where its norm is at least this fraction of each other entry of these rows.
+LEAST_SHARE = 1e-2
+# A column of exact rows is turned early where its norm is at least this fraction of each other entry of these rows.
+LEAST_EXACT = 0.1
+# An entry of an exact row is a pivot where it is at least this fraction of its column in exact rows, at every state.
+LEAST_PIVOT = 0.1
+# Entries below this share of what they are the difference of count as zero.
+CANCELLED = 1e-13
+# A column counts as zero at a state where it is below this share of what it is at others.
+VANISHING = 1e-10
+
+# Columns that are better eliminated later, and those that cannot be.
+LATE, NEVER = 1, 2
+
+Row = dict[int, Any]  # The entries of a row by their columns, arrays (states,) each.
+Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a scalar pivot or −1, column.
+
+
+@dataclass
+class Order:
+    """Rows and columns of the pivots, {k: rows that are turned with that of pivot k}, and about what it costs."""
+
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    joined: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    operations: float = 0.0
+
+
+def least_squares(
+    rows: Sequence[Row], exact: Sequence[bool], first: Iterable[tuple[int, int]], fronts: Sequence[Sequence[int]],
+    most: float = math.inf,
+) -> Order:  # fmt: skip
+    """The order of E d + e = 0, |W d + w| least, from the entries at sampled states.
+
+    exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
+    that are eliminated one after the other. most: operations. Entries are in natural units of the columns and of the
+    rows of E, and in units of their standard deviations of the rows of W. Raises NoSafeOrdering where columns are
+    dependent at most of the sampled states, or it takes more operations.
+    """
+    search = _Search(rows, exact, sum(len(front) for front in fronts), most)
+    for i, j in first:
+        search.take(i, j)
+    for front in fronts:
+        search.work(search.left.intersection(front))
+    return search.order
+
+
+class _Search:
+    """What is left of the entries while columns are eliminated."""
+
+    def __init__(self, rows: Sequence[Row], exact: Sequence[bool], columns: int, most: float):
+        self.rows = [dict(row) for row in rows]
+        self.exact = {i for i, x in enumerate(exact) if x}
+        self.holders: list[set[int]] = [set() for _ in range(columns)]
+        for i, row in enumerate(self.rows):
+            for j in row:
+                self.holders[j].add(i)
+        self.left = set(range(columns))
+        self.order, self.most = Order(), most
+
+    def work(self, front: set[int]) -> None:
+        """Eliminate these columns, the cheapest first."""
+        heap: list[Option] = []  # The options, and outdated ones.
+        options: dict[int, Option] = {}
+        stale = set(front)
+        while front:
+            for j in stale & front:
+                options[j] = self._option(j)
+                heapq.heappush(heap, options[j])
+            while options.get(heap[0][-1]) != heap[0]:
+                heapq.heappop(heap)
+            bad, cost, i, j = heapq.heappop(heap)
+            if bad == NEVER:
+                raise NoSafeOrdering(f"{len(self.left)} unknowns are determined by no equation that is left")
+            if self.order.operations > self.most:
+                raise NoSafeOrdering("given up: more expensive than what is known")
+            del options[j]
+            front.discard(j)
+            self.order.operations += cost if bad == 0 else 0.0
+            touched = set(self.holders[j])
+            stale = {c for k in touched for c in self.rows[k]}
+            self.take(self._turn(j) if i < 0 else i, j)
+            stale = stale.union(*(self.rows[k] for k in touched))
+
+    def _option(self, j: int) -> Option:
+        """The cheapest way to eliminate column j; exact rows go first."""
+        holders = self.holders[j]
+        turned = sorted(holders & self.exact or holders)
+        rest = len(holders) - len(turned)
+        if not turned:
+            return NEVER, 0.0, -1, j
+        size = np.abs([self.rows[i][j] for i in turned])
+        norm = np.sqrt((size * size).sum(axis=0))
+        regular = norm > VANISHING * norm.max()
+        if 2 * np.count_nonzero(regular) < len(norm):
+            return NEVER, 0.0, -1, j
+        if turned[0] in self.exact:
+            stays = (size >= LEAST_PIVOT * norm).all(axis=1)
+            found = [(2.0 * (len(self.rows[i]) - 1) * (len(holders) - 1), i)
+                     for i, x in zip(turned, stays, strict=True) if x]  # fmt: skip
+            if found:
+                return 0, *min(found), j
+        width = len(set().union(*(self.rows[i] for i in turned)))
+        cost = (4.0 * len(turned) + 1.0) * width * (len(turned) > 1) + 2.0 * width * rest
+        largest = np.max([np.abs(x) for i in turned for x in self.rows[i].values()], axis=0)
+        share = float((norm / largest)[regular].min()) if len(turned) > 1 else 1.0
+        early = share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE)
+        return (0, cost, -1, j) if early else (LATE, -share, -1, j)
+
+    def _turn(self, j: int) -> int:
+        """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
+        rows, order = self.rows, self.order
+        turned = sorted(self.holders[j] & self.exact or self.holders[j])
+        if len(turned) > 1:
+            weight = {i: np.max([np.abs(x).max() for x in rows[i].values()]) for i in turned}
+            turned.sort(key=lambda i: -weight[i])
+            found, r = turn(turned, [rows[i].pop(j) for i in turned])
+            for c in set().union(*(rows[i] for i in turned)):
+                y = {i: rows[i].pop(c) for i in turned if c in rows[i]}
+                found.apply(y)
+                for i, x in y.items():
+                    rows[i][c] = x
+                self.holders[c].difference_update(turned)
+                self.holders[c].update(y)
+            rows[turned[0]][j] = r
+            self.holders[j].difference_update(turned[1:])
+            order.joined[len(order.rows)] = tuple(turned[1:])
+        return turned[0]
+
+    def take(self, i: int, j: int) -> None:
+        """Eliminate column j by row i."""
+        row = self.rows[i]
+        for c in row:
+            self.holders[c].discard(i)
+        pivot = row.pop(j)
+        for k in self.holders[j]:
+            target = self.rows[k]
+            factor = target.pop(j) / pivot
+            for c, x in row.items():
+                old, change = target.get(c), factor * x
+                new = -change if old is None else old - change
+                if old is not None and (np.abs(new) <= CANCELLED * (np.abs(old) + np.abs(change))).all():
+                    del target[c]
+                    self.holders[c].discard(k)
+                    continue
+                target[c] = new
+                self.holders[c].add(k)
+        self.holders[j] = set()
+        self.left.discard(j)
+        self.order.rows.append(i)
+        self.order.columns.append(j)
