@@ -37,9 +37,10 @@ from sysdyn.paper.counters import load_cells, umfpack_pivots
 from sysdyn.paper.experiments import main, read_csv, write_csv
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_pivots
 from sysdyn.sparse.orderings import ORDERINGS, PLAIN
-from sysdyn.sparse.sampled import STEER, Permutations, Sampled
+from sysdyn.sparse.sampled import STEER, Sampled
 
 TITLE = "Which order wins where: cost and fill-in of every elimination order"
 CLAIM = (
@@ -79,19 +80,19 @@ SHADES = LinearSegmentedColormap.from_list("shades", colormaps["Blues"](np.linsp
 # Each panel has this many columns.
 COLUMNS = 13
 
-Start = Callable[[Sampled], Permutations]
+Start = Callable[[Sampled], Pivots]
 
 
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
-def _metis(steer: float, columns_only: bool, a: Sampled) -> Permutations:
+def _metis(steer: float, columns_only: bool, a: Sampled) -> Pivots:
     """UMFPACK with METIS for its columns; its own rows, or rows by safe pivoting."""
     rows, columns = umfpack_permutations(a.generic(steer), "METIS")[0]
     return choose_pivots(a, columns) if columns_only else (rows, columns)
 
 
-def umfpack_permutations(matrix: scipy.sparse.spmatrix, method: str) -> tuple[Permutations, bool]:
+def umfpack_permutations(matrix: scipy.sparse.spmatrix, method: str) -> tuple[Pivots, bool]:
     """((row_perm, col_perm) as `sysdyn.sparse.umfpack.permutations` with another method for the columns, whether
     UMFPACK did use it).
 
@@ -119,7 +120,7 @@ def metis_available() -> bool:
     return umfpack.available() and umfpack_permutations(scipy.sparse.csc_matrix(full + np.eye(40)), "METIS")[1]
 
 
-def _paper(a: Sampled) -> Permutations:
+def _paper(a: Sampled) -> Pivots:
     """UMFPACK's P and Q for the matrix at one random state, as the paper takes them."""
     return umfpack_pivots(scipy.sparse.csc_matrix((a.values[0], (a.row, a.col)), shape=(a.n, a.n)))
 

@@ -97,7 +97,7 @@ def pattern(solver: Solver) -> Pattern:
     to_row, to_col = np.empty(n, dtype=int), np.empty(n, dtype=int)
     to_row[list(row_perm)], to_col[list(col_perm)] = np.arange(n), np.arange(n)
     row, col = system.coordinates
-    factors = eliminate(system.assembly.rows, system.assembly.b, row_perm, col_perm, joined=dict(solver.choice.joined))
+    factors = eliminate(system.assembly.rows, system.assembly.b, *solver.choice.pivots)
     fill = np.array(factors.fill, dtype=int).reshape(-1, 2)
     rows, cols = (tuple(_shown(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
     kind = np.array([KNOWN if rows[r][0] == KNOWN else cols[c][0] for r, c in zip(row, col, strict=True)])

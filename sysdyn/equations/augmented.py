@@ -80,7 +80,7 @@ class AugmentedSystem(LinearSystem):
         parent = self.model.parent
         deepest = common = max(bodies, default=-1)
         for i in bodies:
-            common = _common_ancestor(parent, common, i)
+            common = common_ancestor(parent, common, i)
         return deepest if bodies <= set(_ancestors(parent, deepest)) else common
 
     # ---- expressions -------------------------------------------------------------------------------------------
@@ -224,7 +224,8 @@ def _ancestors(parent, i: int) -> list[int]:
     return found
 
 
-def _common_ancestor(parent, i: int, j: int) -> int:
+def common_ancestor(parent: Sequence[int], i: int, j: int) -> int:
+    """The nearest body that both i and j are descendants of, or are; −1 for none."""
     while i != j:
         if i > j:
             i = parent[i]

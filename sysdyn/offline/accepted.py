@@ -12,12 +12,12 @@ from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, SingularState
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import Options
+from sysdyn.offline.options import GIVEN, Options
 from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
 from sysdyn.offline.safety import LEAST_PIVOT, Inputs, Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
-from sysdyn.sparse.sampled import Permutations
+from sysdyn.sparse.lu import Pivots
 
 # Orders are searched at this many states.
 ORDER_SAMPLES = 48
@@ -53,13 +53,15 @@ class AcceptedOrder:
                 choices, cheapest = self._tried(attempt)
             with self.stages.stage("judge"):
                 failing = self._judged(choices, cheapest)
-            if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed"):
+            if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed", GIVEN):
                 break
             if self.accepted and (attempt or not self.accepted.judged.crossing):
                 break
             with self.stages.stage("candidates"):
                 self._learn(failing)
         choice = self.accepted or self.stable
+        if choice is None and self.options.unsafe and choices:
+            choice = choices[0]
         if choice is None:
             raise NoSafeOrdering(self._failure())
         if self._last and choice is self._last[0]:
@@ -74,7 +76,7 @@ class AcceptedOrder:
         most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
         orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
         choices: list[Choice] = []
-        seen: list[Permutations] = []
+        seen: list[Pivots] = []
         cheapest: Elimination | None = None
         least = math.inf
         for name, order in orders:
@@ -156,6 +158,8 @@ class AcceptedOrder:
         tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)
         diagnosis = diagnose(self.system.problem)
         why = "" if diagnosis.well_posed else f"\n{diagnosis}"
+        if self.options.ordering == GIVEN:
+            why += "\non_singular='repivot' takes the order all the same: it pivots anew at states where it fails"
         return f"no elimination order is safe at every sampled state:\n{tried}{why}"
 
 

@@ -8,6 +8,7 @@ from sysdyn.offline.safety import Safety
 from sysdyn.passes import PAPER
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
+from sysdyn.sparse.lu import Pivots
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Choice:
     joined: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
-    def pivots(self) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, tuple[int, ...]]]:
-        """(rows, columns, rows that are turned with that of each pivot): what an elimination is made with."""
-        return self.row_perm, self.col_perm, dict(self.joined)
+    def pivots(self) -> Pivots:
+        """The order, as an elimination takes it."""
+        return Pivots(self.row_perm, self.col_perm, dict(self.joined))
 
     @property
     def total(self) -> int:

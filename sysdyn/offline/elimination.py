@@ -54,7 +54,7 @@ class Elimination:
                 self.graph.mark()
             previous[0] = body[k]
 
-        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, begin, self.joined)
+        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin)
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
@@ -103,8 +103,9 @@ class Elimination:
         """
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
-        sizes = [unsigned(p) if k in self.factors.turns else p for k, p in pivots]  # a norm has no sign
-        groups = [("d", self.solution), ("pivots", sizes), ("entries", watched)]
+        groups = [("d", self.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
+        # what is alone in its column, or row, vanishes with the determinant
+        alone = np.array([not (self.factors.lower[k] and self.factors.upper[k]) for k, _ in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
         def run(inputs: dict[str, np.ndarray]) -> Behaviour:
@@ -115,7 +116,7 @@ class Elimination:
 
         chunk = max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + len(watched))))
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED)
-        verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict)
+        verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict, alone)
         self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
         return verdict.safety, verdict.worst
 
@@ -182,7 +183,7 @@ def output_groups(
 def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
-    factors = eliminate(assembly.rows, assembly.b, choice.row_perm, choice.col_perm, joined=dict(choice.joined))
+    factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
     solution = _solution(assembly, factors, choice.refined)
     groups = output_groups(system, assembly, solution, outputs)
     return assembly.graph.count(x for _, values in groups for x in values)

@@ -11,11 +11,12 @@ from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState
+from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.offline import recursion
 from sysdyn.offline.accepted import AcceptedOrder
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import Options
+from sysdyn.offline.options import GIVEN, Options
 from sysdyn.offline.stages import Stages
 from sysdyn.offline.writing import written
 from sysdyn.passes import PAPER
@@ -78,9 +79,9 @@ class WithPasses(Formulation):
             compiled = eliminated(problem, options, options.passes, stages)
         except NoSafeOrdering:
             return None
-        # pairs of pivots of an estimation are of rows and columns whose numbers depend on the frames, and measured
-        # outputs speak of the frames of bodies, which may cost more than the passes save
-        if problem.noisy or options.measured:
+        # pairs of pivots of an estimation are of rows and columns whose numbers depend on the frames, and sensors and
+        # measured outputs speak of the frames of bodies, which may cost more than the passes save
+        if problem.noisy or options.measured or torque_freedoms(problem) is None:
             try:
                 return _better(compiled, eliminated(problem, options, plain, stages))
             except NoSafeOrdering:
@@ -104,6 +105,8 @@ class AsStated(Formulation):
         return options.formulation != "recursive"
 
     def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled:
+        if options.ordering == GIVEN and options.formulation not in ("auto", "paper"):
+            raise ProblemError("an order of your own is one of problem.system(): leave formulation= out")
         passes = options.passes if options.formulation == "elimination" else paper_passes(options)
         return eliminated(problem, options, passes, stages)
 
@@ -118,8 +121,8 @@ def paper_passes(options: Options) -> tuple[str, ...]:
 
 
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
-    """The system that is permuted: as it stands for the recursive orders, with joints turned for all others."""
-    turn = options.ordering not in RECURSIVE
+    """The system that is permuted: as it stands for recursive orders and given ones, with joints turned for others."""
+    turn = options.ordering not in (*RECURSIVE, GIVEN)
     return problem.system(options.equations.layout, options.equations.known, turn, passes, options.outputs)
 
 

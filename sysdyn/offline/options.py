@@ -12,6 +12,8 @@ from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import ALL
 
+# The ordering of this name is the caller's own.
+GIVEN = "given"
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 # Levels of compilation, with the code-generation level of the machine code.
 LEVELS = {"best": 2, "fast": 0}
@@ -52,7 +54,10 @@ class Equations:
 
 @dataclass(frozen=True)
 class Options:
-    """How a problem is compiled; see `sysdyn.compile`. Raises UnknownName."""
+    """How a problem is compiled; see `sysdyn.compile`. Raises UnknownName.
+
+    given: the permutations of the ordering GIVEN; unsafe: it is taken whatever the judge says.
+    """
 
     ordering: str = "auto"
     outputs: tuple[Output, ...] = QUANTITIES
@@ -63,8 +68,11 @@ class Options:
     passes: tuple[str, ...] = ALL
     equations: Equations = Equations()
     budget: Budget = Budget()
+    given: tuple[tuple[int, ...], ...] = ()
+    unsafe: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "given", tuple(tuple(x) for x in self.given))
         if self.level not in LEVELS:
             raise UnknownName("level", self.level, LEVELS)
         if self.formulation not in FORMULATIONS:

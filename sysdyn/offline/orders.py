@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sysdyn.equations.augmented import System
+from sysdyn.equations.augmented import system as problem_system
 from sysdyn.equations.recursive_orders import RECURSIVE, mixed
-from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState, UnknownName
+from sysdyn.measurements.statement import Statement
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.options import Options
+from sysdyn.offline.options import GIVEN, Equations, Options
 from sysdyn.recursions.plan import Plan, tuned
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import FORESIGHT, ORDERINGS, PLAIN
 from sysdyn.sparse.quasidefinite import LAST_RESORT
-from sysdyn.sparse.sampled import Permutations, Sampled
+from sysdyn.sparse.sampled import Sampled
 
 # Orders that "auto" tries beside the recursive ones.
-AUTO = ("umfpack", "colamd", "markowitz")
+AUTO = ("torn", "umfpack", "colamd", "markowitz", "fronts")
 # Systems with more unknowns than this are tried with AUTO_LARGE, which takes less time.
 AUTO_LIMIT = 3000
-AUTO_LARGE = ("umfpack",)
+AUTO_LARGE = ("torn", "umfpack")
 # An order that cannot be eliminated counts as this many operations.
 NEVER = 10**15
 # The search for a mixed order eliminates this many operations, at effort 1.
@@ -31,7 +35,7 @@ CRBA_LIMIT = 60
 # The fast level tries this many starts of each searched order.
 FAST_STARTS = 2
 
-Order = Callable[[float], Permutations]  # from the operations at which it is given up
+Order = Callable[[float], Pivots]  # from the operations at which it is given up
 Named = Iterator[tuple[str, Order]]
 
 
@@ -45,8 +49,11 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
     None.
     """
     ordering = options.ordering
-    if ordering in RECURSIVE:
-        yield ordering, lambda cap: RECURSIVE[ordering](system)
+    if ordering == GIVEN:
+        rows, columns = options.given
+        yield ordering, _Found(Pivots(rows, columns))
+    elif ordering in RECURSIVE:
+        yield ordering, lambda cap: Pivots(*RECURSIVE[ordering](system))
     elif ordering == "mixed":
         yield ordering, lambda cap: cheapest_mixed(system, options)
     elif ordering in ORDERINGS:
@@ -73,7 +80,7 @@ def _recursive(system: System, options: Options) -> Named:
             permutations = function(system)
         except ProblemError:
             continue
-        yield name, _Found(permutations)
+        yield name, _Found(Pivots(*permutations))
         if name == "aba" and options.budget.effort > 1.0:
             yield "mixed", lambda cap: cheapest_mixed(system, options)
 
@@ -92,11 +99,11 @@ def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Nam
 
 @dataclass(frozen=True)
 class _Found:
-    """Permutations that are known."""
+    """Pivots that are known."""
 
-    permutations: Permutations
+    permutations: Pivots
 
-    def __call__(self, cap: float) -> Permutations:
+    def __call__(self, cap: float) -> Pivots:
         return self.permutations
 
 
@@ -104,29 +111,50 @@ class _Found:
 class _Capped:
     """A start of a searched order, which is given up at a number of operations."""
 
-    start: Callable[[Sampled], Permutations]
+    start: Callable[[Sampled], Pivots]
     sampled: Sampled
 
-    def __call__(self, cap: float) -> Permutations:
+    def __call__(self, cap: float) -> Pivots:
         return self.start(replace(self.sampled, budget=min(cap, self.sampled.budget)))
 
 
-def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Permutations]]]:
+def given_order(problem: Statement, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
+    """(rows, columns) of the pivots of `problem.system`, from these or from a function of its pattern (CSR of ones).
+
+    Raises InvalidInput.
+    """
+    system = problem_system(problem, equations.layout, equations.known)
+    if callable(order):
+        order = order(system.pattern())
+    try:
+        found = tuple(tuple(operator.index(k) for k in permutation) for permutation in order)  # type: ignore[attr-defined]
+    except TypeError:
+        found = ()
+    if len(found) != 2 or any(sorted(x) != list(range(n)) for x, n in zip(found, system.shape, strict=True)):
+        raise InvalidInput(
+            f"ordering must be the name of an order, or (row_perm, col_perm): the row and the column of each pivot, "
+            f"permutations of 0 … {system.shape[0] - 1} and 0 … {system.shape[1] - 1}, counted from 0, or a function "
+            "that makes them of the pattern of problem.system()"
+        )
+    return found
+
+
+def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Pivots]]]:
     """What to search in beyond the usual: the starts of each order by name, see `Search`."""
     names: tuple[str, ...] = (ordering,)
     if ordering == "auto":
         searched = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE
         names = ("symmetric",) if sampled.tree else (*searched, "mixed", "reordered")
-    fixed = (*RECURSIVE, "natural")
+    fixed = (*RECURSIVE, "natural", GIVEN)
     return {name: (*PLAIN.get(name, ()), *ORDERINGS.get(name, ())) for name in names if name not in fixed}
 
 
-def cheapest_mixed(system: System, options: Options) -> Permutations:
+def cheapest_mixed(system: System, options: Options) -> Pivots:
     """The mixed order of fewest operations that changing one body at a time finds, from the ABA's and the CRBA's on."""
     bodies = range(system.model.nb)
 
-    def order(plan: Plan) -> Permutations:
-        return mixed(system, [plan.pick("wait", i) == 1 for i in bodies])
+    def order(plan: Plan) -> Pivots:
+        return Pivots(*mixed(system, [plan.pick("wait", i) == 1 for i in bodies]))
 
     def cost(plan: Plan) -> int:
         permutations = order(plan)

@@ -141,17 +141,20 @@ class Safety:
 def judge(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, labels: Sequence[str],
     chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
+    certain: np.ndarray | None = None,
 ) -> Verdict:  # fmt: skip
     """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
 
     run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
     time. singular: which states, by number, are known to make the system itself singular; these are left out, and what
-    is found is added. strict: stop where a pivot passes through zero.
+    is found is added. strict: stop where a pivot passes through zero. certain (p,): pivots that vanish only where the
+    matrix is singular; how small they are says nothing against the order.
 
     Raises StructurallySingular where the system is singular at every state.
     """
     apart = _Singular(system, inputs, {} if singular is None else singular)
-    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, strict)
+    doubtful = np.ones(len(labels), dtype=bool) if certain is None else ~certain
+    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, doubtful if strict else None)
     regular = apart.regular(seen)
     while True:
         judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
@@ -159,15 +162,15 @@ def judge(
         if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
             break
     kept = np.flatnonzero(regular)
-    pivots, guards = seen.pivots[kept], _guards(seen.pivots[kept], bool(system.problem.noisy))
+    pivots, guards = seen.pivots[kept], _guards(seen.pivots[kept], bool(system.problem.noisy), doubtful)
     size = np.abs(pivots)
-    worst, (least, name), through = seen.worst(kept), (1.0, "every pivot is constant"), 0
-    if labels:
+    worst, (least, name), through = seen.worst(kept), (1.0, "none can vanish at a regular state"), 0
+    if doubtful.any():
         largest = size.max(axis=0)
-        ratio = size / np.where(largest > 0.0, largest, 1.0)
+        ratio = np.where(doubtful, size / np.where(largest > 0.0, largest, 1.0), 1.0)
         k = int(np.argmin(ratio.min(axis=0)))
         least, name = float(ratio[:, k].min()), labels[k]
-        through, rare = crossing(pivots)
+        through, rare = crossing(pivots, doubtful)
         worst = np.unique([*worst, *np.argsort(ratio.min(axis=1))[:WORST_STATES], *rare])
     safety = Safety(
         len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
@@ -200,9 +203,10 @@ class _Observed(NamedTuple):
 
 
 def _observed(
-    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular, strict: bool
-) -> _Observed:
-    """The program at all states, or at those up to a hopeless one."""
+    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular,
+    strict: np.ndarray | None,
+) -> _Observed:  # fmt: skip
+    """The program at all states, or at those up to a hopeless one, or one of `strict` pivots that crosses zero."""
     parts: list[_Observed] = []
     for start in range(0, len(inputs["q"]), chunk):
         part = {name: x[start : start + chunk] for name, x in inputs.items()}
@@ -212,7 +216,7 @@ def _observed(
         error, row_wise, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, row_wise, found.growth))
         parts.append(_Observed(error, row_wise, np.nan_to_num(found.pivots, nan=0.0), growth))
         hopeless = start + np.flatnonzero(error > HOPELESS)
-        if not all(apart.at(hopeless)) or (strict and crossing(parts[-1].pivots)[0]):
+        if not all(apart.at(hopeless)) or (strict is not None and crossing(parts[-1].pivots, strict)[0]):
             break
     return _Observed(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
@@ -283,14 +287,14 @@ def _compared(run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs
         )
 
 
-def _guards(pivots: np.ndarray, noisy: bool) -> list[tuple[float, float]]:
+def _guards(pivots: np.ndarray, noisy: bool, doubtful: np.ndarray) -> list[tuple[float, float]]:
     """(counts as zero, loses digits) below these, for each pivot (states, pivots)."""
     size = np.abs(pivots)
     if noisy:  # pivots scale with covariances, which may be others than those sampled
         return [(x, 0.0) for x in (GUARD * size.min(axis=0)).tolist()]
     largest = size.max(axis=0)
     harmless = np.minimum(WEAK * largest, HARMLESS * size.min(axis=0))
-    weak = np.where(passes_through_zero(pivots), WEAK * largest, harmless)
+    weak = np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless)
     return list(zip((GUARD * largest).tolist(), weak.tolist(), strict=True))
 
 
@@ -308,14 +312,14 @@ def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) ->
     return worst if math.isfinite(worst) else math.inf
 
 
-def crossing(pivots: np.ndarray) -> tuple[int, np.ndarray]:
-    """(pivots that take both signs, for each of them the state at which it is farthest on its rarer side).
+def crossing(pivots: np.ndarray, doubtful: np.ndarray) -> tuple[int, np.ndarray]:
+    """(doubtful pivots that take both signs, for each of them the state at which it is farthest on its rarer side).
 
     pivots: (states, pivots). None counts where their product, the determinant but for a constant, takes both signs.
     """
     if passes_through_zero(np.prod(np.sign(pivots), axis=1)):
         return 0, np.array([], dtype=int)
-    both = pivots[:, passes_through_zero(pivots)]
+    both = pivots[:, passes_through_zero(pivots) & doubtful]
     rarer = np.where((both < 0.0).sum(axis=0) < (both > 0.0).sum(axis=0), -1.0, 1.0)
     return both.shape[1], np.argmax(both * rarer, axis=0)
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
-from sysdyn.equations.augmented import AugmentedSystem, System
+from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import SWITCH, group_of
@@ -19,7 +19,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.program.expr import is_zero
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import condition
-from sysdyn.sparse.sampled import Sampled, Tree
+from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
 # Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
 NOISE_DECADES = 2.0
@@ -76,7 +76,9 @@ def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
     row, col = system.coordinates
     rhs = np.array([not is_zero(x) for x in system.assembly.b], dtype=bool)
     entries = np.broadcast_to(entries, (len(states["q"]), len(row)))
-    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=_tree(system))
+    tree = _tree(system)
+    nodes = None if tree else _nodes(system)
+    return Sampled(len(system.columns), row, col, entries, system.fixed_entries(), rhs, tree=tree, nodes=nodes)
 
 
 def _tree(system: System) -> Tree | None:
@@ -85,6 +87,19 @@ def _tree(system: System) -> Tree | None:
         return None
     positive = (k < system.n_unknowns for k in range(len(system.columns)))
     return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive))
+
+
+def _nodes(system: System) -> Nodes:
+    """The body of each column: the nearest in whose subtree all rows are that hold it."""
+    parent = system.model.parent
+    bodies = [i for quantity, i in system.col_blocks]
+    measured = [quantity != "w" for quantity, _ in system.col_blocks]
+    node: dict[int, int] = {}
+    for (kind, number), row in zip(system.row_blocks, system.assembly.rows, strict=True):
+        i = number if kind != "y" else max((bodies[c] for c in row if measured[c]), default=-1)
+        for c in row:
+            node[c] = common_ancestor(parent, node[c], i) if c in node else i
+    return Nodes(tuple(node.get(c, -1) for c in range(len(bodies))), tuple(parent))
 
 
 def order_samples(system: System, n: int) -> Sampled:

@@ -22,8 +22,9 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import sample_matrix
 from sysdyn.offline.stages import Stages
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import reordered, restarts
-from sysdyn.sparse.sampled import Order, Permutations, Sampled
+from sysdyn.sparse.sampled import Order, Sampled
 
 # A stream whose orders stay above this many times the operations of the best one is asked less often.
 NEAR = 1.1
@@ -92,7 +93,7 @@ class Search:
         """Operations of the best order so far."""
         return self.best.end_to_end.total
 
-    def _try(self, name: str, order: Permutations) -> float:
+    def _try(self, name: str, order: Pivots) -> float:
         """Operations of the order, which becomes the best one if it is; infinite where it is too dear or not safe."""
         try:
             trial = Elimination(self.system, *order, cap=NEAR * self.least)
@@ -152,7 +153,7 @@ class Search:
         least = math.inf
         while True:
             try:
-                order = mixed(self.system, trial.tolist())
+                order = Pivots(*mixed(self.system, trial.tolist()))
             except ProblemError:
                 return  # there are none of this problem
             total = self._try("mixed", order)
@@ -166,10 +167,10 @@ class Search:
     def _reordered(self) -> Stream:
         """The best order so far with a window of pivots chosen anew, from there on where that costs no more."""
         rng = np.random.default_rng(self.seed)
-        best, least, order = self.best, float(self.least), (list(self.best.row_perm), list(self.best.col_perm))
+        best, least, order = self.best, float(self.least), self.best.pivots
         while True:
             if best is not self.best:
-                best, least, order = self.best, float(self.least), (list(self.best.row_perm), list(self.best.col_perm))
+                best, least, order = self.best, float(self.least), self.best.pivots
             size = int(rng.choice(WINDOWS))
             first = int(rng.integers(max(1, self.sampled.n - size + 1)))
             trial, total = order, least

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, UnknownName
@@ -11,7 +12,8 @@ from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
-from sysdyn.offline.options import Budget, Equations, Options
+from sysdyn.offline.options import GIVEN, Budget, Equations, Options
+from sysdyn.offline.orders import given_order
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
 from sysdyn.offline.safety import Safety
@@ -21,10 +23,13 @@ from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
 
+# An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
+Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
+
 
 def compile(
     problem: Problem,
-    ordering: str = "auto",
+    ordering: str | Given = "auto",
     outputs: str | Measurement | Sequence[Output] = "all",
     *,
     level: str = "best",
@@ -43,8 +48,10 @@ def compile(
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
-    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "umfpack", "colamd", "markowitz",
-                 "natural", "symmetric"
+    ordering     "auto" (the cheapest safe one), "rnea", "crba", "aba", "mixed", "torn", "fronts", "umfpack", "colamd",
+                 "markowitz", "natural", "symmetric"; or your own: (row_perm, col_perm), the row and the column of each
+                 pivot of problem.system(), such as P and Q of another program, or a function that makes them of its
+                 pattern (CSR of ones). Yours is judged, too: one that is not safe is taken with on_singular="repivot"
     outputs      "all" or some of tau, qdd, fx, a, f, and measurements such as Accelerometer("head", name="imu"), whose
                  values at the solution are solution["imu"]; operations that they do not need are left out
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
@@ -80,9 +87,13 @@ def compile(
     if on_singular not in ON_SINGULAR:
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
     backend_named(backend)  # what it needs is missed now, not after the search
+    given: tuple[tuple[int, ...], ...] = ()
+    if not isinstance(ordering, str):
+        ordering, given = GIVEN, given_order(problem, ordering, Equations(layout, known))
     options = Options(
         ordering, requested_outputs(outputs, problem), level, backend, formulation, bool(wrenches),
         named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
+        given, bool(given) and on_singular == "repivot",
     )  # fmt: skip
     key = cache_key(problem, options)
     compiled = _kept(key)
@@ -95,7 +106,8 @@ def compile(
     solver = Solver(problem, options, compiled, on_singular)
     if progress:
         progress("done", 1.0)
-    _warn_of_errors(compiled.choice.judged)
+    if not options.unsafe:
+        _warn_of_errors(compiled.choice.judged)
     return solver
 
 

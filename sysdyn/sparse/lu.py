@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.program.expr import is_constant, is_zero
@@ -17,6 +18,17 @@ from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.turns import Turn, turn
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
+
+
+class Pivots(NamedTuple):
+    """An elimination order: pivot k is in row rows[k] and column columns[k].
+
+    joined: {k: rows that are turned with that of pivot k first}; without these an order is two permutations.
+    """
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    joined: Mapping[int, Sequence[int]] = {}
 
 
 def is_unit(x) -> bool:
@@ -136,16 +148,16 @@ def eliminate(
     b: Sequence,
     row_perm: Sequence[int],
     col_perm: Sequence[int],
-    begin: Callable[[int], None] | None = None,
     joined: Mapping[int, Sequence[int]] | None = None,
+    begin: Callable[[int], None] | None = None,
 ) -> Factors:
-    """Solve A x + b = 0 by LU with the given permutations and no pivoting.
+    """Solve A x + b = 0 by LU in the given order (see `Pivots`) and no other pivoting.
 
     rows (m)        A as one dict {column: entry} a row; not changed
     b (m)           right-hand side entries
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
-    begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
     joined          {k: rows that are turned with that of pivot k, if they hold its column}
+    begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
 
     Of m > n rows those without a pivot are left; x is a solution where `Factors.left` is zero, and otherwise what
     least squares make of it if they came only from turns.

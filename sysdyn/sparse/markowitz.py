@@ -1,4 +1,4 @@
-"""Static pivots of least cost, with or without looking ahead.
+"""Static pivots of least cost, with or without looking ahead, and orthogonal columns where no entry is safe.
 
 Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2."""
 
@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from sysdyn.sparse.sampled import Option, Permutations, Pivot, Sampled, SampledElimination
+from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.sampled import Option, Pivot, Sampled, SampledElimination
 
 CANDIDATES = 24  # The number of pivots whose exact cost is compared at each step of `markowitz`.
 
 
-def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
+def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
     With look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the
@@ -22,44 +23,48 @@ def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Permutations:
     return with_pivots(SampledElimination(a), range(a.n), lambda state, left: foreseen(state, left, width, depth))
 
 
-def choose_pivots(a: Sampled, columns: Iterable[int]) -> Permutations:
+def choose_pivots(a: Sampled, columns: Iterable[int]) -> Pivots:
     """Static pivots: the columns in the given order, each with its cheapest safe row.
 
-    A column without a safe entry waits until elimination has given it one; where no column has one, the safest entry
-    is taken. Raises NoSafeOrdering where even that vanishes at some sampled state.
+    A column without a safe entry waits until elimination has given it one; where no column has one, that column is
+    made orthogonal which costs least.
     """
     return with_pivots(SampledElimination(a), columns, _first)
 
 
 def with_pivots(
-    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot]
-) -> Permutations:
-    """Elimination with the pivots that are chosen from the columns left; the safest entry where none is."""
-    row_perm: list[int] = []
-    col_perm: list[int] = []
+    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot | None]
+) -> Pivots:
+    """Elimination with the pivots that are chosen from the columns left; orthogonal columns where none is."""
+    taken: list[Pivot] = []
     left = list(columns)
     while left:
-        i, j = choose(state, left) or state.safest(left)
-        state.eliminate(i, j)
-        row_perm.append(i)
-        col_perm.append(j)
-        left.remove(j)
-    return row_perm, col_perm
+        pivot = choose(state, left) or state.safest(left) or state.turned(left)
+        state.eliminate(pivot.row, pivot.column)
+        taken.append(pivot)
+        left.remove(pivot.column)
+    return order_of(taken)
 
 
-def _first(state: SampledElimination, left: list[int]) -> Pivot:
+def order_of(taken: Sequence[Pivot]) -> Pivots:
+    """The order in which these pivots were taken."""
+    rows, columns = [p.row for p in taken], [p.column for p in taken]
+    return Pivots(rows, columns, {k: p.joined for k, p in enumerate(taken) if p.joined})
+
+
+def _first(state: SampledElimination, left: list[int]) -> Pivot | None:
     """The cheapest safe pivot, ±1 before others, of the first column that has one."""
     for j in left:
         if j in state.waiting:
             continue
         for i in sorted(state.columns[j], key=lambda i: (j not in state.unit[i], *state.cost(i, j), i)):
             if state.safe(i, j):
-                return i, j
+                return Pivot(i, j)
         state.waiting.add(j)
     return None
 
 
-def foreseen(state: SampledElimination, left: list[int], width: int, depth: int) -> Pivot:
+def foreseen(state: SampledElimination, left: list[int], width: int, depth: int) -> Pivot | None:
     """Of the `width` cheapest safe pivots the one that costs least with the greedy steps after it."""
     options = _cheapest(state, left)[:width]
     if not options:
@@ -71,7 +76,7 @@ def foreseen(state: SampledElimination, left: list[int], width: int, depth: int)
         total = _outlook(state, left, option, depth, least)
         if total < least:
             best, least = option, total
-    return best[2:]
+    return Pivot(*best[2:])
 
 
 def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:

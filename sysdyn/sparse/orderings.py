@@ -16,20 +16,22 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
+from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_pivots
 from sysdyn.sparse.quasidefinite import SYMMETRIC
-from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Permutations, Sampled, SampledElimination
+from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Sampled, SampledElimination
+from sysdyn.sparse.tearing import FRONTS, TORN
 
 # The pivots of a window are chosen anew with one of these pairs: pivots that are tried, and steps after each.
 LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))
 
 
-def natural(a: Sampled) -> Permutations:
+def natural(a: Sampled) -> Pivots:
     """Columns as they come, rows by safe pivoting: LU with row pivoting only."""
     return choose_pivots(a, range(a.n))
 
 
-def colamd(a: Sampled) -> Permutations:
+def colamd(a: Sampled) -> Pivots:
     """COLAMD column order (Davis et al. 2004, through SuperLU), rows by safe pivoting."""
     try:
         lu = scipy.sparse.linalg.splu(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
@@ -46,13 +48,19 @@ def unscaled(order: Order) -> Order:
 def renumbered(order: Order, number: Callable[[int], np.ndarray]) -> Order:
     """The order of the matrix with its rows and columns numbered by permutations number(n): ties fall otherwise."""
 
-    def other(a: Sampled) -> Permutations:
-        r = number(a.n)
+    def other(a: Sampled) -> Pivots:
+        r = number(len(a.rhs))
         c = r if a.tree else number(a.n)
-        rows, columns = order(_numbered(a, r, c))
-        return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
+        return _originally(order(_numbered(a, r, c)), r, c)
 
     return other
+
+
+def _originally(order: Pivots, r: np.ndarray, c: np.ndarray) -> Pivots:
+    """The order of the matrix of which row i is number r[i] and column j number c[j] in `order`."""
+    row, column = np.argsort(r), np.argsort(c)
+    joined = {k: tuple(row[list(rows)].tolist()) for k, rows in order.joined.items()}
+    return Pivots(row[list(order.rows)].tolist(), column[list(order.columns)].tolist(), joined)
 
 
 def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
@@ -61,7 +69,8 @@ def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
     if tree:
         group, positive = (tuple(np.array(x)[old].tolist()) for x in (tree.group, tree.positive))
         tree = replace(tree, group=group, positive=positive)
-    return replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old], tree=tree)
+    nodes = a.nodes and a.nodes._replace(of=tuple(np.array(a.nodes.of)[np.argsort(c)].tolist()))
+    return replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old], tree=tree, nodes=nodes)
 
 
 def backwards(order: Order) -> Order:
@@ -76,22 +85,28 @@ def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
         yield renumbered(starts[k % len(starts)], rng.permutation)
 
 
-def reordered(a: Sampled, order: Permutations, window: slice, rng: np.random.Generator) -> Permutations:
+def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator) -> Pivots:
     """The order with the pivots of a window chosen anew from its own rows and columns, by Markowitz with look-ahead.
 
     What is left for the pivots after it is the same, so that they stay as safe as they were. Ties are broken at random.
     """
-    r, c = rng.permutation(a.n), rng.permutation(a.n)
+    r, c = rng.permutation(len(a.rhs)), rng.permutation(a.n)
     width, depth = LOOKS[rng.integers(len(LOOKS))]
     state = SampledElimination(_numbered(a, r, c))
-    rows, columns = r[order[0]], c[order[1]]
-    for i, j in zip(rows[: window.start].tolist(), columns[: window.start].tolist(), strict=True):
-        state.eliminate(i, j)
-    state.barred = set(range(a.n)).difference(rows[window].tolist())
-    rows[window], columns[window] = with_pivots(
-        state, columns[window].tolist(), lambda state, left: foreseen(state, left, width, depth)
-    )
-    return np.argsort(r)[rows].tolist(), np.argsort(c)[columns].tolist()
+    rows, columns = r[list(order.rows)].tolist(), c[list(order.columns)].tolist()
+    joined = {k: tuple(r[list(others)].tolist()) for k, others in order.joined.items()}
+    inside = range(len(rows))[window]
+    if any(k in joined for k in inside):
+        return order  # what is left after an orthogonal column depends on all of its rows
+    for k in range(inside.start):
+        if k in joined:
+            state.turn((rows[k], *joined[k]), columns[k])
+        state.eliminate(rows[k], columns[k])
+    state.barred = set(range(len(r))).difference(rows[window])
+    chosen = with_pivots(state, columns[window], lambda state, left: foreseen(state, left, width, depth))
+    rows[window], columns[window] = chosen.rows, chosen.columns
+    joined |= {inside.start + k: tuple(others) for k, others in chosen.joined.items()}
+    return _originally(Pivots(rows, columns, joined), r, c)
 
 
 def _judged(order: Order) -> Iterator[Order]:
@@ -101,7 +116,7 @@ def _judged(order: Order) -> Iterator[Order]:
         yield from (unscaled(varying), varying)
 
 
-def _varying(order: Order, least: float, a: Sampled) -> Permutations:
+def _varying(order: Order, least: float, a: Sampled) -> Pivots:
     return order(replace(a, least_variation=least))
 
 
@@ -112,29 +127,29 @@ FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_fores
 
 
 def _umfpack_generic(steer: float) -> Order:
-    return lambda a: umfpack.permutations(a.generic(steer))
+    return lambda a: Pivots(*umfpack.permutations(a.generic(steer)))
 
 
 def _umfpack_true(steer: float) -> Order:
     """The values at a state: an entry that cancels for every state is seen to do so."""
-    return lambda a: umfpack.permutations(a.at_sample(0, steer))
+    return lambda a: Pivots(*umfpack.permutations(a.at_sample(0, steer)))
 
 
 def _umfpack_shuffled(seed: int) -> Order:
     """Rows and columns handed over in random order: UMFPACK breaks ties by number."""
 
-    def order(a: Sampled) -> Permutations:
+    def order(a: Sampled) -> Pivots:
         rng = np.random.default_rng(seed)
         r, c = rng.permutation(a.n), rng.permutation(a.n)
         P, Q = umfpack.permutations(a.generic(STEER[1])[r][:, c])
-        return [int(r[i]) for i in P], [int(c[j]) for j in Q]
+        return Pivots([int(r[i]) for i in P], [int(c[j]) for j in Q])
 
     return order
 
 
 def _umfpack_columns(order: Order) -> Order:
     """UMFPACK's column order with rows by safe pivoting."""
-    return lambda a: choose_pivots(a, order(a)[1])
+    return lambda a: choose_pivots(a, order(a).columns)
 
 
 # UMFPACK with its own pivots, at several weights of the state-dependent entries.
@@ -148,6 +163,8 @@ ORDERINGS: dict[str, tuple[Order, ...]] = {
     "colamd": tuple(_judged(colamd)),
     "markowitz": (*_judged(backwards(markowitz)), *_judged(markowitz), *FORESIGHT),
     "umfpack": (unscaled(_COLUMNS[0]), _COLUMNS[0], *(unscaled(order) for order in _COLUMNS[1:]), *_COLUMNS[1:6]),
+    "torn": TORN,
+    "fronts": FRONTS,
     "symmetric": SYMMETRIC,
 }
 # Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the

@@ -18,7 +18,8 @@ from functools import partial
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.sampled import LEAST_RATIO, Order, Permutations, Sampled, SampledElimination, Tree
+from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.sampled import LEAST_RATIO, Order, Sampled, SampledElimination, Tree
 
 # A diagonal pivot is at least this fraction of the greatest entry of its column at every sample: tolerant, and strict.
 LEAST_DIAGONAL = (1e-13, 1e-6)
@@ -35,8 +36,8 @@ def quasidefinite(
     pairs_first: bool = True,
     noisy_pairs: bool = False,
     least_of_pairs: float = LEAST_RATIO,
-) -> Permutations:
-    """Permutations (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
+) -> Pivots:
+    """Pivots (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
     least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
     at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.
@@ -53,7 +54,7 @@ def quasidefinite(
         left = search.work_through(left, threshold)
     if left:
         raise NoSafeOrdering(f"{len(left)} unknowns have no pivot that keeps away from zero")
-    return search.rows, search.columns
+    return Pivots(search.rows, search.columns)
 
 
 class _Search:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.condition import equilibration
+from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.turns import turn
 
-Permutations = tuple[list[int], list[int]]  # The rows and the columns of the pivots, in order.
-Order = Callable[["Sampled"], Permutations]  # A way to find an elimination order.
-Pivot = tuple[int, int] | None  # (row, column) of a pivot, or None if there is none.
+Order = Callable[["Sampled"], Pivots]  # A way to find an elimination order.
 Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
 
 # State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
@@ -25,13 +26,23 @@ Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: oper
 STEER = (1e-3, 1e-6)
 # The least absolute value of a pivot over the samples is at least this fraction of its greatest: strict, and tolerant.
 LEAST_VARIATION = (0.1, 0.01)
+NEARLY_SAFE = 1e-3  # An entry at this share of what is safe is taken before rows are turned; the judge has the word.
 LEAST_RATIO = 1e-2  # A pivot is at least this fraction of each other entry of its column at every sample.
 # A pivot that takes both signs passes through zero between the samples: it counts as this fraction of itself.
 CROSSING = 1e-6
 MOST_PRODUCTS = 2e6  # The number of products of entries that a search may compute.
+CANCELLED = 1e-13  # An entry that falls to this share of what it is made of, at every sample, is none.
 LOOKING = 0.02  # The price of a look at an entry, in products.
 LOOK_AHEAD = (6, 1)  # The starts that look ahead try this number of pivots, and this number of steps after each.
 TRIALS = 20.0  # A search may spend this many times its budget of products on looking ahead.
+
+
+class Pivot(NamedTuple):
+    """Row and column of a pivot, and the rows that are turned with its row first."""
+
+    row: int
+    column: int
+    joined: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,17 +58,25 @@ class Tree:
     positive: tuple[bool, ...]
 
 
+class Nodes(NamedTuple):
+    """The node of a tree that each column belongs to, −1: none, and the parent of each node, which is less."""
+
+    of: tuple[int, ...]
+    parent: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Square worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
+    """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
     gives up. going: asked now and then; a search gives up where it says no. equilibrate: judge pivots of rows and
     columns brought to one scale. least_variation: what a safe pivot keeps of its greatest value at every state, and
-    least_ratio: of each other entry of its column. tree: of a symmetric matrix that has one.
+    least_ratio: of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of others, the
+    nodes that columns belong to.
     """
 
-    n: int
+    n: int  # columns; there are as many rows as `rhs` has entries
     row: np.ndarray
     col: np.ndarray
     values: np.ndarray
@@ -69,6 +88,7 @@ class Sampled:
     least_variation: float = LEAST_VARIATION[0]
     least_ratio: float = LEAST_RATIO
     tree: Tree | None = None
+    nodes: Nodes | None = None
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
         """Constants as they are and generic values, times `steer`, for all else; rows and columns equilibrated."""
@@ -90,14 +110,14 @@ class Sampled:
     def _matrix(self, values: np.ndarray) -> scipy.sparse.csc_matrix:
         # an entry that happens to be zero at this state still belongs to the pattern
         values = np.where(values == 0.0, 1e-30, values)
-        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(self.n, self.n))
+        return scipy.sparse.csc_matrix((values, (self.row, self.col)), shape=(len(self.rhs), self.n))
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column factors that bring all entries near 1: what a small entry is differs from body to body."""
         if not self.equilibrate:
-            return np.ones(self.n), np.ones(self.n)
-        rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (self.n, self.n))
+            return np.ones(len(self.rhs)), np.ones(self.n)
+        rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (len(self.rhs), self.n))
         if self.tree:
             rows = columns = np.sqrt(rows * columns)  # the same for both, as symmetry needs
         return rows, columns
@@ -115,10 +135,10 @@ class SampledElimination:
     """Right-looking elimination of the sampled values, with what is needed to judge the next pivot."""
 
     def __init__(self, a: Sampled):
-        self.rows: list[dict[int, np.ndarray]] = [{} for _ in range(a.n)]
+        self.rows: list[dict[int, np.ndarray]] = [{} for _ in a.rhs]
         self.columns: list[set[int]] = [set() for _ in range(a.n)]
-        self.unit: list[set[int]] = [set() for _ in range(a.n)]  # columns of row i where the entry is ±1
-        self.rhs = a.rhs.copy()
+        self.unit: list[set[int]] = [set() for _ in a.rhs]  # columns of row i where the entry is ±1
+        self.rhs = [bool(x) for x in a.rhs]
         self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
         self.tried: list[_Before] | None = None  # while looking ahead
         self.barred: set[int] = set()  # rows that give no pivot
@@ -158,12 +178,28 @@ class SampledElimination:
     def safe(self, i: int, j: int) -> bool:
         return self.safety(i, j) >= 1.0
 
-    def safest(self, columns: Iterable[int]) -> tuple[int, int]:
-        """The entry that is farthest from vanishing. Raises NoSafeOrdering where all of them vanish at some sample."""
+    def safest(self, columns: Iterable[int]) -> Pivot | None:
+        """The entry that is farthest from vanishing; None where that is not far."""
         value, i, j = max(((self.safety(i, j), i, j) for j in columns for i in self.columns[j]), default=(0.0, -1, -1))
-        if value == 0.0:
-            raise NoSafeOrdering("every entry left vanishes at some sampled state")
-        return i, j
+        return Pivot(i, j) if value >= NEARLY_SAFE and i not in self.barred else None
+
+    def turned(self, columns: Iterable[int]) -> Pivot:
+        """A pivot of the column that is cheapest to turn in all its rows, which are turned.
+
+        Its norm vanishes only where the whole matrix is singular. Raises NoSafeOrdering where a column is empty, or
+        some rows are barred.
+        """
+        left = list(columns)
+        if self.barred:
+            raise NoSafeOrdering("no entry left is a safe pivot")
+        for j in left:
+            if not self.columns[j]:
+                raise NoSafeOrdering(f"column {j} is left without an entry")
+        j = min(left, key=lambda j: (self.cost_of_turn(j), j))
+        first, *others = self.holders(j)
+        if others:
+            self.turn((first, *others), j)
+        return Pivot(first, j, tuple(others))
 
     def cost(self, i: int, j: int) -> tuple[int, int]:
         """(operations, new entries) of taking (i, j) as the next pivot, its part of the substitutions included."""
@@ -200,6 +236,49 @@ class SampledElimination:
         if self.budget < 0 or (self.going and not self.going()):
             raise NoSafeOrdering("given up: more expensive than what is known, or than a search may be")
 
+    def holders(self, j: int) -> list[int]:
+        """The rows that hold column j, the one with the largest entries first."""
+        sizes = {i: float(np.mean(np.abs(self.rows[i][j]))) for i in self.columns[j]}
+        return sorted(sizes, key=lambda i: (-sizes[i], i))
+
+    def cost_of_turn(self, j: int) -> int:
+        """Operations of turning all rows that hold column j."""
+        rows = self.columns[j]
+        k = len(rows)
+        held = Counter(c for i in rows for c in self.rows[i] if c != j)
+        self._spend(LOOKING * sum(held.values()))
+        each = [*held.values(), *([right] if (right := sum(self.rhs[i] for i in rows)) else [])]
+        if k == 2:
+            return 7 + sum(2 if count == 1 else 6 for count in each)
+        return 3 * k + 3 + sum(2 * count + k - 1 for count in each)
+
+    def turn(self, rows: Sequence[int], j: int) -> None:
+        """Turn these rows so that of them only the first holds column j. Not for trials."""
+        self._spend(len(rows) * sum(len(self.rows[i]) for i in rows))
+        column = [self.rows[i][j] for i in rows]
+        nowhere = ~np.any(column, axis=0)  # states at which the matrix is singular
+        turned, r = turn(rows, [np.where(nowhere, 1.0, column[0]), *column[1:]])
+        for c in sorted(set().union(*(self.rows[i] for i in rows)) - {j}):
+            y: dict[int, Any] = {i: self.rows[i][c] for i in rows if c in self.rows[i]}
+            size = np.sqrt(sum(x**2 for x in y.values()))
+            turned.apply(y)
+            for i in rows:
+                self.unit[i].discard(c)
+                if i in y and not np.all(np.abs(y[i]) <= CANCELLED * size):
+                    self.rows[i][c] = y[i]
+                    self.columns[c].add(i)
+                elif i in self.columns[c]:
+                    del self.rows[i][c]
+                    self.columns[c].discard(i)
+        for i in rows:
+            del self.rows[i][j]
+            self.unit[i].discard(j)
+            self.rhs[i] = any(self.rhs[k] for k in rows)
+        self.columns[j].difference_update(rows)
+        self.rows[rows[0]][j] = np.asarray(r)
+        self.columns[j].add(rows[0])
+        self.waiting.clear()
+
     def eliminate(self, i: int, j: int) -> None:
         """Take (i, j) as the next pivot."""
         self._spend((len(self.rows[i]) - 1) * (len(self.columns[j]) - 1))
@@ -230,7 +309,7 @@ class SampledElimination:
                 new = old - factor * u
                 unit.discard(c)
                 scale = np.abs(old) + np.abs(new)
-                if np.all(np.abs(new) <= 1e-13 * scale):  # cancelled at every sample: not an entry
+                if np.all(np.abs(new) <= CANCELLED * scale):  # cancelled at every sample: not an entry
                     del target[c]
                     self.columns[c].discard(k)
                 else:

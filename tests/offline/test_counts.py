@@ -15,7 +15,7 @@ from sysdyn.model import (
 )
 from sysdyn.online.solver import Solver
 from sysdyn.program.expr import Graph, is_constant, is_zero
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.reference import rnea
 from sysdyn.sparse.lu import eliminate
 
@@ -60,6 +60,7 @@ def instrumented(solver: Solver, q, qd, **given) -> Flops:
         ADD: counted(ADD, lambda x, y: x + y), SUB: counted(SUB, lambda x, y: x - y),
         MUL: counted(MUL, lambda x, y: x * y),
         DIV: counted(DIV, lambda x, y: x / y), NEG: counted(NEG, lambda x: -x), SQRT: counted(SQRT, np.sqrt),
+        COPYSIGN: np.copysign,
         SIN: trigonometric(np.sin), COS: trigonometric(np.cos),
     }  # fmt: skip
     inputs = {"q": q, "qd": qd, **given}

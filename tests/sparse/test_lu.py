@@ -213,7 +213,7 @@ def test_the_shorter_of_row_and_column_is_divided():
 
 def test_begin_is_called_before_each_pivot_and_each_substitution():
     system, calls = Planted(5, seed=0), []
-    eliminate(system.rows(), system.right(), system.row_perm, system.col_perm, calls.append)
+    eliminate(system.rows(), system.right(), system.row_perm, system.col_perm, begin=calls.append)
     assert calls == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
 
 

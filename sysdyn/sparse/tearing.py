@@ -1,0 +1,156 @@
+"""Orders that the structure leads: chains of constant pivots with a border, and fronts from the leaves of a tree.
+
+Tearing takes some unknowns for known, so that all others follow one from the other by pivots ±1; these unknowns are the
+columns of a border, and the equations that nothing followed from its rows. Kron, Diakoptics (1963); Duff, Erisman and
+Reid (2017), section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+
+from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.markowitz import foreseen, order_of
+from sysdyn.sparse.sampled import Order, Pivot, Sampled, SampledElimination
+
+# Of the columns that could be torn so many are tried, those of the rows with the fewest unknowns: many, and few.
+TRIED = (1000, 8)
+
+
+def torn(a: Sampled, tried: int = TRIED[0], certified: bool = False) -> Pivots:
+    """Pivots ±1 of unknowns that follow from each other, then the border.
+
+    tried: of the columns that could be torn, at each step. certified: all columns of the border are orthogonal, so that
+    whatever the states, a pivot vanishes only where the matrix is singular; otherwise those of them are which have no
+    entry that stays away from zero at the sampled states.
+    """
+    chain = _Chain(a, tried)
+    border = chain.tear()
+    state = SampledElimination(a)
+    for pivot in chain.found:
+        state.eliminate(pivot.row, pivot.column)
+    while border:
+        safe = None if certified else foreseen(state, border, 1, 0) or state.safest(border)
+        pivot = safe or state.turned(border)
+        state.eliminate(pivot.row, pivot.column)
+        chain.found.append(pivot)
+        border.remove(pivot.column)
+    return order_of(chain.found)
+
+
+def fronts(a: Sampled, wait: bool = False) -> Pivots:
+    """Node by node of a tree from the leaves: the columns that no equation beyond the node's subtree holds.
+
+    Of a subtree a relation between few unknowns is left, however much is measured in it. wait: a column without a safe
+    entry goes on to the parent, and is made orthogonal at the root. Raises NoSafeOrdering where there is no tree.
+    """
+    if a.nodes is None:
+        raise NoSafeOrdering("'fronts' is an order of exact problems")
+    state = SampledElimination(a)
+    waiting: list[list[int]] = [[] for _ in range(len(a.nodes.parent) + 1)]  # the last one is that of node −1
+    for j, node in enumerate(a.nodes.of):
+        waiting[node].append(j)
+    found: list[Pivot] = []
+    for node in reversed(range(-1, len(a.nodes.parent))):
+        left = waiting[node]
+        while left:
+            pivot = foreseen(state, left, 1, 0)
+            if pivot is None and wait and node >= 0:
+                waiting[a.nodes.parent[node]] += left
+                break
+            pivot = pivot or state.safest(left) or state.turned(left)
+            state.eliminate(pivot.row, pivot.column)
+            found.append(pivot)
+            left.remove(pivot.column)
+    return order_of(found)
+
+
+class _Chain:
+    """Unknowns that follow from known ones by entries ±1, one after the other.
+
+    unknown[i]: columns of row i that are not known. found: the pivots, in order.
+    """
+
+    def __init__(self, a: Sampled, tried: int):
+        self.tried = tried
+        unit = a.fixed & (np.abs(a.values[0]) == 1.0)
+        self.unknown: list[set[int]] = [set() for _ in a.rhs]
+        self.holders: list[list[int]] = [[] for _ in range(a.n)]
+        self.unit: set[tuple[int, int]] = set()
+        for i, j, constant in zip(a.row.tolist(), a.col.tolist(), unit.tolist(), strict=True):
+            self.unknown[i].add(j)
+            self.holders[j].append(i)
+            if constant:
+                self.unit.add((i, j))
+        self.left = set(range(a.n))
+        self.found: list[Pivot] = []
+
+    def tear(self) -> list[int]:
+        """The columns that are taken for known, one at a time, that from which most others follow."""
+        self._take(self._following(range(len(self.unknown)), {}))
+        border: list[int] = []
+        while self.left:
+            best: tuple[int, int, list[Pivot]] | None = None
+            for j in self._candidates():
+                follow = self._following((), {}, j)
+                if best is None or len(follow) > best[0]:
+                    best = len(follow), j, follow
+            assert best is not None
+            _, j, follow = best
+            border.append(j)
+            self.left.discard(j)
+            for i in self.holders[j]:
+                self.unknown[i].discard(j)
+            self._take(follow)
+        return border
+
+    def _candidates(self) -> list[int]:
+        """Columns of the rows with the fewest unknowns of which one may follow."""
+        rows = [i for i, columns in enumerate(self.unknown) if len(columns) > 1]
+        rows.sort(key=lambda i: (len(self.unknown[i]), i))
+        found: dict[int, None] = {}
+        for i in rows:
+            columns = sorted(self.unknown[i])
+            if any((i, j) in self.unit for j in columns):
+                found.update(dict.fromkeys(columns))
+            if len(found) >= self.tried:
+                break
+        return list(found) or sorted(self.left)[: self.tried]
+
+    def _following(self, rows: Iterable[int], less: dict[int, set[int]], known: int | None = None) -> list[Pivot]:
+        """The pivots that these rows, or one more known column, lead to. less: rows with fewer unknowns, as it goes."""
+        queue = list(rows)
+        if known is not None:
+            for i in self.holders[known]:
+                less[i] = self.unknown[i] - {known}
+                queue.append(i)
+        follow: list[Pivot] = []
+        while queue:
+            i = queue.pop()
+            columns = less.get(i, self.unknown[i])
+            if len(columns) != 1:
+                continue
+            (j,) = columns
+            if (i, j) not in self.unit:
+                continue
+            follow.append(Pivot(i, j))
+            for k in self.holders[j]:
+                less[k] = less.get(k, self.unknown[k]) - {j}
+                queue.append(k)
+        return follow
+
+    def _take(self, follow: list[Pivot]) -> None:
+        for pivot in follow:
+            for i in self.holders[pivot.column]:
+                self.unknown[i].discard(pivot.column)
+            self.left.discard(pivot.column)
+        self.found += follow
+
+
+# The starts of "torn" and "fronts". The last one of "torn" is safe at every regular state by its structure.
+TORN: tuple[Order, ...] = (torn, partial(torn, tried=TRIED[1]), partial(torn, certified=True))
+FRONTS: tuple[Order, ...] = (partial(fronts, wait=True), fronts)

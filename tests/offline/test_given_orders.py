@@ -1,0 +1,75 @@
+"""Orders of the caller's own: permutations, or a function that makes them of the pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.equations.recursive_orders import aba
+from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState
+from sysdyn.model import chain
+from sysdyn.paper.counters import load_cells
+
+
+def careless(problem):
+    """Columns as they come, rows by partial pivoting at one state: useless at others."""
+    A = problem.system().D(np.full(problem.model.nq, 0.3)).toarray()
+    rows = list(range(len(A)))
+    for k in range(len(A)):
+        p = k + int(np.argmax(np.abs(A[k:, k])))
+        A[[k, p]], rows[k], rows[p] = A[[p, k]], rows[p], rows[k]
+        A[k + 1 :] -= np.outer(A[k + 1 :, k] / A[k, k], A[k])
+    return rows, list(range(len(A)))
+
+
+def states(problem, n=40):
+    q, qd, _ = problem.model.random_state(seed=4, batch=n)
+    q[::2] = np.round(q[::2] / (np.pi / 2)) * (np.pi / 2)
+    return q, qd, {m.name: np.ones((n, len(m.components(problem.model)))) for m in problem.measurements}
+
+
+def test_a_safe_order_gives_what_its_name_gives():
+    problem = sd.forward_dynamics(chain(4))
+    order = aba(problem.system())
+    given = sd.compile(problem, ordering=order)
+    assert given.ordering == "given" and given.safety.ok
+    assert given.flops == sd.compile(problem, ordering="aba", formulation="paper").flops
+    shapes = []
+    made = sd.compile(problem, ordering=lambda pattern: shapes.append(pattern.shape) or order)
+    assert shapes == [problem.system().shape] and made.flops == given.flops
+
+
+def test_an_order_that_is_not_safe_is_refused_or_pivoted_anew_where_it_fails():
+    problem = load_cells(5)
+    order = careless(problem)
+    with pytest.raises(NoSafeOrdering, match="on_singular='repivot' takes the order all the same"):
+        sd.compile(problem, ordering=order)
+    solver = sd.compile(problem, ordering=order, on_singular="repivot")
+    q, qd, y = states(problem)
+    found, expected = solver(q, qd, y=y), sd.compile(problem)(q, qd, y=y, on_singular="nan")
+    assert expected.ok.sum() > 10 and found.ok[expected.ok].all()
+    assert found.backward_error()[expected.ok].max() < 1e-12
+    with pytest.raises(SingularState):
+        solver(q, qd, y=y, on_singular="raise")
+
+
+def test_files_keep_the_order(tmp_path):
+    problem = sd.forward_dynamics(chain(3))
+    order = aba(problem.system())
+    solver = sd.compile(problem, ordering=order)
+    solver.save(tmp_path / "given.sysdyn")
+    loaded = sd.load_solver(tmp_path / "given.sysdyn")
+    assert loaded.options == solver.options and loaded.choice == solver.choice
+
+
+@pytest.mark.parametrize("order", [([0, 1], [1, 0]), 3, ([0.5], [1]), (), lambda pattern: None])
+def test_what_is_no_order_is_refused(order):
+    with pytest.raises(InvalidInput, match="the row and the column of each pivot"):
+        sd.compile(sd.forward_dynamics(chain(2)), ordering=order)
+
+
+def test_an_order_is_one_of_the_system_as_stated():
+    problem = sd.forward_dynamics(chain(2))
+    with pytest.raises(ProblemError, match=r"of problem\.system\(\)"):
+        sd.compile(problem, ordering=aba(problem.system()), formulation="elimination")
