@@ -55,6 +55,14 @@ class SingularState(SysdynError, ArithmeticError):
         super().__init__(message)
 
 
+class Inconsistent(SysdynError, ValueError):
+    """Values of redundant measurements contradict those of others; both are named, and the states of a batch."""
+
+    def __init__(self, message: str, measurements: tuple[str, ...] = (), states: tuple[int, ...] = ()):
+        self.measurements, self.states = measurements, states
+        super().__init__(message)
+
+
 class NoSafeOrdering(ProblemError):
     """An elimination order meets unacceptable pivots at some sampled state."""
 

@@ -251,6 +251,21 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undeter
     return Undetermined(joints_first(names), _named(plain, off, _seeing(off, reduced, free)))
 
 
+def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: str) -> tuple[str, ...]:
+    """Other exact measurements, by name, that a redundant row is a combination of at one state.
+
+    inputs: (1, size) by group; row: as in `row_names`.
+    """
+    reduced = Reduction(system, system.noisy_mask).at(system.values(inputs)[0][0])
+    r, basis = system.row_names.index(row), reduced.dependent
+    combination = basis @ basis[r]  # the part of the row in the combinations that vanish
+    numbered = (*system.problem.raw, *system.problem.custom)
+    taken = np.flatnonzero(np.abs(combination) > LEAST_SHARE * np.abs(combination).max())
+    names = (numbered[k].name for kind, k in (system.row_blocks[x] for x in taken.tolist()) if kind == "y")
+    own = numbered[system.row_blocks[r][1]].name
+    return tuple(dict.fromkeys(name for name in names if name != own))
+
+
 def _on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.ndarray:
     """(equations,) bool: all but those of components that are switched off; active: (m,) bool by measurement."""
     on = np.ones(system.shape[0], dtype=bool)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, UnknownName
+from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, NoSafeOrdering, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.offline.choice import Compiled
@@ -19,6 +19,7 @@ from sysdyn.offline.pipeline import build
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
+from sysdyn.online.consistency import CheckedSolver, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
@@ -75,6 +76,8 @@ def compile(
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
     progress     called with (what, share done) while it works
 
+    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
+
     The result is cached on disk. Warns with AccuracyWarning where no order was found whose judged errors are small.
     Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
     BackendUnavailable.
@@ -86,24 +89,40 @@ def compile(
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     if on_singular not in ON_SINGULAR:
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+    found = redundant(problem)
+    whole, problem = problem, found.rest if found else problem
     backend_named(backend)  # what it needs is missed now, not after the search
     given: tuple[tuple[int, ...], ...] = ()
     if not isinstance(ordering, str):
         ordering, given = GIVEN, given_order(problem, ordering, Equations(layout, known))
+    asked = requested_outputs(outputs, whole)
+    asked = found.outputs(asked) if found else asked
     options = Options(
-        ordering, requested_outputs(outputs, problem), level, backend, formulation, bool(wrenches),
+        ordering, asked, level, backend, formulation, bool(wrenches),
         named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
         given, bool(given) and on_singular == "repivot",
     )  # fmt: skip
     key = cache_key(problem, options)
     compiled = _kept(key)
     if compiled is None:
-        compiled = build(problem, options, progress)
+        try:
+            compiled = build(problem, options, progress)
+        except NoSafeOrdering as error:
+            if not found:
+                raise
+            raise NoSafeOrdering(
+                f"{found} has no order that is safe: leave out others (problem.diagnose().redundant names all that "
+                f"depend on each other), give some noise=, or use sd.least_norm, which takes them all; {error}"
+            ) from error
         if key:
             cache.store(key, storage.pack(compiled, options, None))
         if progress:
             progress("compiling machine code", 0.95)
-    solver = Solver(problem, options, compiled, on_singular)
+    solver = (
+        CheckedSolver(whole, found, options, compiled, on_singular)
+        if found
+        else Solver(problem, options, compiled, on_singular)
+    )
     if progress:
         progress("done", 1.0)
     if not options.unsafe:

@@ -60,6 +60,7 @@ class Solution:
         self._components = components or {}
         self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
         self.ok = ok
+        self.differences: Mapping[str, np.ndarray] = {}
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})
@@ -147,6 +148,13 @@ class Solution:
         Needs outputs="all".
         """
         return self._residual()[0]
+
+    def inconsistency(self) -> dict[str, np.ndarray]:
+        """{measurement: (…, k)} by how much the redundant components of exact measurements are off, in their units.
+
+        What they would read at this solution minus what they read; of measurements that are combinations of others.
+        """
+        return dict(self.differences)
 
     def backward_error(self) -> np.ndarray:
         """|D d + b|∞ / (|D|∞ |d|∞ + |b|∞) (…): relative change of the system that makes the solution exact."""

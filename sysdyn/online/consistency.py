@@ -1,0 +1,192 @@
+"""Problems with more exact equations than unknowns: solved without the redundant ones, which the solution is held to.
+
+measurements − removals of the diagnosis → a Solver, with what was left out among its outputs
+inconsistency = what the left-out measurements would read at the solution − what they read
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.diagnosis.diagnose import contradicting
+from sysdyn.diagnosis.words import few
+from sysdyn.equations.assembly import measured_row
+from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.measurements.variables import WRENCHES, flat_place
+from sysdyn.offline.choice import Compiled
+from sysdyn.offline.options import Options
+from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver
+from sysdyn.problem import Problem
+
+# A measurement contradicts the others where it is off by more than this times 1 + its greatest value, in its units.
+TOLERANCE = 1e-6
+
+
+class Redundant(NamedTuple):
+    """A problem without its redundant equations: left_out (measurement, numbers of its components)."""
+
+    rest: Problem
+    left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(repr(m.name) for m, _ in self.left_out)
+        return f"the problem without redundant equations of {names}"
+
+    def outputs(self, asked: tuple[Output, ...]) -> tuple[Output, ...]:
+        """The outputs with those that the left-out measurements are compared with."""
+        raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
+        shown = tuple(x for x in asked if isinstance(x, Measurement))
+        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
+        return (*(x for x in self.rest.quantities if x in asked or x in raw), *shown, *others)
+
+
+def redundant(problem: Problem) -> Redundant | None:
+    """What to leave out of a problem without noise that has one solution and too many equations; None for others."""
+    model = problem.model
+    motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
+    if problem.noisy or motion + stated <= problem.layout().n:
+        return None
+    found = problem.diagnose()
+    places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
+    gone: dict[Measurement, list[int]] = {}
+    for row in found.removals:
+        m, k = places[row]
+        gone.setdefault(m, []).append(k)
+    if found.missing or not gone or any(isinstance(m, Constraint) for m in gone):
+        return None
+    try:
+        kept = [part for m in problem.measurements if (part := _without(m, gone.get(m, []), problem))]
+    except InvalidInput:  # components that are measured together
+        return None
+    rest = Problem(model, kept, [p.name for p in problem.parameters])
+    return Redundant(rest, tuple((m, tuple(sorted(k))) for m, k in gone.items()))
+
+
+def _without(m: Measurement, gone: list[int], problem: Problem) -> Measurement | None:
+    rest = [k for k in range(len(m.components(problem.model))) if k not in gone]
+    if not gone or not rest:
+        return m if rest else None
+    if isinstance(m, RawMeasurement):
+        pairs = m.pairs(problem.model)
+        return Subset(m, tuple(pairs[k] for k in rest))
+    return m.part(rest)
+
+
+class CheckedSolver(Solver):
+    """A Solver whose solutions are held to redundant measurements, which are left out of `problem` and kept in `whole`.
+
+    tolerance: a measurement contradicts the others where it is off by more than this times 1 + its greatest value, in
+    its units. Such states are not `ok`; on_singular="raise" raises Inconsistent, which names the measurements, and the
+    others leave the solution as it is. `Solution.inconsistency` has the numbers. Files of `save`, C projects and
+    derivatives are of `problem`: they do without what was left out.
+    """
+
+    def __init__(
+        self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise"
+    ):
+        super().__init__(found.rest, options, compiled, on_singular)
+        self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
+        self._found, self._whole_inputs = found, Inputs(whole, options.wrenches)
+
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
+        on_singular: str | None = None, threads: int | None = None, **quantities: ArrayLike,
+    ) -> Solution:  # fmt: skip
+        """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
+        given, lead = self._whole_inputs.checked(Arguments(q, qd, known, quantities, y, noise, active, parameters))
+        self._whole_inputs.reject_not_finite(given)
+        values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in given.items()}
+        solution = super().__call__(
+            values["q"], values["qd"], *self._quantities(values), y=self._kept(values), parameters=parameters,
+            on_singular=on_singular, threads=threads,
+        )  # fmt: skip
+        off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
+        for m, components in self.left_out:
+            reads = self._reads(m, values)[..., components]
+            off[m.name] = self._implied(m, solution)[..., components] - reads
+            size = 1.0 + np.abs(reads).max(axis=-1, keepdims=True)
+            bad |= (np.abs(off[m.name]) > self.tolerance * size).any(axis=-1)
+        solution.differences = off
+        if bad.any() and (on_singular or self.on_singular) == "raise":
+            raise self._inconsistent(given, off, np.flatnonzero(bad.reshape(-1)))
+        solution.ok = solution.ok & ~bad
+        return solution
+
+    def _kept(self, values: Arrays) -> Arrays:
+        """Values of the measurements of `problem`, by name."""
+        left = dict(self.left_out)
+        found = {}
+        for m in self.whole.custom:
+            gone = left.get(m, ())
+            rest = [k for k in range(len(m.components(self.model))) if k not in gone]
+            if rest:
+                found[m.name] = values[value_group(m.name)][..., rest]
+        return found
+
+    def _quantities(self, values: Arrays) -> list[np.ndarray]:
+        """Values of the known quantities of `problem`, in their shapes and as their positions are."""
+        known = self._inputs.positional
+        return [values[x].reshape(*values[x].shape[:-1], -1, 6) if x in WRENCHES else values[x] for x in known]
+
+    def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
+        if not isinstance(m, RawMeasurement):
+            return values[value_group(m.name)]
+        return self._of_quantity(m, values[m.quantity])
+
+    def _implied(self, m: Measurement, solution: Solution) -> np.ndarray:
+        if not isinstance(m, RawMeasurement):
+            return solution[m.name]
+        x = solution[m.quantity]
+        return self._of_quantity(m, x.reshape(*solution.ok.shape, -1))
+
+    def _of_quantity(self, m: RawMeasurement, x: np.ndarray) -> np.ndarray:
+        return x[..., [flat_place(self.model, m.quantity, i, k) for i, k in m.pairs(self.model)]]
+
+    def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
+        """The error that names what contradicts what at the first bad state."""
+        n = max((len(x) for x in given.values() if x.ndim == 2), default=1)
+        state, words, names = int(bad[0]), [], []
+        one = {name: np.broadcast_to(x, (n, x.shape[-1]))[[state]] for name, x in given.items()}
+        for m, components in self.left_out:
+            error = np.abs(off[m.name].reshape(n, -1)[state])
+            if np.any(error > self.tolerance * (1.0 + np.abs(self._reads(m, one)[0, list(components)]).max())):
+                k = int(np.argmax(error))
+                component = m.components(self.model)[components[k]]
+                row = measured_row(m, component)
+                others = contradicting(self.whole.system().plain, one, row)
+                names += [m.name, *others]
+                against = few(tuple(map(repr, others)))
+                words.append(
+                    f"{m.name!r} is off by {error[k]:.3g} {m.units[components[k]]} at {component} by {against}"
+                )
+        where = "" if n == 1 else f" at state {state}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
+        return Inconsistent(
+            f"measurements contradict each other{where}: {'; '.join(words)}. Correct their values, leave some out, or "
+            "raise solver.tolerance; on_singular='nan' goes on with solution.ok False",
+            tuple(dict.fromkeys(names)), tuple(bad.tolist()),
+        )  # fmt: skip
+
+    def bind(self, *args, **kwargs) -> NoReturn:
+        """Not for problems with redundant measurements: bind a solver of `problem`, which is without them."""
+        raise ProblemError(
+            f"a prepared call has no checks, which {', '.join(repr(m.name) for m, _ in self.left_out)} need: "
+            "bind sd.compile(solver.problem) instead"
+        )
+
+    def __reduce__(self):
+        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, self.tolerance)
+
+
+def _restored(whole, found, options, compiled, on_singular, tolerance) -> CheckedSolver:
+    solver = CheckedSolver(whole, found, options, compiled, on_singular)
+    solver.tolerance = tolerance
+    return solver

@@ -1,0 +1,100 @@
+"""Exact measurements that follow from others: left out when a problem is compiled, and checked when it is solved."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.online.consistency import CheckedSolver
+
+MODEL = sd.chain(4, seed=2)
+Q, QD, QDD = MODEL.random_state(seed=3, batch=5)
+TAU = sd.rnea(MODEL, Q, QD, QDD)
+
+
+def twice_a_torque() -> sd.Problem:
+    """The torque of a joint as an input of forward dynamics, and measured at its motor."""
+    return sd.forward_dynamics(MODEL) + sd.MotorTorque(["joint1"], [[1.0]], name="motor")
+
+
+def torques_and_accelerations() -> sd.Problem:
+    """τ and q̈ of one joint, and of another one."""
+    return sd.inverse_dynamics(MODEL) + sd.JointTorque(("joint1", "joint3"), name="sensor")
+
+
+def two_contacts() -> sd.Problem:
+    """A foot that two measurements hold: its acceleration is known twice, its wrench is not."""
+    held = {"frame": "body3", "components": ["a_x", "a_z"]}
+    known = sd.forward_dynamics(MODEL) - sd.ExternalWrench("body3", ["fx", "fz"])
+    return known + sd.FrameAcceleration(**held, name="contact") + sd.FrameAcceleration(**held, name="again")
+
+
+def values(problem: sd.Problem) -> dict[str, np.ndarray]:
+    """What all measurements read in one motion."""
+    fx = np.zeros((5, 4, 6))
+    if "contact" in {m.name for m in problem.measurements}:
+        fx[:, 3, 3::2] = np.random.default_rng(0).uniform(-5.0, 5.0, (5, 2))
+    return sd.predict(problem, Q, QD, QDD, fx)
+
+
+@functools.cache
+def solver(make) -> CheckedSolver:
+    return sd.compile(make(), outputs=["qdd", "tau"], level="fast")
+
+
+CASES = {
+    twice_a_torque: ("motor", 1, "tau"),
+    torques_and_accelerations: ("sensor", 2, "qdd"),
+    two_contacts: ("again", 2, "contact"),
+}
+
+
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_agreeing_and_contradicting_values(make):
+    name, count, against = CASES[make]
+    problem, found, y = make(), solver(make), values(make())
+    assert type(found) is CheckedSolver and len(problem.diagnose().removals) == count
+    solution = found(Q, QD, y=y)
+    assert solution.ok.all()
+    np.testing.assert_allclose(solution.qdd, QDD, rtol=0, atol=1e-8 * np.abs(QDD).max())
+    off = solution.inconsistency()
+    assert list(off) == [name] and off[name].shape == (5, count) and np.abs(off[name]).max() < 1e-9 * np.abs(TAU).max()
+
+    wrong = {**y, name: y[name].copy()}
+    wrong[name][2, 0] += 0.01
+    with pytest.raises(sd.Inconsistent, match=rf"at state 2: '{name}' is off by 0\.01 .* by .*'{against}'") as error:
+        found(Q, QD, y=wrong)
+    assert error.value.states == (2,) and error.value.measurements[0] == name and against in error.value.measurements
+    going_on = found(Q, QD, y=wrong, on_singular="nan")
+    assert going_on.ok.tolist() == [True, True, False, True, True]
+    np.testing.assert_allclose(going_on.inconsistency()[name][2, 0], -0.01, rtol=1e-6)
+    np.testing.assert_array_equal(going_on.qdd, solution.qdd)
+    with pytest.raises(sd.Inconsistent, match=f"contradict each other: '{name}'"):
+        found(Q[2], QD[2], y={x: v[2] for x, v in wrong.items()})
+    copied = pickle.loads(pickle.dumps(found))
+    copied.tolerance = 0.02
+    assert copied(Q, QD, y=problem.pack(wrong)).ok.all()
+    with pytest.raises(sd.ProblemError, match=f"{name!r} need: bind sd.compile"):
+        found.bind(Q, QD)
+
+
+def test_only_what_is_too_much():
+    assert type(sd.compile(sd.forward_dynamics(MODEL), outputs="qdd", level="fast")) is sd.Solver
+    assert solver(two_contacts)(Q[0], QD[0], y={x: v[0] for x, v in values(two_contacts()).items()}).inconsistency()[
+        "again"
+    ].shape == (2,)
+    missing = sd.inverse_dynamics(MODEL) - sd.ExternalWrench("body0") + sd.JointTorque("all", name="a")
+    with pytest.raises(sd.ProblemError, match="cannot be found|undetermined"):
+        sd.compile(missing + sd.MotorTorque(["joint1", "joint2", "joint3"], np.eye(3), name="b"))
+
+
+def test_quantities_by_position_and_solutions_without_checks():
+    found = solver(twice_a_torque)
+    solution = found(Q, QD, TAU, y={"motor": TAU[:, 1:2]})
+    assert solution.ok.all()
+    plain = sd.compile(sd.forward_dynamics(MODEL), outputs="qdd", level="fast")(Q, QD, TAU)
+    assert plain.inconsistency() == {}
