@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,3 +99,45 @@ def test_quantities_by_position_and_solutions_without_checks():
     assert solution.ok.all()
     plain = sd.compile(sd.forward_dynamics(MODEL), outputs="qdd", level="fast")(Q, QD, TAU)
     assert plain.inconsistency() == {}
+
+
+@functools.cache
+def slippery_feet(fixed_joints: str | tuple[str, ...]) -> CheckedSolver:
+    """Nori eq. (24), without noise: three load cells on each sole, no friction there, and no motor at the base."""
+    path = str(Path(__file__).parents[2] / "problems" / "biped.urdf")
+    model = sd.load(path, base="floating", fixed_joints=fixed_joints)
+    touching = {model.frame(f"{side}_sole").body for side in "lr"}
+    free = [body for i, body in enumerate(model.body_names) if i not in touching]
+    known = [
+        sd.JointAcceleration("all", name="motion"),
+        sd.ExternalWrench(free, name="no contact"),
+        sd.JointTorque("root_joint", name="no motor"),
+    ]
+    for side in "lr":
+        known.append(sd.LoadCells(f"{side}_sole", ["nx", "ny", "fz"], name=f"{side} cells"))
+        known.append(sd.LoadCells(f"{side}_sole", ["fx", "fy"], name=f"{side} slip"))
+    return sd.compile(sd.Problem(model, known), outputs=["tau", "fx"], level="fast")
+
+
+@pytest.mark.parametrize(("kept", "equations"), [("lump", 274), (("l_sole",), 292)], ids=str)
+def test_slippery_feet(kept, equations):
+    """Four equations too many: at every random state contacts that fit the motion come back, and others are named."""
+    found = slippery_feet(kept)
+    problem, model = found.whole, found.model
+    assert problem.system().plain.shape == (equations, equations - 4)
+    q, qd, qdd = model.random_state(seed=2, batch=200)
+    fx = np.zeros((200, model.nb, 6))
+    for side in "lr":
+        wrench = np.random.default_rng(1).uniform(-3.0, 3.0, (200, 6)) * [1, 1, 1, 0, 0, 40]
+        fx[:, model.frame(f"{side}_sole").body] = wrench @ model.frame(f"{side}_sole").X
+    for k in range(200):  # the base moves as the wrenches want it
+        H, force = sd.crba(model, q[k])[:6, :6], sd.rnea(model, q[k], qd[k], qdd[k], fx[k])[:6]
+        qdd[k, :6] -= np.linalg.solve(H, force)
+    y = sd.predict(problem, q, qd, qdd, fx)
+    solution = found(q, qd, y=y)
+    assert solution.ok.all() and sum(x.shape[-1] for x in solution.inconsistency().values()) == 4
+    np.testing.assert_allclose(solution.fx, fx, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(solution.tau, sd.rnea(model, q, qd, qdd, fx), rtol=0, atol=1e-8)
+    y["l cells"] = y["l cells"] + np.where(np.arange(200) == 3, 1.0, 0.0)[:, None]
+    with pytest.raises(sd.Inconsistent, match="at state 3: .*'l cells'"):
+        found(q, qd, y=y)
