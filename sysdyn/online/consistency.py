@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
+from sysdyn.diagnosis.structure import structure
 from sysdyn.diagnosis.words import few
 from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
@@ -49,10 +50,14 @@ class Redundant(NamedTuple):
 
 
 def redundant(problem: Problem) -> Redundant | None:
-    """What to leave out of a problem without noise that has one solution and too many equations; None for others."""
+    """What to leave out of a problem without noise that has one solution and too many equations; None for others.
+
+    Of constraints that hold the same motion twice the wrenches are open: what is left out of them exerts none.
+    """
     model = problem.model
     motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-    if problem.noisy or motion + stated <= problem.layout().n:
+    twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
+    if problem.noisy or (motion + stated <= problem.layout().n and not twice):
         return None
     found = problem.diagnose()
     places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
@@ -60,13 +65,16 @@ def redundant(problem: Problem) -> Redundant | None:
     for row in found.removals:
         m, k = places[row]
         gone.setdefault(m, []).append(k)
-    if found.missing or not gone or any(isinstance(m, Constraint) for m in gone):
+    held = sum(len(k) for m, k in gone.items() if isinstance(m, Constraint))
+    if not gone or found.missing != held:
         return None
     try:
         kept = [part for m in problem.measurements if (part := _without(m, gone.get(m, []), problem))]
     except InvalidInput:  # components that are measured together
         return None
     rest = Problem(model, kept, [p.name for p in problem.parameters])
+    if held and not rest.diagnose().well_posed:
+        return None
     return Redundant(rest, tuple((m, tuple(sorted(k))) for m, k in gone.items()))
 
 

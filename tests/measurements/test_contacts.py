@@ -270,8 +270,7 @@ def test_diagnosis_names_contacts():
     assert not found.well_posed
     assert any("w(second)" in name for name in found.undetermined)
     assert any("y:second" in name for name in found.redundant)
-    with pytest.raises(StructurallySingular, match=r"w\(first\)"):
-        sd.compile(twice)
+    assert [m.name for m, _ in sd.compile(twice, level="fast").left_out] == ["second"]
     # joint accelerations known, too: the contact says again what they say, and its wrench is unknown
     moving = sd.inverse_dynamics(model) + Contact("tool", name="held")
     found = moving.diagnose()

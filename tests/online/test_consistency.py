@@ -101,6 +101,24 @@ def test_quantities_by_position_and_solutions_without_checks():
     assert plain.inconsistency() == {}
 
 
+def test_two_constraints_of_one_foot():
+    """The second exerts nothing, and is held to what the first does to the motion; `least_norm` shares the wrench."""
+    model = sd.load(str(Path(__file__).parents[2] / "problems" / "leg.urdf"), base="floating")
+    once = sd.forward_dynamics(model) + sd.Contact("sole", name="one")
+    problem = once + sd.Contact("sole", name="two")
+    found = sd.compile(problem, level="fast")
+    assert [(m.name, len(k)) for m, k in found.left_out] == [("two", 6)]
+    q, qd, tau = model.random_state(seed=1, batch=3)
+    alone, solution = sd.compile(once, level="fast")(q, qd, tau), found(q, qd, tau)
+    assert solution.ok.all() and np.abs(solution.inconsistency()["two"]).max() < 1e-9
+    np.testing.assert_allclose(solution.qdd, alone.qdd, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(solution["w", "one"], alone["w", "one"], rtol=0, atol=1e-8)
+    shared = sd.least_norm(problem, q, qd, tau)
+    np.testing.assert_allclose(shared.qdd, alone.qdd, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(shared["w", "one"], alone["w", "one"] / 2, rtol=0, atol=1e-8)
+    assert shared.determined["qdd"].all() and not shared.determined["w"].any()
+
+
 @functools.cache
 def slippery_feet(fixed_joints: str | tuple[str, ...]) -> CheckedSolver:
     """Nori eq. (24), without noise: three load cells on each sole, no friction there, and no motor at the base."""
