@@ -48,6 +48,20 @@ class Assembly:
     blocks: tuple[tuple[str, int], ...] = ()
     shown: Mapping[str, Combination] = field(default_factory=dict)
 
+    def copy(self) -> Assembly:
+        """The same over a copy of the graph."""
+        graph = self.graph.copy()
+
+        def own(x: Any) -> Any:
+            return Expr(graph, x.id) if type(x) is Expr else x
+
+        def rows(given: list[Row]) -> list[Row]:
+            return [{c: own(x) for c, x in row.items()} for row in given]
+
+        inputs = tuple((name, graph.inputs(name, len(group))) for name, group in self.inputs)
+        shown = {name: Combination(rows(y.rows), [own(x) for x in y.b]) for name, y in self.shown.items()}
+        return replace(self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[own(x) for x in self.b], shown=shown)
+
 
 @dataclass(frozen=True)
 class Given:

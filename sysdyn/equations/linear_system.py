@@ -23,6 +23,8 @@ from sysdyn.sparse.condition import balance, equilibration
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
 RESIDUAL_ENTRIES = 20_000_000
+# An assembly is kept for the next elimination where its graph has at most so many nodes.
+KEPT_NODES = 300_000
 # The sizes of entries, by which rows and columns are scaled, are taken at so many random states.
 SCALE_STATES = 4
 # The states at which sizes of entries are taken come from this seed.
@@ -62,10 +64,20 @@ class LinearSystem(ABC):
     columns: list[int]
     col_names: tuple[str, ...]
     col_blocks: tuple[tuple[str, int], ...]
+    _marked: Assembly | None = None
 
     @abstractmethod
     def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
         """The system over `graph`. mark: begin a new piece of program with each body."""
+
+    def assembled(self) -> Assembly:
+        """The system over a new graph, with a new piece of program for each body: a copy of one that is kept."""
+        if self._marked is None:
+            made = self.assemble(Graph(self.sharing), mark=True)
+            if len(made.graph) > KEPT_NODES:
+                return made
+            self._marked = made
+        return self._marked.copy()
 
     @property
     @abstractmethod

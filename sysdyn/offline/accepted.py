@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from operator import attrgetter
 
@@ -26,7 +27,9 @@ RETRY_SAMPLES = 512
 # A search that fails is made again with the states at which it failed, so many times in all.
 ATTEMPTS = 4
 # An order is given up where it costs this many times the cheapest one known.
-AUTO_CAP = 2.0
+AUTO_CAP = 1.5
+# A searched order is left after this many starts in a row that cost this many times the cheapest one known, or failed.
+PATIENCE, DEAR = 4, 1.2
 
 
 class AcceptedOrder:
@@ -79,7 +82,12 @@ class AcceptedOrder:
         seen: list[Pivots] = []
         cheapest: Elimination | None = None
         least = math.inf
+        vain: Counter[str] = Counter()  # starts in a row that led to nothing, by the name of the order
         for name, order in orders:
+            family = name.partition(" (")[0]
+            if self.options.ordering == "auto" and vain[family] >= PATIENCE:
+                continue
+            vain[family] += 1
             self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
             try:
                 permutations = order(AUTO_CAP * least)
@@ -95,6 +103,8 @@ class AcceptedOrder:
             choice = elimination.choice(name, self.options.outputs)
             self.considered.append((name, f"{choice.total} operations"))
             choices.append(choice)
+            if choice.total <= DEAR * least:
+                vain[family] = 0
             if choice.total < least:
                 cheapest, least = elimination, choice.total
         return choices, cheapest

@@ -40,8 +40,8 @@ class Elimination:
                  joined: Mapping[int, Sequence[int]] | None = None, cap: float = math.inf,
                  refined: bool = False):  # fmt: skip
         self.system, self.joined, self.refined = system, dict(joined or {}), refined
-        self.graph = Graph(system.sharing)
-        self.assembly = system.assemble(self.graph, mark=True)
+        self.assembly = system.assembled()
+        self.graph = self.assembly.graph
         body = [system.col_blocks[c][1] for c in col_perm]
         previous = [-1]
         limit = len(self.graph) + NODES_PER_OPERATION * cap

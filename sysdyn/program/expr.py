@@ -8,6 +8,7 @@ they cost nothing.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 
@@ -192,6 +193,17 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def copy(self) -> Graph:
+        """A graph with the same nodes under the same numbers, which goes on as this one would."""
+        new = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                setattr(new, name, list(value))
+            elif isinstance(value, dict):
+                setattr(new, name, {k: Expr(new, x.id) if type(x) is Expr else x for k, x in value.items()})
+        new._random = copy.deepcopy(self._random)
+        return new
 
     # ---- leaves ------------------------------------------------------------------------------------------------
 
