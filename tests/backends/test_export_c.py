@@ -24,6 +24,7 @@ from sysdyn.backends.c.project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
+from sysdyn.paper.counters import load_cells
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
@@ -89,6 +90,7 @@ CASES = {
     "floating": (lambda: sd.forward_dynamics(LEG), ["qdd", "a"]),
     "hybrid": (lambda: sd.hybrid_dynamics(LEG, [LEG.joint_names[2]]), "all"),
     "sensors": (sensors, ["tau", "qdd"]),
+    "orthogonal columns": (lambda: load_cells(4), ["tau", "qdd"]),
     "measured": (
         lambda: sd.forward_dynamics(LEG),
         ["qdd", sd.Accelerometer("body3", name="imu"), sd.LoadCells("body2", ["fz", "nx"], name="IMU */ é")],

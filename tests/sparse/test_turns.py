@@ -6,10 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from counting import Counted, all_nodes, counted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sysdyn.errors import SingularState
+from sysdyn.program.expr import Graph
 from sysdyn.sparse.lu import Factors, eliminate, solve, solve_transposed
 from sysdyn.sparse.turns import Reflection, Rotation, turn
 
@@ -97,3 +99,17 @@ def test_rows_that_do_not_hold_the_column_are_not_turned():
     assert factors.turns[0].rows == (0, 2) and 2 not in factors.turns
     A = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [1.0, 0.0, 1.0]])
     np.testing.assert_allclose(A @ factors.solution, -np.ones(3), atol=1e-14)
+
+
+@given(systems)
+def test_counts_are_those_of_an_instrumented_run(system):
+    entries = [{j: x for j, x in enumerate(row.tolist()) if x != 0.0} for row in system.A]
+    graph, start = Graph("none"), len(Counted.log)
+    names = [{j: graph.input(f"{i} {j}") for j in row} for i, row in enumerate(entries)]
+    right = [graph.input(f"b {i}") for i in range(len(entries))]
+    eliminate(names, right, system.rows, system.columns, system.joined)
+    numbers = [{j: Counted(x) for j, x in row.items()} for row in entries]
+    found = eliminate(numbers, [Counted(x) for x in system.b.tolist()], system.rows, system.columns, system.joined)
+    executed = counted(Counted.log[start:])
+    assert executed == all_nodes(graph)
+    assert executed.sqrt == len(found.turns)
