@@ -163,7 +163,7 @@ def judged(n, count):
             elimination.graph, elimination.assembly.inputs, [("d", elimination.factors.solution)]
         )
         with np.errstate(all="ignore"):
-            error = where.residual(states, interpreter.run_groups(program, states)["d"]).backward_error
+            error = where.residual(states, interpreter.run_groups(program, states)["d"]).normwise
         error = np.where(np.isfinite(error), error, np.inf)
         for kind, chosen in (("random", ~quarter), ("multiples of π/2", quarter)):
             yield {

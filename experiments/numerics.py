@@ -126,7 +126,7 @@ class Matrix:
         self.kernel = Kernel(system.assembly.graph, system.assembly.inputs, [("D", entries), ("b", system.assembly.b)])
 
     def backward_error(self, D: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """|D d + b| / (|D| |d| + |b|) (N,), ∞-norms, as `BlockSystem.residual`; inf where d is not finite."""
+        """|D d + b| / (|D| |d| + |b|) (N,), ∞-norms, as `Residual.normwise`; inf where d is not finite."""
         with np.errstate(all="ignore"):
             residual = np.add.reduceat(D * d[:, self.col], self.starts, axis=1) + b
             norm = np.add.reduceat(np.abs(D), self.starts, axis=1).max(axis=1)

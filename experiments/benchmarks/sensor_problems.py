@@ -40,7 +40,7 @@ DENSE = 5
 # A line of the file has these columns; with --states come those of `Answers` and the mean's error.
 COLUMNS = (
     "seed", "kind", "robot", "bodies", "unknowns", "equations", "ordering", "operations", "seconds", "backward_error",
-    "row_wise", "error", "measurements",
+    "error", "measurements",
 )  # fmt: skip
 
 
@@ -67,7 +67,6 @@ def compiled(seed: int, states: int) -> dict:
     row |= {
         "ordering": solver.ordering, "operations": solver.flops.end_to_end.total,
         "seconds": round(time.process_time() - began, 2), "backward_error": f"{safety.backward_error:.1e}",
-        "row_wise": f"{safety.row_wise:.1e}",
     }  # fmt: skip
     if states:
         rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 
 
 def numpy_functions() -> dict[int, Callable]:
@@ -105,6 +105,12 @@ class Interpreter(Backend):
         bits[:] = 0
         for name, _ in self.program.input_groups:
             bits |= np.where(np.isfinite(rows[name]).all(axis=-1), 0, BAD_INPUT)
+        if self.program.ranges:
+            sizes = np.abs(
+                np.concatenate([np.broadcast_to(rows[g], (size, k)) for g, k in self.program.input_groups], axis=1)
+            )
+            numbers, most = zip(*self.program.ranges, strict=True)
+            bits |= np.where((sizes[:, numbers] > most).any(axis=1), OUT_OF_RANGE, 0)
         for name, x in run_groups(self.program, rows, self.functions).items():
             outputs[name][part] = x
             bits |= np.where(np.isfinite(x).all(axis=-1), 0, BAD_OUTPUT)

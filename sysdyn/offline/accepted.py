@@ -123,7 +123,7 @@ class AcceptedOrder:
                 self.considered.append((choice.ordering, f"to be refined: {safety}"))
                 ready = Elimination(self.system, *choice.pivots, refined=True)
                 queue.append(ready.choice(choice.ordering, self.options.outputs))
-                if self._sampled.tree and len(queue) > 1:  # another order may cost less than a step of refinement
+                if len(queue) > 1:  # another order may cost less than a step of refinement
                     queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
                 continue
             choice = replace(choice, safety=safety)

@@ -115,7 +115,7 @@ class Elimination:
             return Behaviour(d, out["pivots"], self._growth(inputs, scaling, out["entries"], weights))
 
         chunk = max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + len(watched))))
-        inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED)
+        inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
         verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict, alone)
         self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
         return verdict.safety, verdict.worst

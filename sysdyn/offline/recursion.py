@@ -65,7 +65,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     """
     if states is None:
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
-    inputs = sample_states(problem, states, SAFETY_SEED)
+    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
     if not options.wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])
     system, names = problem.system(), problem.model.dof_names

@@ -1,7 +1,6 @@
 """Whether a program is safe: one judge of eliminations and recursions.
 
-Samples → run → residuals, normwise and row by row → singular states apart → worst states → pivoted solve → verdict with
-guards.
+Samples → run → residuals, row by row → singular states apart → worst states → pivoted solve → verdict with guards.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.equations.augmented import System
-from sysdyn.offline.sampling import is_singular, pivoted_solve, singular_everywhere
+from sysdyn.offline.sampling import REFINED, is_far, is_singular, pivoted_solve, require_regular
 
 # States at which a program is judged.
 SAFETY_SAMPLES = 2048
-# A program with a larger backward error is accepted only where a pivoted solve does no better.
-BACKWARD_ERROR = 1e-11
+# A program with a larger backward error is accepted only where a pivoted solve with refinement does no better.
+BACKWARD_ERROR = 1e-9
 # The search for an order goes on where the backward error is larger than this.
-FIRM_ERROR = 1e-12
+FIRM_ERROR = 1e-11
+# Small pivots become weak ones where the backward error is larger than the least of these that few states exceed.
+LOSING = (1e-9, 1e-10, 1e-11)
 # A program whose result differs from a pivoted solve by more is accepted only where that solve is no better.
 DIFFERENCE = 3e-10
 # A program may lose this many times what a pivoted solve loses.
@@ -33,7 +34,7 @@ VANISHING = 1e-6
 # The states of a pivoted solve have this many unknowns in all.
 JUDGED_UNKNOWNS = 10_000
 # A backward error beyond this one ends the check of an order, and no refinement mends it.
-HOPELESS = 1e-6
+HOPELESS = 1e-3
 # This many states that are worst in a respect guide the next search.
 WORST_STATES = 6
 # A state at which a pivot is this fraction of its typical size, or typical is this fraction of it, may be singular.
@@ -44,8 +45,12 @@ GUARD = 1e-11
 WEAK = 1e-3
 # Pivots down to this fraction of the least sampled one were seen to lose none.
 HARMLESS = 0.1
-# A judged error beyond these two, of the residual and of the result, is not small: compiling warns of it.
-SMALL_RESIDUAL, SMALL_DIFFERENCE = 1e-9, 1e-6
+# Pivots are weak below so many times the size that they had where digits were lost, if that is at few of the states.
+MARGIN, FEW = 2.0, 0.25
+# The search for an order goes on where pivots are weak at more of the states.
+RARE = 0.01
+# A result that differs from a pivoted solve by more is not accurate: compiling warns of it, as of larger residuals.
+SMALL_DIFFERENCE = 1e-6
 # Where the worst states turn out to be singular, the next worst are looked at, this many times.
 ROUNDS = 4
 # The system counts as singular at every state where it is so at this many of them.
@@ -78,13 +83,15 @@ class Verdict(NamedTuple):
 class Safety:
     """How a fixed order behaved over sampled states.
 
-    backward_error: greatest |D d + b|∞ / (|D|∞ |d|∞ + |b|∞); pivoted: the same of a pivoted solve at the worst of
-    them; difference: greatest relative difference of a quantity (∞-norms) to a pivoted solve with iterative refinement
-    there; pivoted_difference: the same of the pivoted solve without it, large where the system is ill-conditioned;
-    growth: greatest entry of D U over the greatest of D, both equilibrated; least_pivot: least |pivot| over its
-    greatest value at any state; crossing: how many pivots take both signs and so vanish somewhere in between, 0 where
-    the determinant takes both signs itself. Only states at which the system is regular count; singular: how many of
-    those drawn were not. row_wise: greatest |D d + b| over |D| |d| + |b| of a row (Oettli and Prager 1964).
+    backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`; pivoted: the same of a
+    pivoted solve with iterative refinement at the worst of the states; difference: greatest relative difference of a
+    quantity (∞-norms) to that solve there; pivoted_difference: the same of a pivoted solve without refinement, large
+    where the system is ill-conditioned; growth: greatest entry of D U over the greatest of D, both equilibrated;
+    least_pivot: least |pivot| over its greatest value at any state; crossing: how many pivots take both signs and so
+    vanish somewhere in between, 0 where the determinant takes both signs itself. Only states at which the system is
+    regular count; singular: how many of those drawn were not. Nor do states count at which pivots are weak, as calls
+    solve them with pivoting; weak: how many. Pivots grow with lengths: of joints that travel far they count where all
+    are below `NEAR`.
     """
 
     states: int
@@ -97,7 +104,7 @@ class Safety:
     least_pivot_name: str
     crossing: int
     singular: int = 0
-    row_wise: float = math.nan
+    weak: int = 0
 
     @property
     def ok(self) -> bool:
@@ -106,14 +113,15 @@ class Safety:
 
     @property
     def stable(self) -> bool:
-        """Backward stable: the exact solution of a system that is nearly the given one."""
+        """Backward stable: the exact solution of a system whose entries are nearly the given ones."""
         small = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
         return math.isfinite(self.growth) and small and self.least_pivot > 0.0
 
     @property
     def firm(self) -> bool:
         """Safe with digits to spare, and no pivot came near zero or passed through it."""
-        return self.ok and self.exact and self.least_pivot >= LEAST_PIVOT and not self.crossing
+        steady = self.least_pivot >= LEAST_PIVOT and self.weak <= RARE * self.states and not self.crossing
+        return self.ok and self.exact and steady
 
     @property
     def exact(self) -> bool:
@@ -123,7 +131,7 @@ class Safety:
     @property
     def small(self) -> bool:
         """The judged errors are small, whatever a pivoted solve loses."""
-        return self.backward_error <= SMALL_RESIDUAL and self.difference <= SMALL_DIFFERENCE
+        return self.backward_error <= BACKWARD_ERROR and self.difference <= SMALL_DIFFERENCE
 
     @property
     def improvable(self) -> bool:
@@ -132,6 +140,7 @@ class Safety:
 
     def __str__(self) -> str:
         through = f"{self.crossing} pivots pass through zero, " if self.crossing else ""
+        through += f"{self.weak} states to be solved with pivoting, " if self.weak else ""
         return (
             f"{through}backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
             f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
@@ -154,30 +163,36 @@ def judge(
     """
     apart = _Singular(system, inputs, {} if singular is None else singular)
     doubtful = np.ones(len(labels), dtype=bool) if certain is None else ~certain
-    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, doubtful if strict else None)
+    near = ~is_far(system.model, inputs["q"])
+    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, near, doubtful if strict else None)
     regular = apart.regular(seen)
+    near = regular & seen.near if (regular & seen.near).any() else regular
+    noisy = bool(system.problem.noisy)
+    weak = np.zeros(len(labels)) if noisy else _weak(seen, regular, near)
+    found = regular & (np.abs(seen.pivots) < weak).any(axis=1)
+    regular &= ~found
     while True:
         judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
         compared = _compared(run, system, _at(inputs, judged))
         if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
             break
-    kept = np.flatnonzero(regular)
-    pivots, guards = seen.pivots[kept], _guards(seen.pivots[kept], bool(system.problem.noisy), doubtful)
+    kept, close = np.flatnonzero(regular), np.flatnonzero(near)
+    pivots, guards = seen.pivots[close], _guards(seen.pivots[close], weak, noisy, doubtful)
     size = np.abs(pivots)
-    worst, (least, name), through = seen.worst(kept), (1.0, "none can vanish at a regular state"), 0
+    worst, (least, name), through = kept[seen.worst(kept)], (1.0, "none can vanish at a regular state"), 0
     if doubtful.any():
         largest = size.max(axis=0)
         ratio = np.where(doubtful, size / np.where(largest > 0.0, largest, 1.0), 1.0)
         k = int(np.argmin(ratio.min(axis=0)))
         least, name = float(ratio[:, k].min()), labels[k]
-        through, rare = crossing(pivots, doubtful)
-        worst = np.unique([*worst, *np.argsort(ratio.min(axis=1))[:WORST_STATES], *rare])
+        through, rare = crossing(seen.pivots[kept], doubtful)
+        worst = np.unique([*worst, *close[np.argsort(ratio.min(axis=1))[:WORST_STATES]], *kept[rare]])
     safety = Safety(
         len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
-        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept),
-        float(seen.row_wise[kept].max()),
+        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept) - int(found.sum()),
+        int(found.sum()),
     )  # fmt: skip
-    return Verdict(safety, guards, _at(inputs, kept[worst.astype(int)]))
+    return Verdict(safety, guards, _at(inputs, worst))
 
 
 def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
@@ -185,16 +200,16 @@ def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
 
 
 class _Observed(NamedTuple):
-    """Errors and behaviour at each state: residuals normwise and row by row, pivots (N, p), growth; inf for NaN."""
+    """Errors and behaviour at each state: backward error, pivots (N, p), growth, inf for NaN; whether it is near."""
 
     error: np.ndarray
-    row_wise: np.ndarray
     pivots: np.ndarray
     growth: np.ndarray
+    near: np.ndarray
 
     def worst(self, kept: np.ndarray, most: int = WORST_STATES) -> np.ndarray:
         """Places in `kept` of the states with the largest residuals."""
-        return np.union1d(np.argsort(self.error[kept])[-most:], np.argsort(self.row_wise[kept])[-most:])
+        return np.argsort(self.error[kept])[-most:]
 
     def judged(self, regular: np.ndarray, most: int) -> np.ndarray:
         """Numbers of the regular states that are solved with pivoting, too."""
@@ -204,7 +219,7 @@ class _Observed(NamedTuple):
 
 def _observed(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular,
-    strict: np.ndarray | None,
+    near: np.ndarray, strict: np.ndarray | None,
 ) -> _Observed:  # fmt: skip
     """The program at all states, or at those up to a hopeless one, or one of `strict` pivots that crosses zero."""
     parts: list[_Observed] = []
@@ -212,9 +227,10 @@ def _observed(
         part = {name: x[start : start + chunk] for name, x in inputs.items()}
         found = run(part)
         with np.errstate(all="ignore"):
-            _, error, row_wise = system.residual(part, found.d)
-        error, row_wise, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, row_wise, found.growth))
-        parts.append(_Observed(error, row_wise, np.nan_to_num(found.pivots, nan=0.0), growth))
+            error = system.residual(part, found.d).backward_error
+        error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
+        pivots = np.nan_to_num(found.pivots, nan=0.0)
+        parts.append(_Observed(error, pivots, growth, near[start : start + chunk]))
         hopeless = start + np.flatnonzero(error > HOPELESS)
         if not all(apart.at(hopeless)) or (strict is not None and crossing(parts[-1].pivots, strict)[0]):
             break
@@ -237,15 +253,16 @@ class _Singular:
 
     def regular(self, seen: _Observed) -> np.ndarray:
         """(N,) bool: the states to judge by. Those where something goes wrong count where there is a solution."""
-        suspect, size = seen.error > BACKWARD_ERROR, np.abs(seen.pivots)
+        suspect, size = seen.error > FIRM_ERROR, np.abs(seen.pivots)
         if size.shape[1]:
-            typical = np.median(size, axis=0)
-            suspect |= (size <= SUSPECT * typical).any(axis=1) | (size * SUSPECT > typical).any(axis=1)
+            typical = np.median(size[seen.near] if seen.near.any() else size, axis=0)
+            small, large = size <= SUSPECT * typical, size * SUSPECT > typical
+            suspect |= small.any(axis=1) | (large.any(axis=1) & seen.near)
         suspects = np.flatnonzero(suspect)
         regular = np.ones(len(suspect), dtype=bool)
         regular[suspects] = ~np.array(self.at(suspects), dtype=bool)
         if not regular.any() and len(regular) == len(self._inputs["q"]):
-            self._raise()
+            require_regular(self._system)
         return regular if regular.any() else np.ones(len(suspect), dtype=bool)
 
     def among(self, judged: np.ndarray, regular: np.ndarray) -> bool:
@@ -260,16 +277,15 @@ class _Singular:
             others = others[:: max(1, len(others) // EVERYWHERE)]
             also = np.array(self.at(others), dtype=bool)
             if also.all():
-                self._raise()
+                require_regular(self._system)
+                regular[judged] = True
+                return False
             regular[others[also]] = False
         return True
 
-    def _raise(self) -> None:
-        raise singular_everywhere(self._system)
-
 
 class _Compared(NamedTuple):
-    """The program beside a pivoted solve: that one's backward error, and differences to the refined solve of both."""
+    """The program beside a refined pivoted solve: that one's backward error, the differences of both to it."""
 
     pivoted: float
     difference: float
@@ -279,22 +295,46 @@ class _Compared(NamedTuple):
 def _compared(run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs) -> _Compared:
     d = run(inputs).d
     with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
+        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
         return _Compared(
-            float(np.max(system.residual(inputs, plain).backward_error)),
+            float(np.max(system.residual(inputs, refined).backward_error)),
             relative_difference(system, d, refined),
             relative_difference(system, plain, refined),
         )
 
 
-def _guards(pivots: np.ndarray, noisy: bool, doubtful: np.ndarray) -> list[tuple[float, float]]:
-    """(counts as zero, loses digits) below these, for each pivot (states, pivots)."""
+def _weak(seen: _Observed, regular: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """(p,) sizes of pivots below which errors were seen: a call solves such states with pivoting.
+
+    Errors beyond the least of LOSING for which these are few of the states.
+    """
+    size = np.abs(seen.pivots)
+    best = np.zeros(size.shape[1])
+    if not len(best):
+        return best
+    typical = np.median(size[near], axis=0)
+    with np.errstate(over="ignore"):
+        ratio = size / np.where(typical > 0.0, typical, 1.0)
+    least = np.argmin(ratio, axis=1)
+    for limit in LOSING:
+        weak = np.zeros(len(best))
+        for k in np.flatnonzero(regular & (seen.error > limit)):
+            if ratio[k, least[k]] < WEAK:
+                weak[least[k]] = max(weak[least[k]], MARGIN * size[k, least[k]])
+        if np.count_nonzero((size < weak).any(axis=1) & regular) > FEW * np.count_nonzero(regular):
+            break
+        best = weak
+    return best
+
+
+def _guards(pivots: np.ndarray, seen: np.ndarray, noisy: bool, doubtful: np.ndarray) -> list[tuple[float, float]]:
+    """(counts as zero, loses digits) below these, for each pivot (states, pivots); seen (pivots): to lose digits."""
     size = np.abs(pivots)
     if noisy:  # pivots scale with covariances, which may be others than those sampled
         return [(x, 0.0) for x in (GUARD * size.min(axis=0)).tolist()]
     largest = size.max(axis=0)
     harmless = np.minimum(WEAK * largest, HARMLESS * size.min(axis=0))
-    weak = np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless)
+    weak = np.maximum(np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless), seen)
     return list(zip((GUARD * largest).tolist(), weak.tolist(), strict=True))
 
 

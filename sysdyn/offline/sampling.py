@@ -16,21 +16,63 @@ from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.parameters import sampled
 from sysdyn.measurements.statement import Statement
+from sysdyn.model import Model
 from sysdyn.program.expr import is_zero
 from sysdyn.reference import newton_euler
-from sysdyn.sparse.condition import condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
 # Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
 NOISE_DECADES = 2.0
-# A state counts as singular where the condition number of the equilibrated matrix is beyond this.
-SINGULAR = 1e12
+# A state counts as singular where a relative change of this size of the entries may make the matrix so.
+SINGULAR = 1e-12
+# Lengths without limits are covered out to this one [m]; screws, whose angles unwind to lengths, to as many rad.
+FARTHEST = 1e3
+# Lengths are sampled everywhere up to this one [m], whatever their limits.
+NEAREST = 1.0
+# States whose lengths are all below this one [m] are near, those that every solver meets.
+NEAR = 5.0
+# Solutions with pivoting that others are compared with, or take the place of, are refined in so many steps.
+REFINED = 3
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
-def sample_states(problem: Statement, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+def lengths(model: Model) -> np.ndarray:
+    """(nq,) bool: the entries of q that are lengths, or angles of screws; all others turn."""
+    turning = [{*j.angles, *range(*(j.quaternion or slice(0)).indices(j.nq))} for j in model.joints]
+    return np.array([k not in x for j, x in zip(model.joints, turning, strict=True) for k in range(j.nq)], dtype=bool)
+
+
+def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """(lower, upper) (nq,): the limits of positions, ±inf where there are none."""
+    lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
+    for i, joint in enumerate(model.joints):
+        if joint.nq == joint.nv == 1:
+            lower[model.q_slice(i)], upper[model.q_slice(i)] = (
+                model.lower[model.v_slice(i)],
+                model.upper[model.v_slice(i)],
+            )
+    return lower, upper
+
+
+def reach(model: Model) -> np.ndarray:
+    """(nq,) the greatest |q| that programs are judged at: limits of lengths, or FARTHEST; inf for what turns."""
+    farthest = np.abs(limits(model)).max(axis=0)
+    farthest = np.maximum(np.where(np.isfinite(farthest), farthest, FARTHEST), NEAREST)
+    return np.where(lengths(model), farthest, math.inf)
+
+
+def is_far(model: Model, q: np.ndarray) -> np.ndarray:
+    """(N,) bool: a length is beyond NEAR; q (N, nq)."""
+    return np.asarray((np.abs(q[:, lengths(model)]) > NEAR).any(axis=1))
+
+
+def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
+
+    ranges: three in eight of the states cover the ranges of the joints: random ones within the limits, or at them;
+    lengths without limits at random out to FARTHEST, in each decade alike, also at right angles of what turns.
+    At a quarter the known quantities are of size 1, whatever the robot weighs.
 
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
@@ -45,6 +87,8 @@ def sample_states(problem: Statement, n: int, seed: int = 0) -> dict[str, np.nda
     quarters[same] = (np.arange(n)[same] // 16 % 4 * (math.pi / 2))[:, None]
     snapped = model.integrate(np.broadcast_to(model.neutral(), (n, model.nq)), quarters)
     q = np.where(right[:, None], snapped, q)
+    if ranges:
+        q = _ranged(model, q, np.random.default_rng((seed, 1)))
     pushed = np.arange(n) % 3 == 0
     fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
@@ -67,7 +111,21 @@ def sample_states(problem: Statement, n: int, seed: int = 0) -> dict[str, np.nda
         factor = rng.standard_normal((n, size))
         moving = values[name].reshape(n, size) if name in values else np.ones((n, size))
         inputs[name] = np.where(loose[:, None], 3.0 * factor, 1.0) * moving
+        if ranges and name in values:
+            inputs[name] = np.where(np.isin(np.arange(n) % 8, (4, 7))[:, None], factor, inputs[name])
     return inputs
+
+
+def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """q (N, nq) with some of the states in the ranges of the joints."""
+    (lower, upper), k = limits(model), np.arange(len(q))[:, None]
+    limited, whole = np.isfinite(lower) | np.isfinite(upper), np.isfinite(lower) & np.isfinite(upper)
+    low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
+    low, high = np.where(limited, low, 0.0), np.where(limited, high, 0.0)
+    q = np.where(whole & (k % 8 == 2), rng.uniform(low, high, q.shape), q)
+    q = np.where(limited & (k % 8 == 6), np.where(rng.random(q.shape) < 0.5, low, high), q)
+    far = np.exp(rng.uniform(math.log(NEAREST), math.log(FARTHEST), q.shape)) * rng.choice((-1.0, 1.0), q.shape)
+    return np.where(lengths(model) & ~whole & ((k % 8 == 6) | (k % 16 == 3)), np.clip(far, lower, upper), q)
 
 
 def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
@@ -105,22 +163,28 @@ def _nodes(system: System) -> Nodes:
 def order_samples(system: System, n: int) -> Sampled:
     """The matrix at the states that orders are searched at; for general problems those at which it is regular.
 
-    Raises StructurallySingular where there are none.
+    Raises StructurallySingular where the system is singular at every state.
     """
     states = sample_states(system.problem, n, ORDER_SEED)
     if not _always_regular(system):
         regular = ~is_singular(system, states)
         if not regular.any():
-            raise singular_everywhere(system)
+            require_regular(system)
+            regular[:] = True
         states = {name: x[regular] for name, x in states.items()}
     return sample_matrix(system, states)
 
 
-def singular_everywhere(system: System) -> StructurallySingular:
-    """The error that says so, with the unknowns that are not determined."""
+def require_regular(system: System) -> None:
+    """Raises StructurallySingular with the unknowns that are not determined, where all states seem to be singular.
+
+    Not where a diagnosis determines every unknown: inertias that differ by 10¹² leave condition numbers as large.
+    """
     diagnosis = diagnose(system.problem)
+    if diagnosis.well_posed:
+        return
     message = f"the system is singular at every sampled state, though not by its structure:\n{diagnosis}"
-    return StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
+    raise StructurallySingular(message, diagnosis.undetermined, diagnosis.redundant)
 
 
 def _always_regular(system: System) -> bool:
@@ -134,19 +198,14 @@ def _always_regular(system: System) -> bool:
     return True
 
 
-def is_singular(system: System, states: dict[str, np.ndarray]) -> np.ndarray:
-    """(N,) bool: the matrix has a condition number (estimated, 1-norm) above 1e12 at the state, equilibrated or not.
+def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarray | None = None) -> np.ndarray:
+    """(N,) bool: a relative change of 1e-12 of its entries may make the matrix singular at the state.
 
-    Rounding errors in the entries of a model, 1e-18 where it means 0, can mislead the equilibration.
+    entries (N, nnz): of the matrix, where they are known.
     """
-    entries = np.broadcast_to(system.values(states)[0], (len(states["q"]), system.nnz))
-    return singular_entries(system, entries)
-
-
-def singular_entries(system: System, entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: `is_singular` for the entries (N, nnz) of the matrix at N states."""
-    forms = system.scaled, system.matrix
-    return np.array([all(condition(form(x)) > SINGULAR for form in forms) for x in entries], dtype=bool)
+    entries = system.values(states)[0] if entries is None else entries
+    entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
+    return np.array([system.reciprocal_condition(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)
 
 
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -154,7 +213,7 @@ def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
-    """d (N, full layout) by SuperLU with partial pivoting; NaN where the matrix is exactly singular.
+    """d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN where the matrix is exactly singular.
 
     refine: steps of iterative refinement.
     """
@@ -166,13 +225,14 @@ def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0
 def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
     """`pivoted_solve` for the entries (N, nnz) of the matrix and b (N, equations) at N states."""
     d = np.zeros((len(entries), system.layout.n))
+    (rows, columns), (r, c) = system.scaling, system.coordinates
     for k in range(len(entries)):
         try:
-            matrix = system.matrix(entries[k]).tocsc()
-            lu = scipy.sparse.linalg.splu(matrix)
-            x = lu.solve(-b[k])
+            matrix = system.matrix(entries[k])
+            lu = scipy.sparse.linalg.splu(system.matrix(entries[k] * rows[r] * columns[c]).tocsc())
+            x = -columns * lu.solve(rows * b[k])
             for _ in range(refine):
-                x -= lu.solve(matrix @ x + b[k])
+                x -= columns * lu.solve(rows * (matrix @ x + b[k]))
             d[k, system.columns] = x
         except RuntimeError:  # exactly singular
             d[k] = math.nan

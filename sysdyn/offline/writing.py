@@ -18,7 +18,7 @@ from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import VANISHING, WORSE_THAN_PIVOTED, relative_difference
-from sysdyn.offline.sampling import PASSES_SEED, is_singular, pivoted_solve, sample_states
+from sysdyn.offline.sampling import PASSES_SEED, REFINED, is_singular, pivoted_solve, sample_states
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program
 
@@ -49,7 +49,7 @@ def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[O
         return
     found = interpreter.run_groups(program, inputs)
     with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, 2))
+        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
     d = refined.copy()
     for name in (x for x in outputs if isinstance(x, str)):
         d[:, system.layout.quantity_columns(name)] = found[name]

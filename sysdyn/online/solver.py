@@ -18,6 +18,7 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import massless_among
+from sysdyn.equations.augmented import System
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.measurement import Measurement, Output
@@ -26,7 +27,7 @@ from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
-from sysdyn.offline.sampling import pivoted, singular_entries
+from sysdyn.offline.sampling import REFINED, is_singular, pivoted, reach
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls, Run
@@ -36,7 +37,7 @@ from sysdyn.online.posterior import Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.program.status import OUT_OF_RANGE, WEAK_PIVOT
 
 # A call deals with the states where its order fails in one of these ways.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -123,8 +124,8 @@ class Solver:
     def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
         self._calls.reject_bad_inputs(run)
-        # near a zero pivot digits are lost that pivoting keeps, but for singular states
-        self._repivot(run, np.flatnonzero(run.status == WEAK_PIVOT))
+        # near a zero pivot, and where nobody looked, digits may be lost that pivoting keeps, but for singular states
+        self._repivot(run, np.flatnonzero((run.status != 0) & (run.status & ~(WEAK_PIVOT | OUT_OF_RANGE) == 0)))
         bad = np.flatnonzero(run.status)
         if not len(bad):
             return
@@ -142,25 +143,36 @@ class Solver:
         """
         if not len(states):
             return
-        system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
-        entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(run.at(states)))
-        regular = ~singular_entries(system, entries)
-        states, entries, b = states[regular], entries[regular], b[regular]
-        if not len(states):
-            return
-        with np.errstate(all="ignore"):
-            d = pivoted(system, entries, b, refine=1)
-            good = system.misfit(entries, b, d).backward_error <= REPIVOTED_ERROR
+        system, d, error = self._pivoted(run, states)
+        good = error <= REPIVOTED_ERROR
+        states, d = states[good], d[good]
         shown = system.shown(run.at(states), d)
         for name, x in run.outputs.items():
-            found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
-            x[states[good]] = found[good]
-        run.status[states[good]] = 0
+            x[states] = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
+        run.status[states] = 0
+
+    def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
+        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN where singular."""
+        system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
+        given = run.at(states)
+        entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
+        d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
+        regular = ~is_singular(system, given, entries)
+        with np.errstate(all="ignore"):
+            d[regular] = pivoted(system, entries[regular], b[regular], REFINED)
+            error[regular] = system.misfit(entries[regular], b[regular], d[regular]).backward_error
+        return system, d, error
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """The error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
         which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
+        if run.status[bad[0]] & OUT_OF_RANGE:
+            return SingularState(
+                f"the system cannot be solved at this state{which}: {self._out_of_range(run, bad[:1])}. "
+                "Use on_singular='nan' to go on without it",
+                states=tuple(bad.tolist()),
+            )
         parts, equation, unknown = [], "", ""
         if self.program.guards:
             values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
@@ -179,6 +191,18 @@ class Solver:
             equation,
             unknown,
             tuple(int(k) for k in bad),
+        )
+
+    def _out_of_range(self, run: Run, state: np.ndarray) -> str:
+        """What is wrong at a state beyond the range of the joints."""
+        q, most = run.at(state)["q"][0], reach(self.model)
+        k = int(np.argmax(np.abs(q) / most))
+        joint = next(i for i in range(self.model.nb) if k < self.model.q_slice(i).stop)
+        error = float(self._pivoted(run, state)[2][0])
+        left = "the matrix is singular to double precision" if np.isnan(error) else f"its backward error is {error:.1e}"
+        return (
+            f"joint {self.model.joint_names[joint]!r} is at {q[k]:.3g}, beyond the {most[k]:.3g} out to which solvers "
+            f"are judged, and with pivoting {left}"
         )
 
     # ---- control loops ------------------------------------------------------------------------------------------
@@ -276,8 +300,8 @@ class Solver:
             f"  solve        {counts.solve or _NO_SCOPE}",
             f"  fill-in      {self.fill_in}{' (triangular)' if self.triangular else ''}"
             f"{'; one step of iterative refinement follows' if self.choice.refined else ''}",
-            f"  safety       over {s.states} states, every joint at multiples of π/2 among them: "
-            f"backward error ≤ {s.backward_error:.1e} (row by row {s.row_wise:.1e}), growth ≤ {s.growth:.3g}",
+            f"  safety       over {s.states} states, every joint at multiples of π/2 and its limits among them: "
+            f"backward error ≤ {s.backward_error:.1e} row by row, growth ≤ {s.growth:.3g}",
             f"  accuracy     difference to a pivoted solve with refinement ≤ {s.difference:.1e} at the worst of them",
             f"  least pivot  {s.least_pivot:.2g} of its greatest value: {s.least_pivot_name}",
             f"  passes       {', '.join(self.passes) or 'none'}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
         choice["joined"] = tuple((k, tuple(rows)) for k, rows in choice.get("joined", ()))
-        choice["safety"] = Safety(**choice["safety"])
+        known = {x.name for x in fields(Safety)}  # earlier versions stored figures that there are no more
+        choice["safety"] = Safety(**{name: x for name, x in choice["safety"].items() if name in known})
         choice["row_perm"], choice["col_perm"] = (tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm"))
         considered = tuple((name, what) for name, what in head["considered"])
         stages = tuple((name, spent) for name, spent in head.get("stages", ()))

@@ -47,6 +47,7 @@ class Program:
     outputs (ny) int32            value numbers of the outputs
     cuts (…) int32                operation numbers at which a new piece of work begins, increasing
     guards                        values that must not vanish
+    ranges                        ((number of an input, greatest size at which the program was judged), …)
     """
 
     input_groups: tuple[Group, ...]
@@ -58,6 +59,7 @@ class Program:
     outputs: np.ndarray
     cuts: np.ndarray
     guards: tuple[Guard, ...] = field(default=())
+    ranges: tuple[tuple[int, float], ...] = ()
 
     @property
     def n_inputs(self) -> int:
@@ -107,7 +109,7 @@ class Program:
         h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
         for array in (self.constants, self.kind, self.lhs, self.rhs, self.outputs, self.cuts):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
-        h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards]).encode())
+        h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards] + list(self.ranges)).encode())
         return h.hexdigest()
 
     # ---- making one --------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class Program:
         """Plain arrays (no objects) that `from_arrays` reads back."""
         guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
         head = {"format": FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
-                "guards": guards, "digest": self.digest}  # fmt: skip
+                "guards": guards, "ranges": self.ranges, "digest": self.digest}  # fmt: skip
         return {
             "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
             "constants": self.constants, "kind": self.kind, "lhs": self.lhs, "rhs": self.rhs,
@@ -198,11 +200,12 @@ class Program:
                     f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
                 )
             guards = [Guard(int(v), float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
+            ranges = tuple((int(k), float(most)) for k, most in head.get("ranges", ()))
             program = Program(
                 tuple((str(n), int(s)) for n, s in head["inputs"]),
                 tuple((str(n), int(s)) for n, s in head["outputs"]),
                 arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
-                arrays["cuts"], tuple(guards),
+                arrays["cuts"], tuple(guards), ranges,
             )  # fmt: skip
             program.check()
             if program.digest != head["digest"]:
@@ -230,6 +233,7 @@ class Program:
             and np.all(np.diff(self.cuts) > 0)
             and (len(self.cuts) == 0 or (self.cuts[0] > 0 and self.cuts[-1] < len(self)))
             and all(0 <= g.value < self.first_op + len(self) for g in self.guards)
+            and all(0 <= k < self.n_inputs for k, _ in self.ranges)
         )
         if not ok:
             raise FileError("the stored program is damaged: an operand is used before it is computed")

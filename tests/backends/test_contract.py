@@ -22,7 +22,7 @@ from sysdyn.backends.registry import BACKENDS, backend_named, fastest_installed
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.program.operations import ADD, COS, DIV, MUL, SIN, SQRT, SUB
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, OUT_OF_RANGE, WEAK_PIVOT
 
 MODEL = sd.random_tree(4, seed=3)
 NAMES = ("llvm", "python", "counting")
@@ -121,6 +121,11 @@ def test_the_status_says_what_went_wrong_at_which_state(backend):
     assert made.results({"x": x}, 4)[1].tolist() == expected
     assert [int(made.results({"x": row}, 1)[1][0]) for row in x] == expected
     np.testing.assert_allclose(made.guarded({"x": x})[:3], [[1.0], [0.05], [0.0]], atol=1e-15)
+    ranged = Executable(backend_named(backend)(replace(program, ranges=((1, 2.0),)), level=0))
+    x = np.array([[1.0, 2.0], [5.0, -2.5], [1.0, 2.5], [3.0, 1.0]] * 3)
+    expected = [0, OUT_OF_RANGE, OUT_OF_RANGE, 0] * 3
+    assert ranged.results({"x": x}, 12)[1].tolist() == expected
+    assert [int(ranged.results({"x": row}, 1)[1][0]) for row in x] == expected
     unguarded = Executable(backend_named(backend)(replace(program, guards=()), level=0))
     assert unguarded.guarded({"x": x}).shape[1] == 0
 

@@ -75,7 +75,7 @@ def test_both_feet_of_icub_on_the_ground(seed):
     close(solution.qdd, qdd, 1e-10)
     for foot, expected in zip(FEET, wrenches, strict=True):
         close(solution.wrench(foot), expected, 1e-10)
-    assert solution.backward_error() <= 1e-14
+    assert solution.backward_error() <= 1e-12
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -99,7 +99,7 @@ def test_contacts_of_icub_cost_little():
     problem = forward_dynamics(icub("floating")) + [Contact(f, name=f) for f in FEET]
     solver = sd.compile(problem, "aba", outputs=["qdd", "w"], level="fast")
     assert free.flops.end_to_end.total < solver.flops.end_to_end.total <= 1.3 * free.flops.end_to_end.total
-    assert solver.safety.crossing == 0 and solver.safety.backward_error <= 1e-14
+    assert solver.safety.crossing == 0 and solver.safety.backward_error <= 1e-10
     assert feet_solver().ordering == "aba"
 
 

@@ -41,6 +41,24 @@ def test_a_neck_that_carries_a_point_mass_is_singular_at_zero(outputs):
     assert solution.ok and solver.safety.singular > 0 and solver.safety.small
 
 
+def test_how_near_a_state_is_to_a_singular_one():
+    """At q = 0 two axes are in one plane with the mass: the condition grows as the inverse square of the distance."""
+    solver = sd.compile(sd.forward_dynamics(neck(0.0095)), outputs="qdd", backend="python")
+    distance = np.array([1e-1, 1e-2, 1e-3, 1e-4, 0.0])
+    q = np.array([0.3, 0.4, 1.0]) * np.array([1.0, 1.0, 0.0]) + np.outer(distance, [0.0, 0.0, 1.0])
+    found = solver(q, np.zeros((5, 3)), np.ones((5, 3)), on_singular="nan")
+    nearness = found.reciprocal_condition()
+    assert nearness.shape == (5,) and (np.diff(nearness) < 0.0).all()
+    assert nearness[0] > 1e-6 and nearness[4] < 1e-15
+    assert found.ok[:3].all() and not found.ok[4]
+    assert (
+        sd.compile(sd.forward_dynamics(sd.chain(3)), outputs="qdd", backend="python")(
+            np.ones(3), np.ones(3), np.ones(3)
+        ).reciprocal_condition()
+        > 1e-4
+    )
+
+
 def test_what_is_singular_at_every_state_is_said_to_be_so():
     """Three axes that meet turn a point mass in two directions only."""
     for outputs in ("qdd", "all"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse
 
-from sysdyn.sparse.condition import balance, condition, equilibration
+from sysdyn.sparse.condition import balance, condition, equilibration, skeel_condition
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (12, 7), (7, 12)])
@@ -34,3 +36,40 @@ def test_rounding_errors_do_not_lead():
     r, c = balance(np.abs(B))
     after = condition(scipy.sparse.csr_matrix(r[:, None] * B * c))
     assert after < 1e-3 * condition(scipy.sparse.csr_matrix(B)) and after < 1e3
+
+
+# ---- estimates of condition numbers ----------------------------------------------------------------------------------
+
+
+def random_matrix(seed: int) -> scipy.sparse.csr_matrix:
+    """Sparse and regular, of a size and a conditioning by chance."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 60))
+    A = scipy.sparse.random(n, n, 0.1, random_state=rng, data_rvs=rng.standard_normal).toarray()
+    return scipy.sparse.csr_matrix((A + np.eye(n)) * np.exp(rng.uniform(-3.0, 3.0, n)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_estimates_are_within_a_factor_of_three_from_below(seed):
+    A = random_matrix(seed)
+    dense = A.toarray()
+    inverse = np.abs(np.linalg.inv(dense))
+    exact = np.linalg.cond(dense, 1)
+    skeel = (inverse @ np.abs(dense)).sum(axis=1).max()
+    for found, expected in ((condition(A), exact), (skeel_condition(A), skeel)):
+        assert expected / 3.0 <= found <= expected * (1.0 + 1e-9)
+
+
+def test_the_estimate_is_the_same_each_time_and_whatever_the_units_of_rows():
+    A = random_matrix(3)
+    assert len({condition(A) for _ in range(5)}) == 1
+    units = scipy.sparse.diags(10.0 ** np.random.default_rng(0).uniform(-9, 9, A.shape[0]))
+    assert skeel_condition(units @ A) == pytest.approx(skeel_condition(A), rel=1e-6)
+
+
+def test_singular_matrices_have_none():
+    zero_row = random_matrix(1).tolil()
+    zero_row[0] = 0.0
+    for A in (zero_row.tocsr(), scipy.sparse.csr_matrix(np.ones((3, 3))), scipy.sparse.csr_matrix((2, 2))):
+        assert condition(A) > 1e14 and skeel_condition(A) > 1e14
+    assert skeel_condition(zero_row.tocsr()) == math.inf

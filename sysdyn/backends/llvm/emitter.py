@@ -18,7 +18,7 @@ from sysdyn.backends.llvm.types import Types, double
 from sysdyn.backends.schedule import Segment, Shape, schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
-from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
 # Kernels of many states take so many blocks of states in turn if the program is small or large.
 ROUNDS = 2
@@ -75,6 +75,9 @@ class Emitter(Types):
     def module(self) -> str:
         """The IR text."""
         code = _Code()
+        if self.program.ranges:
+            code.functions.append(self._function("ranges", "", self._ranges()))
+            code.call("ranges")
         for k, segment in enumerate(self.plan.segments):
             self._add_segment(code, f"segment_{k}", segment)
         self._add_copies(code)
@@ -113,6 +116,24 @@ class Emitter(Types):
             code.functions.append(self._computing(name, segment.shape, Inline(self, slot, segment)))
             code.call(name, code.next_constants())
             code.constants += segment.constants
+
+    def _ranges(self) -> list[str]:
+        """status |= OUT_OF_RANGE where an input is beyond its range."""
+        far, good = self.integer(OUT_OF_RANGE), self.integer(0)
+        lines = [
+            f"  %status = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            f"  %s0 = load {self.ints}, ptr %status, align {self.align}",
+        ]
+        for k, (number, most) in enumerate(self.program.ranges):
+            lines += [
+                f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[number]) * self.width}",
+                f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}",
+                f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
+                f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
+                f"  %b{k} = select {self.bits} %c{k}, {self.ints} {far}, {self.ints} {good}",
+                f"  %s{k + 1} = or {self.ints} %s{k}, %b{k}",
+            ]
+        return [*lines, f"  store {self.ints} %s{len(self.program.ranges)}, ptr %status, align {self.align}"]
 
     def _add_copies(self, code: _Code) -> None:
         for k in range(0, len(self.copies), MAX_COPIES):

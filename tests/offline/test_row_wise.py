@@ -1,0 +1,185 @@
+"""Residuals row by row, over the ranges of the joints and beyond: what is wrong is not `ok`."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from solvers import relative_error
+
+import sysdyn as sd
+from sysdyn.errors import NoSafeOrdering, SingularState
+from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
+from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
+from sysdyn.online.solver import Solver
+from sysdyn.program.status import OUT_OF_RANGE
+
+SLIDING = sd.random_tree(12, 5, ("revolute", "prismatic"))
+# A state is wrong where its backward error is larger.
+WRONG = 1e-9
+
+
+@functools.cache
+def sliding(outputs: str) -> Solver:
+    return sd.compile(sd.forward_dynamics(SLIDING), outputs=outputs)
+
+
+def far(model: Model, scale: float, count: int = 50) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    q, qd, tau = model.random_state(seed=1, batch=count)
+    return np.where(lengths(model), scale * q, q), qd, tau
+
+
+def heavy(body: int) -> Model:
+    """A chain of six with one body of 10¹² times the inertia."""
+    model = sd.chain(6, 4)
+    inertias = model.inertias.copy()
+    inertias[body] *= 1e12
+    return model.replace(inertias=inertias)
+
+
+# ---- the figure -----------------------------------------------------------------------------------------------------
+
+
+def test_the_residual_sees_a_small_row_that_the_norm_hides():
+    """A torque that is wrong by a part in a thousand, where moments are 10¹² times larger."""
+    problem = sd.inverse_dynamics(SLIDING)
+    solution = sd.compile(problem)(*far(SLIDING, 1e3, 8))
+    system = problem.system()
+    d = np.zeros((8, system.layout.n))
+    for quantity in problem.quantities:
+        columns = system.layout.quantity_columns(quantity)
+        d[:, columns] = solution[quantity].reshape(8, -1)
+    right = system.residual(solution._inputs, d)
+    assert right.backward_error.max() <= 1e-10 and (right.normwise <= right.backward_error).all()
+    smallest = np.argmin(np.abs(solution.tau[0]))
+    d[0, system.layout.quantity_columns("tau")[smallest]] *= 1.0 + 1e-3
+    wrong = system.residual(solution._inputs, d)
+    assert wrong.normwise[0] < 1e-9 < 1e-6 < wrong.backward_error[0]
+    np.testing.assert_array_equal(wrong.backward_error[1:], right.backward_error[1:])
+
+
+def test_rows_of_rounding_errors_say_nothing():
+    """Bodies that only slide: angular accelerations are zero but for rounding, and so is the torque of gravity."""
+    model = sd.auto_tree(3).replace(joints=(Prismatic((1.0, 0.0, 0.0)),) * 3)
+    system = sd.forward_dynamics(model).system()
+    states = {"q": np.full((1, 3), 0.3), "qd": np.ones((1, 3)), "tau": np.ones((1, 3))}
+    solution = sd.compile(sd.forward_dynamics(model))(states["q"], states["qd"], states["tau"])
+    d = np.zeros((1, system.layout.n))
+    for quantity in sd.forward_dynamics(model).quantities:
+        d[:, system.layout.quantity_columns(quantity)] = solution[quantity].reshape(1, -1)
+    d[0, system.layout.columns("a", 2)[0]] = 1e-28
+    assert system.residual(states, d).backward_error[0] <= 1e-14
+    d[0, system.layout.columns("a", 2)[0]] = 1e-6
+    assert system.residual(states, d).backward_error[0] >= 1e-3
+
+
+@pytest.mark.parametrize("turned", range(3))
+def test_a_turned_frame_leaves_the_residual_as_large(turned):
+    """Vectors count by their norm: components that vanish in some frame are as exact as those that do not."""
+    model = sd.chain(4, turned)
+    q, qd, tau = model.random_state(seed=turned, batch=30)
+    q[:, turned] = np.pi / 2 * np.arange(30)
+    solution = sd.compile(sd.forward_dynamics(model), level="fast")(q, qd, tau)
+    assert solution.backward_error().max() <= 1e-12
+
+
+# ---- what must not happen again -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", ["all", "qdd"])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_sliders_that_travel_far(outputs, scale):
+    """At 1000 km torques were wrong by 7e-3 with ok True and a normwise backward error of 7e-16."""
+    q, qd, tau = far(SLIDING, scale)
+    solution = sliding(outputs)(q, qd, tau, on_singular="nan")
+    assert solution.ok.all() or scale > FARTHEST
+    every = solution if outputs == "all" else sliding("all")(q, qd, tau, on_singular="nan")
+    assert every.backward_error()[every.ok].max(initial=0.0) <= WRONG
+    both = solution.ok & every.ok
+    expected = every.qdd[both]
+    assert not both.any() or relative_error(solution.qdd[both], expected) <= 1e-9
+
+
+@pytest.mark.parametrize("outputs", ["all", "qdd"])
+def test_a_named_order_loses_no_digits_far_out(outputs):
+    """Accelerations were wrong by 2e-4 at 1 km."""
+    q, qd, tau = far(SLIDING, FARTHEST)
+    solution = sd.compile(sd.forward_dynamics(SLIDING), "colamd", outputs=outputs)(q, qd, tau)
+    expected = sliding("all")(q, qd, tau)
+    assert relative_error(solution.qdd, expected.qdd) <= 1e-9
+    if outputs == "all":
+        assert solution.backward_error().max() <= WRONG
+
+
+@pytest.mark.parametrize("body", [2, 5])
+def test_an_inertia_ratio_of_a_trillion(body):
+    """The order of UMFPACK was wrong by 5e-4 with ok True."""
+    model = heavy(body)
+    problem = sd.forward_dynamics(model)
+    q, qd, tau = model.random_state(seed=1, batch=50)
+    with pytest.raises(NoSafeOrdering, match="not safe: .*backward error"):
+        sd.compile(problem, "umfpack", level="fast")
+    solution = sd.compile(problem, level="fast")(q, qd, tau, on_singular="nan")
+    assert solution.ok.all() and solution.backward_error().max() <= WRONG
+
+
+# ---- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def ranged() -> Model:
+    joints = (Free(), Prismatic(), Prismatic((1.0, 0.0, 0.0)), Revolute(), Spherical(), Planar())
+    lower, upper = np.full(18, -np.inf), np.full(18, np.inf)
+    tree = sd.random_tree(6, 1, ("revolute",))
+    first = 6
+    lower[first], upper[first] = -0.1, 30.0  # the first slider
+    lower[first + 2], upper[first + 2] = -0.5, 0.25  # the hinge
+    nv = sum(joint.nv for joint in joints)
+    return Model(
+        name="ranged", parent=tree.parent, joints=joints, X_tree=tree.X_tree, inertias=tree.inertias,
+        body_names=tree.body_names, joint_names=tree.joint_names, lower=lower[:nv], upper=upper[:nv],
+    )  # fmt: skip
+
+
+def test_states_cover_the_ranges_of_the_joints():
+    model = ranged()
+    free, slider, rail, hinge, ball, plane = (model.q_slice(i) for i in range(6))
+    assert lengths(model)[[*range(3), slider.start, rail.start, plane.start, plane.start + 1]].all()
+    assert lengths(model).sum() == 7
+    assert reach(model)[slider.start] == 30.0 and reach(model)[rail.start] == FARTHEST == reach(model)[0]
+    assert np.isinf(reach(model)[[hinge.start, *range(ball.start, ball.stop), plane.stop - 1, free.stop - 1]]).all()
+    assert [x[hinge.start] for x in limits(model)] == [-0.5, 0.25]
+    problem = sd.forward_dynamics(model)
+    q, usual = (sample_states(problem, 512, 1, ranges=x)["q"] for x in (True, False))
+    assert np.abs(usual[:, lengths(model)]).max() < 10.0
+    for place, ends in ((slider, (-0.1, 30.0)), (hinge, (-0.5, 0.25))):
+        assert all((q[:, place] == end).sum() >= 16 for end in ends)
+    assert np.ptp(q[:, hinge]) > 2 * np.pi * 0.9  # all around nevertheless
+    out = np.abs(q[:, rail]).reshape(-1)
+    assert out.max() > 500.0 and all((out > 10.0**k).sum() >= 20 for k in range(3)) and out.max() <= FARTHEST
+    np.testing.assert_allclose(np.linalg.norm(q[:, ball], axis=1), 1.0)
+    assert (q == usual).all(axis=1).mean() >= 0.6
+
+
+def test_a_state_out_of_range_is_solved_with_pivoting_or_not_ok():
+    solver = sliding("qdd")
+    q, qd, tau = SLIDING.random_state(seed=3, batch=6)
+    slider = next(i for i, joint in enumerate(SLIDING.joints) if isinstance(joint, Prismatic) and SLIDING.children[i])
+    q[1, slider], q[2, slider] = 1.5 * FARTHEST, 1e15
+    step = solver.bind(q, qd, tau)
+    step()
+    assert ((step.status & OUT_OF_RANGE) != 0).tolist() == [False, True, True, False, False, False]
+    solution = solver(q, qd, tau, on_singular="nan")
+    assert solution.ok.tolist() == [True, True, False, True, True, True]
+    np.testing.assert_allclose(solution.qdd[1], sd.aba(SLIDING, q[1], qd[1], tau[1]), rtol=1e-6)
+    one = solver(q[1], qd[1], tau[1])
+    np.testing.assert_array_equal(one.qdd, solution.qdd[1])
+    with pytest.raises(SingularState, match=rf"joint '{SLIDING.joint_names[slider]}' is at 1e\+15, beyond the 1e\+03"):
+        solver(q, qd, tau)
+
+
+def test_a_robot_that_only_turns_has_no_range(tmp_path):
+    assert sd.compile(sd.forward_dynamics(sd.chain(3)), outputs="qdd").program.ranges == ()
+    solver = sliding("qdd")
+    assert len(solver.program.ranges) >= 2
+    assert sd.load_solver(solver.save(tmp_path / "sliding.solver")).program.ranges == solver.program.ranges
