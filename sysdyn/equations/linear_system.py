@@ -171,6 +171,11 @@ class LinearSystem(ABC):
         inputs = [(name, list(group)) for name, group in assembly.inputs]
         return Program.from_graph(assembly.graph, inputs, [("D", self._entries), ("b", assembly.b)])
 
+    @property
+    def positions_used(self) -> np.ndarray:
+        """(nq,) bool: D or b depends on this entry of q."""
+        return self._program.used_inputs[: self.model.nq]
+
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 

@@ -37,7 +37,7 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
-    return replace(compiled, program=_ranged(compiled.program, problem), stages=stages.spent)
+    return replace(compiled, program=_ranged(compiled, problem), stages=stages.spent)
 
 
 def first_formulation(problem: Problem, options: Options, stages: Stages) -> Compiled:
@@ -73,11 +73,12 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
     return Compiled(choice, program, tuple(considered), compiled.seconds + time.perf_counter() - began)
 
 
-def _ranged(program: Program, problem: Problem) -> Program:
+def _ranged(compiled: Compiled, problem: Problem) -> Program:
     """The program with the ranges of the positions that it reads: beyond them it was not judged."""
+    program = compiled.program
     groups = [name for name, _ in program.input_groups]
     start = sum(size for _, size in program.input_groups[: groups.index("q")])
-    most = enumerate(reach(problem.model).tolist(), start)
+    most = enumerate(reach(problem.model, compiled.choice.judged.reach).tolist(), start)
     return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.equations.augmented import System
-from sysdyn.offline.sampling import REFINED, is_far, is_singular, pivoted_solve, require_regular
+from sysdyn.offline.sampling import FARTHEST, REFINED, is_far, is_singular, pivoted_solve, require_regular, travelled
 
 # States at which a program is judged.
 SAFETY_SAMPLES = 2048
@@ -51,6 +51,9 @@ MARGIN, FEW = 2.0, 0.25
 RARE = 0.01
 # A result that differs from a pivoted solve by more is not accurate: compiling warns of it, as of larger residuals.
 SMALL_DIFFERENCE = 1e-6
+# Where lengths without limits make residuals large, a program is judged out to one of these only [m]: beyond it a call
+# solves with pivoting.
+REACHES = (FARTHEST, 100.0, 10.0)
 # Where the worst states turn out to be singular, the next worst are looked at, this many times.
 ROUNDS = 4
 # The system counts as singular at every state where it is so at this many of them.
@@ -91,7 +94,7 @@ class Safety:
     vanish somewhere in between, 0 where the determinant takes both signs itself. Only states at which the system is
     regular count; singular: how many of those drawn were not. Nor do states count at which pivots are weak, as calls
     solve them with pivoting; weak: how many. Pivots grow with lengths: of joints that travel far they count where all
-    are below `NEAR`.
+    are below `NEAR`. reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
     """
 
     states: int
@@ -105,6 +108,7 @@ class Safety:
     crossing: int
     singular: int = 0
     weak: int = 0
+    reach: float = FARTHEST
 
     @property
     def ok(self) -> bool:
@@ -167,6 +171,10 @@ def judge(
     seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, near, doubtful if strict else None)
     regular = apart.regular(seen)
     near = regular & seen.near if (regular & seen.near).any() else regular
+    lengths = travelled(system, inputs["q"][: len(regular)])
+    reach = _reach(seen, regular, lengths)
+    beyond = int((regular & (lengths > reach)).sum())
+    regular = regular & (lengths <= reach)
     noisy = bool(system.problem.noisy)
     weak = np.zeros(len(labels)) if noisy else _weak(seen, regular, near)
     found = regular & (np.abs(seen.pivots) < weak).any(axis=1)
@@ -189,8 +197,8 @@ def judge(
         worst = np.unique([*worst, *close[np.argsort(ratio.min(axis=1))[:WORST_STATES]], *kept[rare]])
     safety = Safety(
         len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
-        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept) - int(found.sum()),
-        int(found.sum()),
+        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept) - int(found.sum()) - beyond,
+        int(found.sum()), reach,
     )  # fmt: skip
     return Verdict(safety, guards, _at(inputs, worst))
 
@@ -231,7 +239,7 @@ def _observed(
         error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
         pivots = np.nan_to_num(found.pivots, nan=0.0)
         parts.append(_Observed(error, pivots, growth, near[start : start + chunk]))
-        hopeless = start + np.flatnonzero(error > HOPELESS)
+        hopeless = start + np.flatnonzero((error > HOPELESS) & near[start : start + chunk])
         if not all(apart.at(hopeless)) or (strict is not None and crossing(parts[-1].pivots, strict)[0]):
             break
     return _Observed(*(np.concatenate(x) for x in zip(*parts, strict=True)))
@@ -301,6 +309,15 @@ def _compared(run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs
             relative_difference(system, d, refined),
             relative_difference(system, plain, refined),
         )
+
+
+def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
+    """The greatest of REACHES within which residuals are small, FARTHEST where there is none."""
+    for limit in (FIRM_ERROR, BACKWARD_ERROR):
+        for reach in REACHES:
+            if (seen.error[regular & (lengths <= reach)] <= limit).all() and (regular & (lengths <= reach)).any():
+                return reach
+    return FARTHEST
 
 
 def _weak(seen: _Observed, regular: np.ndarray, near: np.ndarray) -> np.ndarray:

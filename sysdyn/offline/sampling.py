@@ -55,11 +55,17 @@ def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
     return lower, upper
 
 
-def reach(model: Model) -> np.ndarray:
-    """(nq,) the greatest |q| that programs are judged at: limits of lengths, or FARTHEST; inf for what turns."""
+def reach(model: Model, farthest_judged: float = FARTHEST) -> np.ndarray:
+    """(nq,) the greatest |q| that a program was judged at: limits of lengths, or what is given; inf for what turns."""
     farthest = np.abs(limits(model)).max(axis=0)
-    farthest = np.maximum(np.where(np.isfinite(farthest), farthest, FARTHEST), NEAREST)
+    farthest = np.maximum(np.where(np.isfinite(farthest), farthest, farthest_judged), NEAREST)
     return np.where(lengths(model), farthest, math.inf)
+
+
+def travelled(system: System, q: np.ndarray) -> np.ndarray:
+    """(N,) the greatest of the lengths without limits that the system depends on; q (N, nq)."""
+    counted = lengths(system.model) & ~np.isfinite(np.abs(limits(system.model)).max(axis=0)) & system.positions_used
+    return np.abs(q[:, counted]).max(axis=1, initial=0.0)
 
 
 def is_far(model: Model, q: np.ndarray) -> np.ndarray:

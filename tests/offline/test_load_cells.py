@@ -61,8 +61,6 @@ def test_load_cells_without_skew_are_singular():
     assert diagnosis.structural and len(diagnosis.suggestions) == 2
     with pytest.raises(sd.StructurallySingular, match=r"3 equation\(s\) missing.*3 equation\(s\) too many"):
         sd.compile(problem, level="fast")
-    nearly = load_cells(4, skew=1e-11)
-    found = nearly.diagnose()
-    assert not found.structural and not found.well_posed and found.rank < found.unknowns
-    with pytest.raises(sd.StructurallySingular, match="(?s)singular at every sampled state.*undetermined"):
-        sd.compile(nearly, level="fast")
+    nearly = load_cells(4, skew=1e-11)  # poor in its units, regular once rows and columns are balanced
+    assert nearly.diagnose().well_posed
+    assert sd.compile(nearly, level="fast").safety.ok
