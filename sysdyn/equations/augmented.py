@@ -155,6 +155,15 @@ class AugmentedSystem(LinearSystem):
         both = np.sqrt(rows * columns)
         return both, both
 
+    def tolerated(self, terms: np.ndarray) -> np.ndarray:
+        """Multipliers are no results: stationarity is relative to the greatest of its rows, in natural units.
+
+        Many are zero but for rounding, whole rows of them.
+        """
+        units, n = self.scaling[0][: self.n_unknowns], self.n_unknowns
+        greatest = (terms[:, :n] * units).max(axis=1, initial=0.0)
+        return np.concatenate([greatest[:, None] / units, terms[:, n:]], axis=1)
+
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """As of any system, with Σ = 1: whether there is one estimate does not depend on Σ."""
         scale, (r, c) = self.scaling[0], self.coordinates

@@ -20,6 +20,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import PAPER
 from sysdyn.program.expr import Graph
+from sysdyn.sparse.lu import is_unit
 
 
 class BlockSystem(LinearSystem):
@@ -85,3 +86,27 @@ class BlockSystem(LinearSystem):
     def noisy_mask(self) -> np.ndarray:
         """(equations,) bool: the equation holds but for noise; without it, it is exact."""
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
+
+    def definitions(self) -> list[tuple[int, int]]:
+        """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
+
+        What they leave are the joint accelerations and the external wrenches that are not known.
+        """
+        exact, rows = {r for r in range(self.shape[0]) if r not in self.noise_by_row}, self.assembly.rows
+        found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
+        taken = {c for _, c in found}
+        columns: dict[tuple[str, int], list[int]] = {}
+        for c, block in enumerate(self.col_blocks):
+            columns.setdefault(block, []).append(c)
+        stated: dict[int, list[tuple[int, int]]] = {}
+        for r, block in enumerate(self.row_blocks):
+            for c in columns.get(block, ()):
+                if r in exact and c not in taken and is_unit(rows[r].get(c)):
+                    stated.setdefault(block[1], []).append((r, c))
+                    taken.add(c)
+                    break
+        # τ and wrenches before the accelerations that they depend on
+        order = {"a": 1}
+        for body in sorted(stated, reverse=True):
+            found += sorted(stated[body], key=lambda pair: order.get(self.col_blocks[pair[1]][0], 0))
+        return found

@@ -20,7 +20,6 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph, sqrt
-from sysdyn.sparse.lu import is_unit
 
 
 class WhitenedSystem(LinearSystem):
@@ -66,31 +65,6 @@ class WhitenedSystem(LinearSystem):
         for r, (noise, k) in self.plain.noise_by_row.items():
             members[noise.name][k] = r
         return [(noise, [members[noise.name][k] for k in range(noise.size)]) for noise in self.noises]
-
-    def definitions(self) -> list[tuple[int, int]]:
-        """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
-
-        What they leave are the joint accelerations and the external wrenches that are not known.
-        """
-        plain, exact = self.plain, {r for r in range(self.shape[0]) if r not in self.plain.noise_by_row}
-        rows = plain.assembly.rows
-        found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]
-        taken = {c for _, c in found}
-        columns: dict[tuple[str, int], list[int]] = {}
-        for c, block in enumerate(plain.col_blocks):
-            columns.setdefault(block, []).append(c)
-        stated: dict[int, list[tuple[int, int]]] = {}
-        for r, block in enumerate(plain.row_blocks):
-            for c in columns.get(block, ()):
-                if r in exact and c not in taken and is_unit(rows[r].get(c)):
-                    stated.setdefault(block[1], []).append((r, c))
-                    taken.add(c)
-                    break
-        # τ and wrenches before the accelerations that they depend on
-        order = {"a": 1}
-        for body in sorted(stated, reverse=True):
-            found += sorted(stated[body], key=lambda pair: order.get(plain.col_blocks[pair[1]][0], 0))
-        return found
 
     def _whitened(self, plain: Assembly) -> Assembly:
         rows, b, graph = list(plain.rows), list(plain.b), plain.graph

@@ -79,9 +79,8 @@ class WithPasses(Formulation):
             compiled = eliminated(problem, options, options.passes, stages)
         except NoSafeOrdering:
             return None
-        # pairs of pivots of an estimation are of rows and columns whose numbers depend on the frames, and sensors and
-        # measured outputs speak of the frames of bodies, which may cost more than the passes save
-        if problem.noisy or options.measured or torque_freedoms(problem) is None:
+        # sensors and measured outputs speak of the frames of bodies, which may cost more than the passes save
+        if not problem.noisy and (options.measured or torque_freedoms(problem) is None):
             try:
                 return _better(compiled, eliminated(problem, options, plain, stages))
             except NoSafeOrdering:

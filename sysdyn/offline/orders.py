@@ -62,6 +62,8 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
         raise UnknownName("ordering", ordering, ("auto", *RECURSIVE, "mixed", *ORDERINGS))
     elif sampled.tree:
         yield from _searched("symmetric", sampled, plain, most)
+        if not plain:  # last resort: orthogonal columns
+            yield from _searched("torn", sampled, True, 1)
     else:
         for name, order in _recursive(system, options):
             yield name, order

@@ -149,8 +149,10 @@ def _tree(system: System) -> Tree | None:
     """The structure that a symmetric order makes use of."""
     if not isinstance(system, AugmentedSystem):
         return None
-    positive = (k < system.n_unknowns for k in range(len(system.columns)))
-    return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive))
+    n = system.n_unknowns
+    positive = (k < n for k in range(len(system.columns)))
+    pairs = ((n + row, column) for row, column in system.plain.definitions())
+    return Tree(tuple(system.body_of), tuple(system.model.parent), tuple(positive), tuple(pairs))
 
 
 def _nodes(system: System) -> Nodes:

@@ -46,7 +46,7 @@ def _order(system: WhitenedSystem) -> Order:
     fronts: list[list[int]] = [[] for _ in range(system.model.nb + 1)]
     for column, body in enumerate(system.body_of):
         fronts[body].append(column)
-    first = system.definitions()
+    first = system.plain.definitions()
     best: Order | None = None
     failed = None
     for parts in ([list(range(system.shape[1]))], [*reversed(fronts[:-1]), fronts[-1]]):

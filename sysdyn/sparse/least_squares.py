@@ -59,10 +59,11 @@ def least_squares(
     dependent at most of the sampled states, or it takes more operations.
     """
     search = _Search(rows, exact, sum(len(front) for front in fronts), most)
-    for i, j in first:
-        search.take(i, j)
-    for front in fronts:
-        search.work(search.left.intersection(front))
+    with np.errstate(all="ignore"):  # at single states columns may be dependent
+        for i, j in first:
+            search.take(i, j)
+        for front in fronts:
+            search.work(search.left.intersection(front))
     return search.order
 
 

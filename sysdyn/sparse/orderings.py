@@ -68,7 +68,7 @@ def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
     old, tree = np.argsort(r), a.tree
     if tree:
         group, positive = (tuple(np.array(x)[old].tolist()) for x in (tree.group, tree.positive))
-        tree = replace(tree, group=group, positive=positive)
+        tree = replace(tree, group=group, positive=positive, pairs=tuple((int(r[i]), int(r[j])) for i, j in tree.pairs))
     nodes = a.nodes and a.nodes._replace(of=tuple(np.array(a.nodes.of)[np.argsort(c)].tolist()))
     return replace(a, row=r[a.row], col=c[a.col], rhs=a.rhs[old], tree=tree, nodes=nodes)
 

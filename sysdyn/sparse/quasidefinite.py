@@ -3,9 +3,9 @@
 [H A^T; A −G] with H and G positive semidefinite keeps this form when an index, or a pair of each kind, is eliminated
 (Vanderbei 1995). Two kinds of pivot are safe at every state and add nothing that is taken away again later: a diagonal
 entry that stays on its side of zero, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
-equation that gives one unknown in terms of others. With G_ii > 0 the variance of a pair's unknown would be G_ii less
-what all else knows of it, a difference of large numbers where G_ii is large. Node by node, what has no safe pivot in
-its node is delayed to the parent's, as in multifrontal methods (Duff and Reid 1983).
+equation that gives one unknown in terms of others. With G_ii > 0 a pair costs digits of variances, not of the solution,
+where G_ii is large. Node by node, what has no safe pivot in its node is delayed to the parent's, as in multifrontal
+methods (Duff and Reid 1983).
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ LEAST_DIAGONAL = (1e-13, 1e-6)
 # The entry of a pair is at least this fraction of each other entry of its column at every sample: tolerant, and strict.
 LEAST_OF_PAIRS = (0.6, 0.9)
 
+NOT_SYMMETRIC = "'symmetric' is an order of symmetric systems, which noisy measurements make"
+# A new entry counts as this many that are there already.
+FILL = 100
+
 Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
 
 
@@ -41,18 +45,35 @@ def quasidefinite(
 
     least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
     at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.
-    noisy_pairs: noisy equations may give an unknown, too, at the price of digits of its variance. least_of_pairs: what
+    noisy_pairs: noisy equations may give an unknown, too. least_of_pairs: what
     the entry of a pair is of others in its column; by small ones, such as lever arms, digits are lost, and where they
     are lost many diagonal pivots are not safe any more. Raises NoSafeOrdering where the matrix is not of this kind or
     no safe pivot is left.
     """
     if a.tree is None:
-        raise NoSafeOrdering("'symmetric' is an order of symmetric systems, which noisy measurements make")
+        raise NoSafeOrdering(NOT_SYMMETRIC)
     search = _Search(replace(a, least_ratio=least_of_pairs), a.tree, pairs_first, noisy_pairs)
     left = search.work_from_the_leaves(a.tree, least) if by_node else set(range(a.n))
     for threshold in (least, LEAST_DIAGONAL[0]):
         left = search.work_through(left, threshold)
     if left:
+        raise NoSafeOrdering(f"{len(left)} unknowns have no pivot that keeps away from zero")
+    return Pivots(search.rows, search.columns)
+
+
+def reduced(a: Sampled) -> Pivots:
+    """The pairs of the tree, then diagonal pivots of what they leave, by least fill-in.
+
+    As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering
+    where the matrix is not of this kind or no safe pivot is left.
+    """
+    if a.tree is None:
+        raise NoSafeOrdering(NOT_SYMMETRIC)
+    search, left = _Reduced(a, a.tree, pairs_first=True, noisy_pairs=False), set(range(a.n))
+    for pair in a.tree.pairs:
+        search.take(*pair)
+        left -= set(pair)
+    if left := search.work_through(left, LEAST_DIAGONAL[0]):
         raise NoSafeOrdering(f"{len(left)} unknowns have no pivot that keeps away from zero")
     return Pivots(search.rows, search.columns)
 
@@ -94,14 +115,18 @@ class _Search:
                 return front
             *_, i, j = heapq.heappop(heap)
             changed = (set(self.state.rows[i]) | set(self.state.rows[j])) - {i, j}
-            for row, column in [(i, j)] if i == j else [(i, j), (j, i)]:
-                self.state.eliminate(row, column)
-                self.rows.append(row)
-                self.columns.append(column)
+            self.take(i, j)
             front -= {i, j}
             options.pop(i)
             options.pop(j, None)
             stale = changed.union(*(self.state.rows[k] for k in changed))
+
+    def take(self, i: int, j: int) -> None:
+        """Eliminate a diagonal entry or a pair."""
+        for row, column in [(i, j)] if i == j else [(i, j), (j, i)]:
+            self.state.eliminate(row, column)
+            self.rows.append(row)
+            self.columns.append(column)
 
     def _pairs(self, i: int, front: set[int]) -> list[Option]:
         """Each safe pair of an equation i."""
@@ -120,8 +145,11 @@ class _Search:
         largest = np.max([np.abs(x) for x in row.values()], axis=0)
         if (np.abs(entry) < least * largest).any():
             return []
-        n = len(row) - 1
-        return [(self.diagonal_rank, n * (n + 3) // 2, i, i)]
+        return [(self.diagonal_rank, self._diagonal_cost(i), i, i)]
+
+    def _diagonal_cost(self, i: int) -> int:
+        n = len(self.state.rows[i]) - 1
+        return n * (n + 3) // 2
 
     def _cost(self, i: int, j: int) -> int:
         """Products that the pair takes where symmetric ones are computed once."""
@@ -132,16 +160,28 @@ class _Search:
         return cost if j in self.state.unit[i] else cost + n + m
 
 
+class _Reduced(_Search):
+    """Without pairs but those of the tree, and by fill-in."""
+
+    def _pairs(self, i: int, front: set[int]) -> list[Option]:
+        return []
+
+    def _diagonal_cost(self, i: int) -> int:
+        rows, near = self.state.rows, self.state.rows[i].keys() - {i}
+        return FILL * sum(len(near - rows[j].keys()) for j in near) + len(near)
+
+
 # The starts of the order "symmetric".
 SYMMETRIC: tuple[Order, ...] = (
-    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[0]),
+    partial(quasidefinite, pairs_first=False, noisy_pairs=True),
+    reduced,
     quasidefinite,
-    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[1]),
-    partial(quasidefinite, by_node=False),
-    partial(quasidefinite, by_node=False, pairs_first=False),
+    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[0]),
 )
 # Symmetric orders that are tried where none of SYMMETRIC is safe.
 LAST_RESORT: tuple[Order, ...] = (
+    partial(quasidefinite, by_node=False, least_of_pairs=LEAST_OF_PAIRS[1]),
+    partial(quasidefinite, by_node=False),
     partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),
     partial(quasidefinite, noisy_pairs=True, by_node=False),

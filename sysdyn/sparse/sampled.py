@@ -50,12 +50,14 @@ class Tree:
     """What a symmetric quasi-definite matrix is made of: [H A^T; A −G] with H and G positive semidefinite.
 
     group[i]: node of a tree that index i belongs to, −1: none; entries join indices of one path of the tree, but for
-    those of group −1. parent[node] < node. positive[i]: index i is one of H.
+    those of group −1. parent[node] < node. positive[i]: index i is one of H. pairs: (row, column) of entries ±1 of A
+    from the leaves on, by which H is reduced to few unknowns.
     """
 
     group: tuple[int, ...]
     parent: tuple[int, ...]
     positive: tuple[bool, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
 
 
 class Nodes(NamedTuple):
