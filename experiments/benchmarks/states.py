@@ -2,7 +2,8 @@
 
 The judge here is its own: with the equations at a state from `values`, |D d + b|_i / (|D| |d| + |b|)_i of each exact
 row (Oettli and Prager 1964), the greatest of them for a state. Where all terms of a row vanish (an external wrench that
-is zero) its rounding errors are no error: terms count at least as 1e-6 of the greatest of the same unit at the state.
+is zero) its rounding errors are no error: terms count at least as 1e-6 of the greatest acceleration, or force, of the
+state, angular and linear ones alike [rad/s², m/s²; N m, N]. So an error is one beyond 1e-15 of that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from random_sensors import regular_at
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import PARTS, WRENCHES, freedom_units
+from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model.joints import Helical
 from sysdyn.reference import newton_euler
 
@@ -26,8 +27,10 @@ from sysdyn.reference import newton_euler
 KILOMETRE = 1e3
 # An answer with a greater row-wise residual is wrong.
 WRONG = 1e-9
-# The terms of a row count at least as this fraction of the greatest terms of the same unit at that state.
+# The terms of a row count at least as this fraction of the greatest terms of the same kind at that state.
 VANISHING = 1e-6
+# Rows of these units are of one kind each.
+KINDS = {"rad/s²": "acceleration", "m/s²": "acceleration", "N m": "force", "N": "force", "N m or N": "force"}
 # A solver is called with so many states at a time.
 BATCH = 1000
 # Of so many states of a batch that were not solved it is looked at whether their matrix is regular.
@@ -125,10 +128,7 @@ def called(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
 
 def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> Answers:
     solution = called(problem, solver, inputs)
-    system = problem.system().plain
-    d = np.zeros((len(solution.ok), system.layout.n))
-    for quantity in problem.quantities:
-        d[:, system.layout.quantity_columns(quantity)] = solution[quantity].reshape(len(d), -1)
+    system, d = problem.system().plain, unknowns(problem, solution)
     inputs = inputs | {"q": problem.model.normalise(inputs["q"])}
     residual = np.where(solution.ok[:, None], row_wise(system, inputs, d), 0.0)
     refused = np.flatnonzero(~solution.ok)
@@ -136,6 +136,15 @@ def _batch(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]
     wrong = int((residual.max(axis=1) > WRONG).sum())
     state, row = np.unravel_index(np.argmax(residual), residual.shape)
     return Answers(len(d), len(refused), regular, wrong, float(residual[state, row]), system.row_names[row])
+
+
+def unknowns(problem: sd.Problem, solution: sd.Solution) -> np.ndarray:
+    """d (N, full layout) of a solution at N states."""
+    layout = problem.system().plain.layout
+    d = np.zeros((len(solution.ok), layout.n))
+    for quantity in problem.quantities:
+        d[:, layout.quantity_columns(quantity)] = solution[quantity].reshape(len(d), -1)
+    return d
 
 
 def at(inputs: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
@@ -151,25 +160,22 @@ def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarra
     with np.errstate(all="ignore"):
         terms = entries * d[:, system.columns][:, c]
         left, size = (sums @ terms.T).T + b, (sums @ np.abs(terms).T).T + np.abs(b)
-        of_unit = row_units(system)
-        for unit in set(of_unit):
-            same = np.array([x == unit for x in of_unit])
+        kinds = row_kinds(system)
+        for kind in set(kinds):
+            same = np.array([x == kind for x in kinds])
             size[:, same] = np.maximum(size[:, same], VANISHING * size[:, same].max(axis=1, keepdims=True))
         ratio = np.abs(left) / np.where(size == 0.0, 1.0, size)
     return np.where(system.noisy_mask, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
 
 
-def row_units(system: sd.BlockSystem) -> list[str]:
-    """Unit of each row."""
-    problem = system.problem
-    model, measured = problem.model, [*problem.raw, *problem.custom]
-    units: list[str] = []
+def row_kinds(system: sd.BlockSystem) -> list[str]:
+    """What each row is about: accelerations, forces, or its unit where that is another."""
+    measured = [*system.problem.raw, *system.problem.custom]
+    kinds: list[str] = []
     for (kind, number), rows in groupby(system.row_blocks):
         if kind == "y":
-            units += measured[number].component_units(model)[: len(list(rows))]
-        elif kind == "tau":
-            units += freedom_units(model, "tau")[model.v_slice(number)]
+            units = measured[number].component_units(system.model)
+            kinds += [KINDS.get(units[k], units[k]) for k, _ in enumerate(rows)]
         else:
-            units += [PARTS[kind][k // 3] for k in range(6)]
-    assert len(units) == system.shape[0]
-    return units
+            kinds += ["acceleration" if kind == "a" else "force" for _ in rows]
+    return kinds

@@ -68,6 +68,18 @@ def test_wrong_answers_are_counted():
     assert count[1.0 + 1e-7].equation.startswith("c:tau")
 
 
+def test_rounding_errors_of_what_vanishes_are_no_errors():
+    """Bodies that slide alone do not turn; angular accelerations of 1e-20 rad/s² beside 10 m/s² are none."""
+    problem = sd.inverse_dynamics(sd.random_tree(3, 6, ("prismatic",)))
+    inputs = states.calls(problem, 20, np.random.default_rng(0), 1.0)
+    system, d = problem.system(), states.unknowns(problem, states.called(problem, sd.compile(problem, **FAST), inputs))
+    turning = system.layout.quantity_columns("a")[0]
+    d[:, turning] = 1e-20
+    assert states.row_wise(system, inputs, d).max() < 1e-12
+    d[:, turning] = 1e-12
+    assert states.row_wise(system, inputs, d).max(axis=1).min() > 1e-9
+
+
 def test_unsolved_states_count_by_whether_they_are_regular():
     model = sd.chain(3, 0)
     problem = sd.inverse_dynamics(model)
