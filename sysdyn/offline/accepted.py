@@ -18,6 +18,7 @@ from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
 from sysdyn.offline.safety import LEAST_PIVOT, Inputs, Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
+from sysdyn.sparse.least_squares import orthogonal
 from sysdyn.sparse.lu import Pivots
 
 # Orders are searched at this many states.
@@ -62,6 +63,8 @@ class AcceptedOrder:
                 break
             with self.stages.stage("candidates"):
                 self._learn(failing)
+        if not (self.accepted or self.stable) and self._sampled.tree and self.options.ordering in ("auto", "symmetric"):
+            self._turn()
         choice = self.accepted or self.stable
         if choice is None and self.options.unsafe and choices:
             choice = choices[0]
@@ -73,6 +76,17 @@ class AcceptedOrder:
             elimination = self._eliminated(choice)
             safety, _ = elimination.assess(self._sampled.scaling, singular=self._singular)
             return replace(choice, safety=safety), elimination
+
+    def _turn(self) -> None:
+        """Judge the order of an estimation in which every column is turned: it costs most, and is stable."""
+        try:
+            elimination = Elimination(self.system, *orthogonal(self._sampled))
+        except (NoSafeOrdering, SingularState) as error:
+            self.considered.append(("orthogonal", str(error)))
+            return
+        choice = elimination.choice("orthogonal", self.options.outputs)
+        self.considered.append((choice.ordering, f"{choice.total} operations"))
+        self._judged([choice], elimination)
 
     def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
         """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""

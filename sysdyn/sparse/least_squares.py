@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
+from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import turn
 
 # A column of noisy rows is turned early where its norm is at least this fraction of each other entry of these rows.
@@ -171,3 +173,13 @@ class _Search:
         self.left.discard(j)
         self.order.rows.append(i)
         self.order.columns.append(j)
+
+
+def orthogonal(a: Sampled) -> Pivots:
+    """The order of a square matrix in which every column is turned: backward stable wherever the matrix is regular."""
+    rows: list[Row] = [{} for _ in range(a.n)]
+    row_scale, column_scale = a.scaling
+    for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):
+        rows[i][j] = a.values[:, e] * (row_scale[i] * column_scale[j])
+    found = least_squares(rows, [False] * a.n, (), [range(a.n)], a.budget)
+    return Pivots(found.rows, found.columns, found.joined)
