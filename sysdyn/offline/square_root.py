@@ -30,7 +30,7 @@ class SquareRoot(NamedTuple):
 
 
 def square_root(system: WhitenedSystem) -> SquareRoot:
-    """The system eliminated in the cheaper of two orders, of the whole of it or body by body from the leaves.
+    """The system eliminated by orthogonal columns, where all equations of motion are noisy the cheaper of two orders.
 
     Raises NoSafeOrdering where there is no estimate.
     """
@@ -47,9 +47,10 @@ def _order(system: WhitenedSystem) -> Order:
     for column, body in enumerate(system.body_of):
         fronts[body].append(column)
     first = system.plain.definitions()
+    whole, from_leaves = [list(range(system.shape[1]))], [*reversed(fronts[:-1]), fronts[-1]]
     best: Order | None = None
     failed = None
-    for parts in ([list(range(system.shape[1]))], [*reversed(fronts[:-1]), fronts[-1]]):
+    for parts in [whole] if first else [from_leaves, whole]:
         try:
             best = least_squares(rows, exact, first, parts, best.operations if best else math.inf)
         except NoSafeOrdering as error:
