@@ -58,7 +58,7 @@ def least_squares(
     exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
     that are eliminated one after the other. most: operations. Entries are in natural units of the columns and of the
     rows of E, and in units of their standard deviations of the rows of W. Raises NoSafeOrdering where columns are
-    dependent at most of the sampled states, or it takes more operations.
+    dependent at every sampled state, or it takes more operations.
     """
     search = _Search(rows, exact, sum(len(front) for front in fronts), most)
     with np.errstate(all="ignore"):  # at single states columns may be dependent
@@ -115,11 +115,11 @@ class _Search:
             return NEVER, 0.0, -1, j
         size = np.abs([self.rows[i][j] for i in turned])
         norm = np.sqrt((size * size).sum(axis=0))
-        regular = norm > VANISHING * norm.max()
-        if 2 * np.count_nonzero(regular) < len(norm):
+        regular = norm > VANISHING * np.fmax.reduce(norm)  # not where columns before were dependent, and it is NaN
+        if not regular.any():
             return NEVER, 0.0, -1, j
         if turned[0] in self.exact:
-            stays = (size >= LEAST_PIVOT * norm).all(axis=1)
+            stays = (size >= LEAST_PIVOT * norm)[:, regular].all(axis=1)
             found = [(2.0 * (len(self.rows[i]) - 1) * (len(holders) - 1), i)
                      for i, x in zip(turned, stays, strict=True) if x]  # fmt: skip
             if found:
@@ -127,7 +127,7 @@ class _Search:
         width = len(set().union(*(self.rows[i] for i in turned)))
         cost = (4.0 * len(turned) + 1.0) * width * (len(turned) > 1) + 2.0 * width * rest
         largest = np.max([np.abs(x) for i in turned for x in self.rows[i].values()], axis=0)
-        share = float((norm / largest)[regular].min()) if len(turned) > 1 else 1.0
+        share = float(np.fmin.reduce((norm / largest)[regular])) if len(turned) > 1 else 1.0
         early = share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE)
         return (0, cost, -1, j) if early else (LATE, -share, -1, j)
 
@@ -136,7 +136,7 @@ class _Search:
         rows, order = self.rows, self.order
         turned = sorted(self.holders[j] & self.exact or self.holders[j])
         if len(turned) > 1:
-            weight = {i: np.max([np.abs(x).max() for x in rows[i].values()]) for i in turned}
+            weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
             turned.sort(key=lambda i: -weight[i])
             found, r = turn(turned, [rows[i].pop(j) for i in turned])
             for c in set().union(*(rows[i] for i in turned)):
