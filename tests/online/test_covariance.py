@@ -51,7 +51,7 @@ def declaring(problem: sd.Problem, noise: dict) -> sd.Problem:
 def test_standard_deviations_and_covariances_over_many_decades(seed, decades, declared):
     """Each to 1e-10 of itself; covariances to 1e-10 of the standard deviations of the two.
 
-    The order is one for these covariances, or for others that are up to 24 decades away.
+    The order is one for these covariances, or for others that are up to 12 decades away.
     """
     problem, active = random_problem(seed)
     model = problem.model
