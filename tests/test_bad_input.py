@@ -312,7 +312,6 @@ def test_outputs_that_cannot_be_bound():
     ("options", "parts"),
     [
         ({"ordering": "umfpak"}, ("ordering 'umfpak'", "Did you mean 'umfpack'?", "auto")),
-        ({"ordering": None}, ("ordering None", "umfpack")),
         ({"outputs": "torque"}, ("output 'torque'", "tau")),
         ({"outputs": ["tau", "qd"]}, ("output 'qd'", "Did you mean 'qdd'?")),
         ({"layout": "papers"}, ("layout 'papers'", "Did you mean 'paper'?", "net_force")),

@@ -155,14 +155,23 @@ class AugmentedSystem(LinearSystem):
         both = np.sqrt(rows * columns)
         return both, both
 
-    def tolerated(self, terms: np.ndarray) -> np.ndarray:
+    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Multipliers are no results: stationarity is relative to the greatest of its rows, in natural units.
 
-        Many are zero but for rounding, whole rows of them.
+        Many are zero but for rounding, where nothing is redundant all of them: μ = Σ⁻¹ (Y d + y₀) counts with the size
+        of the terms of Y d + y₀. Multipliers of equations that are switched off do not count.
         """
-        units, n = self.scaling[0][: self.n_unknowns], self.n_unknowns
-        greatest = (terms[:, :n] * units).max(axis=1, initial=0.0)
-        return np.concatenate([greatest[:, None] / units, terms[:, n:]], axis=1)
+        (r, c), n = self.coordinates, self.n_unknowns
+        off = self._sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
+        variance = np.zeros((len(size), len(self.columns)))
+        variance[:, c[self.variances]] = size[:, self.variances]
+        with np.errstate(all="ignore"):
+            mu = np.where((variance[:, n:] > 0.0) & ~off, terms[:, n:] / variance[:, n:], 0.0)
+        mu = np.concatenate([np.zeros((len(size), n)), mu], axis=1)
+        stationarity = np.maximum(terms, self._sums(size * mu[:, c]))[:, :n]
+        units = self.scaling[0][:n]
+        greatest = (stationarity * units).max(axis=1, initial=0.0)
+        return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """As of any system, with Σ = 1: whether there is one estimate does not depend on Σ."""

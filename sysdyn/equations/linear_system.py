@@ -304,15 +304,15 @@ class LinearSystem(ABC):
         residual = self._sums(entries * chosen[:, c]) + b
         size = np.abs(entries)
         normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
-        terms = self.tolerated(self._sums(size * self._sizes(chosen)[:, c]) + np.abs(b))
+        terms = self.tolerated(self._sums(size * self._sizes(chosen)[:, c]) + np.abs(b), size)
         return Residual(
             residual,
             (np.abs(residual) / np.where(terms > 0.0, terms, 1.0)).max(axis=1),
             np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0),
         )
 
-    def tolerated(self, terms: np.ndarray) -> np.ndarray:
-        """(N, equations): what residuals are relative to, from the sums |D| |d| + |b| of the rows."""
+    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """(N, equations): what residuals are relative to, from the sums |D| |d| + |b| of the rows; size (N, nnz): |D|."""
         return terms
 
     @cached_property

