@@ -312,7 +312,7 @@ class LinearSystem(ABC):
         )
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """(N, equations): what residuals are relative to, from the sums |D| |d| + |b| of the rows; size (N, nnz): |D|."""
+        """(N, equations): what residuals are relative to, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""
         return terms
 
     @cached_property

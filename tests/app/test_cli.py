@@ -287,6 +287,7 @@ def test_every_raw_measurement_can_be_written(tmp_path):
         assert type(m) is cls and m.name == "m"
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.PlausibilityWarning")  # its body has no inertia
 def test_a_problem_can_have_further_measurements_and_a_robot_beside_it(tmp_path):
     (tmp_path / "odd.urdf").write_text(MASSLESS)
     path = tmp_path / "task.toml"
