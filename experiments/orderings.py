@@ -320,7 +320,8 @@ def _rows(kind: str, robot: str, problem: Problem, quick: bool) -> list[dict[str
             count, safety = found.choice.end_to_end, found.safety
             least = min(least, count.total)
             values = (
-                count.total, count.mul, count.add, count.div + count.sqrt, solve_scope(system, found.choice, QUANTITIES).total,
+                count.total, count.mul, count.add, count.div + count.sqrt,
+                solve_scope(system, found.choice, QUANTITIES).total,
                 found.dearest, found.choice.fill_in, safety.crossing, f"{safety.least_pivot:.2g}",
                 f"{safety.growth:.2g}", f"{safety.backward_error:.2g}",
             )  # fmt: skip

@@ -312,7 +312,7 @@ def test_figure_2_experiment(results):
         for counter in ("published", "exact, solve", "exact, end to end"):
             of = {name: rows[n, counter, f"LU, {name}"] for name in ("rows pivoted", "permuted", "torn")}
             assert of["permuted"]["greatest"] < of["rows pivoted"]["least"]
-            assert all(row["total"] == row["mul"] + row["add"] + row["div"] for row in of.values())
+            assert all(0 <= row["total"] - row["mul"] - row["add"] - row["div"] <= 5 for row in of.values())  # roots
         assert rows[n, "exact, solve", "LU, torn"]["total"] < rows[n, "exact, end to end", "LU, torn"]["total"]
     plain = load_cells(6).system()
     (known, left), system = torn(plain), plain
