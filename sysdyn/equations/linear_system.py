@@ -20,7 +20,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.program import Program
-from sysdyn.sparse.condition import balance, equilibration, skeel_condition
+from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
 RESIDUAL_ENTRIES = 20_000_000
@@ -245,16 +245,27 @@ class LinearSystem(ABC):
         r, c = self.coordinates
         return self.matrix(entries * rows[r] * columns[c])
 
-    def reciprocal_condition(self, entries: np.ndarray, enough: float = math.inf) -> float:
-        """1/κ of the square matrix of one row of `values`, κ by Skeel: 1 is well-conditioned, 0 singular.
+    def cleaned(self, entries: np.ndarray) -> np.ndarray:
+        """One row of `values` without what is zero but for rounding."""
+        return np.where(np.abs(entries) > ROUNDING * self.typical_sizes, entries, 0.0)
 
-        No smaller relative change of entries makes the matrix singular, but for an estimate that is up to three times
-        too large. Entries below 1e-14 of their typical size are taken for zeros. The greater of two, for unknowns
-        in units that make columns comparable, and in SI units; the first that is `enough` is taken.
+    def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`scaling` that suits one state best, one row of `values`; see `least_condition`."""
+        (rows, columns), (r, c) = self.scaling, self.coordinates
+        clean = self.cleaned(entries)
+        _, *both = least_condition(self.matrix(clean * rows[r] * columns[c]))
+        return rows * both[0], columns * both[1]
+
+    def reciprocal_condition(self, entries: np.ndarray, enough: float = math.inf) -> float:
+        """1/κ of the square matrix of one row of `values`, in the units of unknowns that make κ (Skeel) least.
+
+        1 is well-conditioned, 0 singular: no smaller relative change of entries makes the matrix singular. Entries
+        below 1e-14 of their typical size are taken for zeros. That in units which make columns comparable at random
+        states, an estimate that is less, where it is `enough`; see `least_condition`.
         """
-        clean = np.where(np.abs(entries) > ROUNDING * self.typical_sizes, entries, 0.0)
-        found = 1.0 / skeel_condition(self.scaled(clean))
-        return found if found >= enough else max(found, 1.0 / skeel_condition(self.matrix(clean)))
+        clean = self.scaled(self.cleaned(entries))
+        found = 1.0 / skeel_condition(clean)
+        return found if found >= enough else max(found, 1.0 / least_condition(clean)[0])
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
