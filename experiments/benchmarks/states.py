@@ -3,7 +3,9 @@
 The judge here is its own: with the equations at a state from `values`, |D d + b|_i / (|D| |d| + |b|)_i of each exact
 row (Oettli and Prager 1964), the greatest of them for a state. Where all terms of a row vanish (an external wrench that
 is zero) its rounding errors are no error: terms count at least as 1e-6 of the greatest acceleration, or force, of the
-state, angular and linear ones alike [rad/s², m/s²; N m, N]. So an error is one beyond 1e-15 of that.
+state, angular and linear ones alike [rad/s², m/s²; N m, N]. So an error is one beyond 1e-15 of that. A row whose terms
+are below 1e-11 of those with unknowns as large as the greatest acceleration, or force, of their bodies holds rounding
+errors alone, and is relative to the latter (Arioli, Demmel and Duff 1989).
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ KILOMETRE = 1e3
 WRONG = 1e-9
 # The terms of a row count at least as this fraction of the greatest terms of the same kind at that state.
 VANISHING = 1e-6
+# Terms of a row below this fraction of those that its bodies could make are rounding errors.
+ROUNDED_OFF = 1e-11
+# Unknowns of these names are accelerations, all others forces.
+MOTIONS = ("a", "qdd")
 # Rows of these units are of one kind each.
 KINDS = {"rad/s²": "acceleration", "m/s²": "acceleration", "N m": "force", "N": "force", "N m or N": "force"}
 # A solver is called with so many states at a time.
@@ -160,12 +166,25 @@ def row_wise(system: sd.BlockSystem, inputs: dict[str, np.ndarray], d: np.ndarra
     with np.errstate(all="ignore"):
         terms = entries * d[:, system.columns][:, c]
         left, size = (sums @ terms.T).T + b, (sums @ np.abs(terms).T).T + np.abs(b)
-        kinds = row_kinds(system)
+        possible = (sums @ np.abs(entries * of_bodies(system, d)[:, c]).T).T
+        own, kinds = size.copy(), row_kinds(system)
         for kind in set(kinds):
             same = np.array([x == kind for x in kinds])
             size[:, same] = np.maximum(size[:, same], VANISHING * size[:, same].max(axis=1, keepdims=True))
+        size = np.where(own < ROUNDED_OFF * possible, np.maximum(size, possible), size)
         ratio = np.abs(left) / np.where(size == 0.0, 1.0, size)
     return np.where(system.noisy_mask, 0.0, np.where(np.isnan(ratio), np.inf, ratio))
+
+
+def of_bodies(system: sd.BlockSystem, d: np.ndarray) -> np.ndarray:
+    """(N, columns) the greatest acceleration, or force, at the body of each unknown; d (N, full layout)."""
+    size = np.abs(d[:, system.columns])
+    greatest = np.zeros_like(size)
+    kinds = [(quantity in MOTIONS, body) for quantity, body in system.col_blocks]
+    for kind in set(kinds):
+        same = np.array([x == kind for x in kinds])
+        greatest[:, same] = size[:, same].max(axis=1, keepdims=True)
+    return greatest
 
 
 def row_kinds(system: sd.BlockSystem) -> list[str]:

@@ -30,8 +30,8 @@ KEPT_NODES = 300_000
 SCALE_STATES = 4
 # The states at which sizes of entries are taken come from this seed.
 SCALE_SEED = 7
-# An unknown counts with this fraction of the greatest one of its kind at its body: below it is rounding.
-ROUNDED_OFF = 1e-12
+# Terms of a row below this fraction of those with unknowns as large as the greatest of their kinds are rounding errors.
+ROUNDED_OFF = 1e-11
 # Entries below this fraction of their typical size are zeros but for rounding.
 ROUNDING = 1e-14
 # Unknowns of these quantities are two vectors of three.
@@ -46,9 +46,10 @@ class Residual(NamedTuple):
     rows (N, equations): D d + b itself
     backward_error (N,): row by row, the greatest |D d + b|_i / (|D| s + |b|)_i, s the sizes of the unknowns: the least
         relative change of each entry of D and b that makes d exact (Oettli and Prager 1964). s_j is the norm of the
-        vector of three that d_j is a component of, since a turned frame mixes them; an unknown that vanishes beside
-        others of its kind (accelerations, forces) at its body counts with 1e-12 of them, in the units that equilibrate
-        D, as a row of rounding errors alone says nothing (Arioli, Demmel and Duff 1989 take all unknowns for that)
+        vector of three that d_j is a component of, since a turned frame mixes them. Where the unknowns of a row vanish,
+        its terms are rounding errors and say nothing: where they are below 1e-11 of what they were if each unknown were
+        the greatest of its kind (acceleration, force) at its body, in the units that equilibrate D, the row is relative
+        to the latter (Arioli, Demmel and Duff 1989, who take all unknowns for that)
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
 
@@ -315,7 +316,8 @@ class LinearSystem(ABC):
         residual = self._sums(entries * chosen[:, c]) + b
         size = np.abs(entries)
         normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
-        terms = self.tolerated(self._sums(size * self._sizes(chosen)[:, c]) + np.abs(b), size)
+        own, natural = (self._sums(size * x[:, c]) + np.abs(b) for x in self._sizes(chosen))
+        terms = self.tolerated(np.where(own < ROUNDED_OFF * natural, natural, own), size)
         return Residual(
             residual,
             (np.abs(residual) / np.where(terms > 0.0, terms, 1.0)).max(axis=1),
@@ -336,10 +338,10 @@ class LinearSystem(ABC):
         """(N, equations): sums of terms (N, nnz) by row."""
         return (self._adding @ terms.T).T
 
-    def _sizes(self, chosen: np.ndarray) -> np.ndarray:
-        """(N, columns): the size that each unknown counts with in a residual; chosen (N, columns): the unknowns."""
+    def _sizes(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(N, columns) sizes for residuals of the unknowns chosen (N, columns): of their vectors, of their kinds."""
         (vectors, kinds), units, size = self._families, self.scaling[1], np.abs(chosen)
-        return np.maximum(_greatest(size, vectors), ROUNDED_OFF * units * _greatest(size / units, kinds))
+        return _greatest(size, vectors), units * _greatest(size / units, kinds)
 
     @cached_property
     def _families(self) -> tuple[np.ndarray, np.ndarray]:

@@ -27,6 +27,8 @@ NOISE_DECADES = 2.0
 SINGULAR = 1e-12
 # Lengths without limits are covered out to this one [m]; screws, whose angles unwind to lengths, to as many rad.
 FARTHEST = 1e3
+# Lengths without limits are far at these of each 16 states: violent motions at 3, 6 and 14, others at 5 and 8.
+FAR_STATES = (3, 5, 6, 8, 14)
 # Lengths are sampled everywhere up to this one [m], whatever their limits.
 NEAREST = 1.0
 # States whose lengths are all below this one [m] are near, those that every solver meets.
@@ -78,7 +80,7 @@ def is_far(model: Model, q: np.ndarray) -> np.ndarray:
 def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
 
-    ranges: three in eight of the states cover the ranges of the joints: random ones within the limits, or at them;
+    ranges: seven in sixteen of the states cover the ranges of the joints: random ones within the limits, or at them;
     lengths without limits at random out to FARTHEST, in each decade alike, also at right angles of what turns.
     At a quarter the known quantities are of size 1, whatever the robot weighs.
 
@@ -133,7 +135,7 @@ def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray
     q = np.where(whole & (k % 8 == 2), rng.uniform(low, high, q.shape), q)
     q = np.where(limited & (k % 8 == 6), np.where(rng.random(q.shape) < 0.5, low, high), q)
     far = np.exp(rng.uniform(math.log(NEAREST), math.log(FARTHEST), q.shape)) * rng.choice((-1.0, 1.0), q.shape)
-    return np.where(lengths(model) & ~whole & ((k % 8 == 6) | (k % 16 == 3)), np.clip(far, lower, upper), q)
+    return np.where(lengths(model) & ~whole & np.isin(k % 16, FAR_STATES), np.clip(far, lower, upper), q)
 
 
 def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
@@ -243,7 +245,7 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
     if refine:
         with np.errstate(all="ignore"):
             error = system.misfit(entries, b, d).backward_error
-        for k in np.flatnonzero(error > LEFT):
+        for k in np.flatnonzero(error > LEFT).tolist():
             other = d[k : k + 1].copy()
             other[0, system.columns] = _solved(system, entries[k], b[k], system.scaling_at(entries[k]), refine)
             with np.errstate(all="ignore"):

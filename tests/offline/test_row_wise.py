@@ -9,7 +9,7 @@ import pytest
 from solvers import relative_error
 
 import sysdyn as sd
-from sysdyn.errors import NoSafeOrdering, SingularState
+from sysdyn.errors import AccuracyWarning, NoSafeOrdering, SingularState
 from sysdyn.model import Free, Model, Planar, Prismatic, Revolute, Spherical
 from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_states
 from sysdyn.online.solver import Solver
@@ -141,6 +141,31 @@ def ranged() -> Model:
     )  # fmt: skip
 
 
+def test_inverse_dynamics_is_regular_however_far_joints_slide():
+    """A triangular matrix, though lever arms of 1,000 km make its condition number 10¹² and more."""
+    model = sd.random_tree(6, 3, ("prismatic", "revolute", "prismatic"))
+    q, qd, qdd = far(model, 1e6, 20)
+    solution = sd.compile(sd.inverse_dynamics(model), backend="python")(q, qd, qdd)
+    assert solution.ok.all() and solution.backward_error().max() <= WRONG
+    assert solution.reciprocal_condition().min() > 1e-3
+    expected = np.stack([sd.rnea(model, *x) for x in zip(q, qd, qdd, strict=True)])
+    assert relative_error(solution.tau, expected) <= WRONG
+
+
+def test_motions_far_out_are_judged():
+    """At 1 km, with bodies that differ by 10¹² and torques of a smooth motion: large residuals hide in violent ones."""
+    model = sd.random_tree(8, 9)
+    inertias = model.inertias * (1e12 ** np.random.default_rng(9).uniform(-0.5, 0.5, 8))[:, None, None]
+    model = model.replace(inertias=inertias)
+    q, qd, qdd = far(model, 1e3, 200)
+    q = np.where(lengths(model), np.copysign(1e3, q), q)
+    tau = np.stack([sd.rnea(model, *x) for x in zip(q, qd, qdd, strict=True)])
+    with pytest.warns(AccuracyWarning, match="a solve with pivoting"):  # inertias alone cost as many digits
+        solver = sd.compile(sd.forward_dynamics(model))
+    solution = solver(q, qd, tau, on_singular="nan")
+    assert (solution.backward_error()[solution.ok] <= WRONG).all() and solution.ok.mean() > 0.9
+
+
 def test_states_cover_the_ranges_of_the_joints():
     model = ranged()
     free, slider, rail, hinge, ball, plane = (model.q_slice(i) for i in range(6))
@@ -158,14 +183,14 @@ def test_states_cover_the_ranges_of_the_joints():
     out = np.abs(q[:, rail]).reshape(-1)
     assert out.max() > 500.0 and all((out > 10.0**k).sum() >= 20 for k in range(3)) and out.max() <= FARTHEST
     np.testing.assert_allclose(np.linalg.norm(q[:, ball], axis=1), 1.0)
-    assert (q == usual).all(axis=1).mean() >= 0.6
+    assert (q == usual).all(axis=1).mean() >= 0.5
 
 
 def test_a_state_out_of_range_is_solved_with_pivoting_or_not_ok():
     solver = sliding("qdd")
     q, qd, tau = SLIDING.random_state(seed=3, batch=6)
     slider = next(i for i, joint in enumerate(SLIDING.joints) if isinstance(joint, Prismatic) and SLIDING.children[i])
-    q[1, slider], q[2, slider] = 1.5 * FARTHEST, 1e15
+    q[1, slider], q[2, slider] = 1.5 * FARTHEST, 1e40
     step = solver.bind(q, qd, tau)
     step()
     assert ((step.status & OUT_OF_RANGE) != 0).tolist() == [False, True, True, False, False, False]
@@ -174,7 +199,7 @@ def test_a_state_out_of_range_is_solved_with_pivoting_or_not_ok():
     np.testing.assert_allclose(solution.qdd[1], sd.aba(SLIDING, q[1], qd[1], tau[1]), rtol=1e-6)
     one = solver(q[1], qd[1], tau[1])
     np.testing.assert_array_equal(one.qdd, solution.qdd[1])
-    with pytest.raises(SingularState, match=rf"joint '{SLIDING.joint_names[slider]}' is at 1e\+15, beyond the 1e\+03"):
+    with pytest.raises(SingularState, match=rf"joint '{SLIDING.joint_names[slider]}' is at 1e\+40, beyond the 1e\+03"):
         solver(q, qd, tau)
 
 

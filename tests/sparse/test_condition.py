@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sysdyn.sparse.condition import balance, condition, equilibration, skeel_condition
+from sysdyn.sparse.condition import balance, condition, equilibration, least_condition, skeel_condition
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (12, 7), (7, 12)])
@@ -73,3 +73,22 @@ def test_singular_matrices_have_none():
     for A in (zero_row.tocsr(), scipy.sparse.csr_matrix(np.ones((3, 3))), scipy.sparse.csr_matrix((2, 2))):
         assert condition(A) > 1e14 and skeel_condition(A) > 1e14
     assert skeel_condition(zero_row.tocsr()) == math.inf
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_least_condition_number_over_all_scalings(seed):
+    """Of a triangle about 1; of others ρ(|A⁻¹| |A|), whatever the units, attained by the scaling with it."""
+    A, rng = random_matrix(seed), np.random.default_rng(seed)
+    triangle = scipy.sparse.tril(A + scipy.sparse.eye(A.shape[0]) * 3.0).tocsr()
+    dense = A.toarray()
+    radius = np.abs(np.linalg.eigvals(np.abs(np.linalg.inv(dense)) @ np.abs(dense))).max()
+    for _ in range(2):
+        left, right = (scipy.sparse.diags(10.0 ** rng.uniform(-9.0, 9.0, A.shape[0])) for _ in range(2))
+        found, rows, columns = least_condition((left @ A @ right).tocsr())
+        assert radius * (1.0 - 1e-6) <= found <= 10.0 * radius and found <= 1.01 * skeel_condition(A) * 3.0
+        scaled = scipy.sparse.diags(rows) @ left @ A @ right @ scipy.sparse.diags(columns)
+        inverse = np.abs(np.linalg.inv(scaled.toarray()))
+        assert (inverse @ np.abs(scaled.toarray()).sum(axis=1)).max() == pytest.approx(found, rel=1e-6)
+        assert least_condition((left @ triangle @ right).tocsr())[0] < 100.0
+    singular = scipy.sparse.csr_matrix(np.ones((3, 3)))
+    assert least_condition(singular)[0] > 1e14
