@@ -262,11 +262,17 @@ class LinearSystem(ABC):
 
         1 is well-conditioned, 0 singular: no smaller relative change of entries makes the matrix singular. Entries
         below 1e-14 of their typical size are taken for zeros. That in units which make columns comparable at random
-        states, an estimate that is less, where it is `enough`; see `least_condition`.
+        states, an estimate that is less, where it is `enough`; see `least_condition`. Of estimates the greater of that
+        and the one in SI units.
         """
-        clean = self.scaled(self.cleaned(entries))
-        found = 1.0 / skeel_condition(clean)
-        return found if found >= enough else max(found, 1.0 / least_condition(clean)[0])
+        clean = self.cleaned(entries)
+        scaled = self.scaled(clean)
+        found = 1.0 / skeel_condition(scaled)
+        if found >= enough:
+            return found
+        # multipliers add units in which singular estimates look regular
+        other = skeel_condition(self.matrix(clean)) if self.problem.noisy else least_condition(scaled)[0]
+        return max(found, 1.0 / other)
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
