@@ -99,7 +99,7 @@ class AcceptedOrder:
         vain: Counter[str] = Counter()  # starts in a row that led to nothing, by the name of the order
         for name, order in orders:
             family = name.partition(" (")[0]
-            if self.options.ordering == "auto" and vain[family] >= PATIENCE:
+            if self.options.ordering == "auto" and attempt == 0 and vain[family] >= PATIENCE:
                 continue
             vain[family] += 1
             self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))
@@ -155,9 +155,10 @@ class AcceptedOrder:
         return failing
 
     def _refinable(self, choice: Choice, safety: Safety) -> bool:
-        """Whether a step of refinement may help; the residual of an estimate may be small beside its variances only."""
-        inexact = self._sampled.tree is not None and safety.stable and not safety.ok
-        return not choice.refined and (safety.improvable or inexact)
+        """Whether a step of refinement may help; of an estimate, which doubles its operations, only where it must."""
+        if self._sampled.tree is not None:
+            return not choice.refined and not safety.ok and (safety.improvable or safety.stable)
+        return not choice.refined and safety.improvable
 
     def _definite(self, choice: Choice, safety: Safety) -> bool:
         """Whether the pivots are as good as any though some are small.
@@ -165,8 +166,9 @@ class AcceptedOrder:
         Covariances change the size of those of an estimate, singular constraints that of theirs.
         """
         constrained = bool(self.system.problem.constraints) and choice.ordering in RECURSIVE
-        definite = self._sampled.tree is not None or constrained
-        return definite and safety.ok and safety.exact and not safety.crossing
+        if self._sampled.tree is not None:
+            return safety.ok and not safety.crossing
+        return constrained and safety.ok and safety.exact and not safety.crossing
 
     def _learn(self, failing: list[Inputs]) -> None:
         """More states, and those at which orders failed, guide the next search."""

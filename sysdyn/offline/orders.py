@@ -30,6 +30,8 @@ NEVER = 10**15
 MIXED_BUDGET = 1_000_000
 # Systems with more unknowns than this are not searched with a look ahead, which takes long and was not seen to save.
 FORESIGHT_LIMIT = 400
+# Symmetric systems with more unknowns than this are first tried with so many starts, which are the better ones there.
+FEW_LIMIT, FEW_STARTS = 1000, 3
 # Robots with more freedoms than this are not tried with the order of the CRBA, O(n³).
 CRBA_LIMIT = 60
 # The fast level tries this many starts of each searched order.
@@ -92,8 +94,9 @@ def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Nam
     blind, heeding = PLAIN.get(name, ())[:most], ORDERINGS[name][:most]
     if sampled.n > FORESIGHT_LIMIT:
         heeding = tuple(start for start in heeding if start not in FORESIGHT)
-    if name == "symmetric" and not plain:
-        heeding += LAST_RESORT
+    if name == "symmetric":
+        heeding = heeding[:FEW_STARTS] if plain and sampled.n > FEW_LIMIT else heeding
+        heeding += () if plain else LAST_RESORT
     for number, start in enumerate((*blind, *heeding)):
         if number >= len(blind) or plain:
             yield name if number == 0 else f"{name} (start {number + 1})", _Capped(start, sampled)

@@ -176,11 +176,12 @@ SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, pairs_first=False, noisy_pairs=True),
     reduced,
     quasidefinite,
+    *(partial(quasidefinite, by_node=False, least_of_pairs=least) for least in LEAST_OF_PAIRS),
+    partial(quasidefinite, by_node=False),
+    partial(quasidefinite, by_node=False, pairs_first=False),
 )
 # Symmetric orders that are tried where none of SYMMETRIC is safe.
 LAST_RESORT: tuple[Order, ...] = (
-    *(partial(quasidefinite, by_node=False, least_of_pairs=least) for least in LEAST_OF_PAIRS),
-    partial(quasidefinite, by_node=False),
     partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),
     partial(quasidefinite, noisy_pairs=True, by_node=False),
