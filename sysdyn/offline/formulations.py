@@ -17,6 +17,7 @@ from sysdyn.offline.accepted import AcceptedOrder
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Options
+from sysdyn.offline.orders import FEW_LIMIT
 from sysdyn.offline.stages import Stages
 from sysdyn.offline.writing import written
 from sysdyn.passes import PAPER
@@ -80,7 +81,8 @@ class WithPasses(Formulation):
         except NoSafeOrdering:
             return None
         # sensors and measured outputs speak of the frames of bodies, which may cost more than the passes save
-        if not problem.noisy and (options.measured or torque_freedoms(problem) is None):
+        spoken = problem.noisy or options.measured or torque_freedoms(problem) is None
+        if spoken and not (problem.noisy and len(compiled.choice.row_perm) > FEW_LIMIT):
             try:
                 return _better(compiled, eliminated(problem, options, plain, stages))
             except NoSafeOrdering:
