@@ -24,6 +24,8 @@ from sysdyn.sparse.condition import balance, equilibration, least_condition, ske
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
 RESIDUAL_ENTRIES = 20_000_000
+# A matrix is singular where the reciprocal of its condition is below this.
+CERTAINLY = 1e-17
 # An assembly is kept for the next elimination where its graph has at most so many nodes.
 KEPT_NODES = 300_000
 # The sizes of entries, by which rows and columns are scaled, are taken at so many random states.
@@ -262,13 +264,13 @@ class LinearSystem(ABC):
 
         1 is well-conditioned, 0 singular: no smaller relative change of entries makes the matrix singular. Entries
         below 1e-14 of their typical size are taken for zeros. That in units which make columns comparable at random
-        states, an estimate that is less, where it is `enough`; see `least_condition`. Of estimates the greater of that
-        and the one in SI units.
+        states, an estimate that is less, where it is `enough`, and where it leaves no doubt: in other units a row of
+        rounding errors looks regular; see `least_condition`. Of estimates the greater of that and the one in SI units.
         """
         clean = self.cleaned(entries)
         scaled = self.scaled(clean)
         found = 1.0 / skeel_condition(scaled)
-        if found >= enough:
+        if found >= enough or found < CERTAINLY:
             return found
         # multipliers add units in which singular estimates look regular
         other = skeel_condition(self.matrix(clean)) if self.problem.noisy else least_condition(scaled)[0]

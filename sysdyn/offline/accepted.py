@@ -63,7 +63,7 @@ class AcceptedOrder:
                 break
             with self.stages.stage("candidates"):
                 self._learn(failing)
-        if not (self.accepted or self.stable) and self._sampled.tree and self.options.ordering in ("auto", "symmetric"):
+        if not (self.accepted or self.stable) and self.options.ordering in ("auto", "symmetric", "torn"):
             self._turn()
         choice = self.accepted or self.stable
         if choice is None and self.options.unsafe and choices:
@@ -78,7 +78,7 @@ class AcceptedOrder:
             return replace(choice, safety=safety), elimination
 
     def _turn(self) -> None:
-        """Judge the order of an estimation in which every column is turned: it costs most, and is stable."""
+        """Judge the order in which every column is turned: it costs most, and is stable."""
         try:
             elimination = Elimination(self.system, *orthogonal(self._sampled))
         except (NoSafeOrdering, SingularState) as error:

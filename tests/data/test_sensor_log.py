@@ -178,7 +178,8 @@ def test_chunks_of_any_size_give_the_same(tmp_path, rows):
     whole = expected()
     for quantity in ("tau", "qdd"):
         np.testing.assert_array_equal(np.vstack([x.values[quantity] for x in found]), whole[quantity])
-        np.testing.assert_array_equal(np.vstack([x.std[quantity] for x in found]), whole.std(quantity))
+        # one state and batches of them round sums of squares in different orders
+        np.testing.assert_allclose(np.vstack([x.std[quantity] for x in found]), whole.std(quantity), rtol=1e-14)
 
 
 def test_parquet_says_what_it_needs(tmp_path, monkeypatch):
