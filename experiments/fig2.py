@@ -191,7 +191,8 @@ def judged(n, count):
 
 
 def plot(folder):
-    rows = read_csv(folder / "fig2.csv")
+    every = read_csv(folder / "fig2.csv")
+    rows = [r for r in every if r["bodies"] <= BODIES[-1]]
     figure = Figure(figsize=(12.5, 7.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
@@ -213,7 +214,7 @@ def plot(folder):
     handles, labels = axes[0, 2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     save_figure(figure, folder / "fig2.png")
-    plot_orders(rows, folder)
+    plot_orders(every, folder)
 
 
 def plot_orders(rows, folder):
@@ -221,12 +222,13 @@ def plot_orders(rows, folder):
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     ax = figure.subplots()
-    for name, style in (STYLES | ORTHOGONAL).items():
+    for name, style in (ORTHOGONAL | STYLES).items():
         chosen = [r for r in rows if r["counter"] == END_TO_END and r["algorithm"] == name]
         bodies = [r["bodies"] for r in chosen]
         ax.plot(bodies, [r["total"] / r["bodies"] for r in chosen], label=name, markersize=4.5, linewidth=1.2, **style)
     ax.set(xscale="log", yscale="log", xlabel="bodies $N_B$", ylabel="operations a body, exact, end to end")
     ax.set_xticks([4, 6, 8, 12, 20, 30, 50, 100], [4, 6, 8, 12, 20, 30, 50, 100])
+    ax.set_yticks([250, 500, 1000, 2000], [250, 500, 1000, 2000])
     ax.minorticks_off()
     ax.grid(color="#DDDDDD", linewidth=0.5)
     ax.legend(frameon=False, fontsize="small")
