@@ -63,7 +63,8 @@ class AcceptedOrder:
                 break
             with self.stages.stage("candidates"):
                 self._learn(failing)
-        if not (self.accepted or self.stable) and self.options.ordering in ("auto", "symmetric", "torn"):
+        turning = ("auto", "symmetric") if self._sampled.tree else ("auto", "torn")
+        if not (self.accepted or self.stable) and self.options.ordering in turning:
             self._turn()
         choice = self.accepted or self.stable
         if choice is None and self.options.unsafe and choices:
