@@ -58,9 +58,10 @@ def write_csv(name: str, rows: list[dict]) -> None:
     print(f"written to {path.relative_to(ROOT)}")
 
 
-def limit_cpu(seconds: float) -> None:
-    """This process ends with SIGXCPU when it has used so much CPU time."""
+def alone(seconds: float, row: Callable[[], dict]) -> None:
+    """Print the row as JSON, as `apart` reads it. This process ends with SIGXCPU when it has used so much CPU time."""
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
+    print(json.dumps(row()))
 
 
 def apart(script: Path, arguments: Sequence, limit: float, **environment: str) -> dict:

@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, apart, experiments, limit_cpu
+from common import RESULTS, alone, apart, experiments
 from states import KILOMETRE, Answers, judged
 
 import sysdyn as sd
@@ -55,9 +55,7 @@ def main() -> None:
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        limit_cpu(options.limit)
-        print(json.dumps(compiled(options.one, options.states)))
-        return
+        return alone(options.limit, lambda: compiled(options.one, options.states))
     rows = []
     for bodies in options.bodies:
         arguments = ["--one", bodies, "--states", options.states]

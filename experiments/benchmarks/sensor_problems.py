@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from common import RESULTS, apart, experiments, limit_cpu
+from common import RESULTS, alone, apart, experiments
 from estimation import dense, mean_error
 from random_sensors import described, random_problem, regular_at
 from states import KILOMETRE, Answers, at, called, calls, judged
@@ -101,9 +101,7 @@ def main() -> None:
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        limit_cpu(options.limit)
-        print(json.dumps(compiled(options.one, options.states)))
-        return
+        return alone(options.limit, lambda: compiled(options.one, options.states))
     rows = experiments.read_csv(options.out) if options.no_run else run(options)
     print(summary(rows))
     if options.compare:

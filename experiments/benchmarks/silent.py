@@ -24,7 +24,7 @@ from pathlib import Path
 
 import icub_models
 import numpy as np
-from common import RESULTS, ROOT, apart, experiments, limit_cpu
+from common import RESULTS, ROOT, alone, apart, experiments
 from random_sensors import DRAWS, biped, icub, is_regular, sensor_problem
 from states import KILOMETRE, Answers, judged
 
@@ -140,9 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     each = options.states // (len(ROBOTS) * len(PROBLEMS))
     if options.one:
-        limit_cpu(options.limit)
-        print(json.dumps(answered(*options.one, options.states, options.ordering)))
-        return
+        return alone(options.limit, lambda: answered(*options.one, options.states, options.ordering))
     rows: list[dict] = []
     for robot in options.robots:
         for name in options.problems:

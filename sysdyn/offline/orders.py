@@ -104,12 +104,12 @@ def _searched(name: str, sampled: Sampled, plain: bool, most: int | None) -> Nam
 
 @dataclass(frozen=True)
 class _Found:
-    """Pivots that are known."""
+    """An order that is known."""
 
-    permutations: Pivots
+    pivots: Pivots
 
     def __call__(self, cap: float) -> Pivots:
-        return self.permutations
+        return self.pivots
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,16 @@ def choose_pivots(a: Sampled, columns: Iterable[int]) -> Pivots:
 
 
 def with_pivots(
-    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot | None]
-) -> Pivots:
-    """Elimination with the pivots that are chosen from the columns left; orthogonal columns where none is."""
-    taken: list[Pivot] = []
+    state: SampledElimination, columns: Iterable[int], choose: Callable[[SampledElimination, list[int]], Pivot | None],
+    first: Iterable[Pivot] = (),
+) -> Pivots:  # fmt: skip
+    """Elimination with the pivots that are chosen from the columns left, after the first ones.
+
+    Where none is chosen the safest entry, and where that is not nearly safe an orthogonal column.
+    """
+    taken = list(first)
+    for pivot in taken:
+        state.eliminate(pivot.row, pivot.column)
     left = list(columns)
     while left:
         pivot = choose(state, left) or state.safest(left) or state.turned(left)
@@ -77,6 +83,11 @@ def foreseen(state: SampledElimination, left: list[int], width: int, depth: int)
         if total < least:
             best, least = option, total
     return Pivot(*best[2:])
+
+
+def cheapest(state: SampledElimination, left: list[int]) -> Pivot | None:
+    """The cheapest safe pivot."""
+    return foreseen(state, left, 1, 0)
 
 
 def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:

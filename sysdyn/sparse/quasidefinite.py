@@ -41,7 +41,7 @@ def quasidefinite(
     noisy_pairs: bool = False,
     least_of_pairs: float = LEAST_RATIO,
 ) -> Pivots:
-    """Pivots (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
+    """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
     least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
     at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.

@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import foreseen, order_of
+from sysdyn.sparse.markowitz import cheapest, order_of, with_pivots
 from sysdyn.sparse.sampled import Order, Pivot, Sampled, SampledElimination
 
 # Of the columns that could be torn so many are tried, those of the rows with the fewest unknowns: many, and few.
@@ -30,16 +30,8 @@ def torn(a: Sampled, tried: int = TRIED[0], certified: bool = False) -> Pivots:
     """
     chain = _Chain(a, tried)
     border = chain.tear()
-    state = SampledElimination(a)
-    for pivot in chain.found:
-        state.eliminate(pivot.row, pivot.column)
-    while border:
-        safe = None if certified else foreseen(state, border, 1, 0) or state.safest(border)
-        pivot = safe or state.turned(border)
-        state.eliminate(pivot.row, pivot.column)
-        chain.found.append(pivot)
-        border.remove(pivot.column)
-    return order_of(chain.found)
+    choose = SampledElimination.turned if certified else cheapest
+    return with_pivots(SampledElimination(a), border, choose, chain.found)
 
 
 def fronts(a: Sampled, wait: bool = False) -> Pivots:
@@ -58,7 +50,7 @@ def fronts(a: Sampled, wait: bool = False) -> Pivots:
     for node in reversed(range(-1, len(a.nodes.parent))):
         left = waiting[node]
         while left:
-            pivot = foreseen(state, left, 1, 0)
+            pivot = cheapest(state, left)
             if pivot is None and wait and node >= 0:
                 waiting[a.nodes.parent[node]] += left
                 break
