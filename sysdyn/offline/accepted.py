@@ -46,6 +46,7 @@ class AcceptedOrder:
         self.accepted: Choice | None = None
         self.stable: Choice | None = None
         self._singular: dict[int, bool] = {}
+        self._tried_before: list[tuple[Pivots, int]] = []  # orders of earlier attempts, and their cost
         self._last: tuple[Choice, Elimination] | None = None  # the order judged last, with its verdict
         with stages.stage("candidates"):
             self._sampled = order_samples(system, ORDER_SAMPLES)
@@ -55,6 +56,8 @@ class AcceptedOrder:
         for attempt in range(ATTEMPTS):
             with self.stages.stage("candidates"):
                 choices, cheapest = self._tried(attempt)
+            if attempt and not choices:
+                break  # more states lead to the orders that are known
             with self.stages.stage("judge"):
                 failing = self._judged(choices, cheapest)
             if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed", GIVEN):
@@ -90,11 +93,12 @@ class AcceptedOrder:
         self._judged([choice], elimination)
 
     def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
-        """(every order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
+        """(every new order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
         most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
         orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
         choices: list[Choice] = []
         seen: list[Pivots] = []
+        known = self._tried_before.copy()
         cheapest: Elimination | None = None
         least = math.inf
         vain: Counter[str] = Counter()  # starts in a row that led to nothing, by the name of the order
@@ -109,6 +113,10 @@ class AcceptedOrder:
                 if permutations in seen:
                     continue
                 seen.append(permutations)
+                before = next((total for order, total in known if order == permutations), None)
+                if before is not None:
+                    least = min(least, before)
+                    continue
                 elimination = Elimination(self.system, *permutations, cap=AUTO_CAP * least)
             except (NoSafeOrdering, SingularState, BackendUnavailable) as error:
                 if isinstance(error, BackendUnavailable) and self.options.ordering != "auto":
@@ -118,6 +126,7 @@ class AcceptedOrder:
             choice = elimination.choice(name, self.options.outputs)
             self.considered.append((name, f"{choice.total} operations"))
             choices.append(choice)
+            self._tried_before.append((permutations, choice.total))
             if choice.total <= DEAR * least:
                 vain[family] = 0
             if choice.total < least:
