@@ -83,6 +83,10 @@ class IgnoredWarning(UserWarning):
     """A file holds things that act on the robot there but are no part of the model; the message names them."""
 
 
+class FormatWarning(UserWarning):
+    """A file departs from its format and was read all the same; the message gives lines, elements and what was read."""
+
+
 class AccuracyWarning(UserWarning):
     """The results of a solver may be less accurate than expected: the message gives the figure seen offline."""
 

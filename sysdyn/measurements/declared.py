@@ -27,7 +27,7 @@ FRAMES = ("child", "parent", "sensor")
 
 def declared_sensors(model: Model) -> dict[str, Sensor]:
     """{name: sensor} of the sensors that `sensor` makes measurements of, in the order of the robot description."""
-    return {s.name: s for s in model.sensors if s.type in MEASURABLE}
+    return {s.name: s for s in model.sensors if s.type in MEASURABLE and not s.fault}
 
 
 def sensor(model: Model, name: str, components: Names = "all", noise=None, reference: str = "local") -> Measurement:
@@ -41,6 +41,8 @@ def sensor(model: Model, name: str, components: Names = "all", noise=None, refer
         others = {s.name: s for s in model.sensors}
         if name not in others:
             raise UnknownName("declared sensor", name, found)
+        if others[name].fault:
+            raise InvalidInput(f"{name!r} cannot be used: {others[name].fault}")
         if others[name].type == "gyroscope":
             raise InvalidInput(
                 f"{name!r} is a gyroscope: angular velocities are no unknowns, they follow from q and q̇, which are "
@@ -70,7 +72,8 @@ def _settings(s: Sensor) -> tuple[str, str]:
     """(frame, direction) of a force/torque sensor. Raises UnknownName."""
     from lxml import etree  # loaded with the first robot file: most programs read none
 
-    element = etree.fromstring(s.xml) if s.xml else None
+    parser = etree.XMLParser(resolve_entities=False, recover=True)  # prefixes were read as they stand
+    element = etree.fromstring(s.xml, parser) if s.xml else None
 
     def text(key: str, default: str, valid) -> str:
         found = None if element is None else element.findtext(f"force_torque/{key}")

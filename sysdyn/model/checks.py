@@ -14,6 +14,15 @@ from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
 
+# A robot has at most so many moving bodies: beyond, its arrays and frames would take gigabytes.
+MOST_BODIES = 100_000
+
+
+def check_count(bodies: int) -> None:
+    """Raises ModelError for more bodies than a robot may have, before memory is taken for them."""
+    if bodies > MOST_BODIES:
+        raise ModelError(f"{bodies:,} bodies; a robot may have {MOST_BODIES:,}")
+
 
 def implausible(I: np.ndarray) -> str | None:
     """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""

@@ -28,7 +28,7 @@ class Sensor:
 
     parent: name of the link or joint (`parent_kind`) that carries it. X (6, 6): motion transform to the sensor frame
     from the frame of that link or, for a joint, of the joint's child link. links: of a joint, its parent and child
-    link. `xml` is the element, `line` its line.
+    link. `xml` is the element, `line` its line. fault: why it cannot be used, or empty.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Sensor:
     line: int | None = None
     xml: str = ""
     links: tuple[str, ...] = ()
+    fault: str = ""
 
     def __post_init__(self):
         object.__setattr__(self, "X", frozen(checked_array(f"X of sensor {self.name!r}", self.X, (6, 6))))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
 from sysdyn.model import spatial
+from sysdyn.model.checks import check_count
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
 from sysdyn.model.spatial import X_motion, rotx, rotz
@@ -190,6 +191,7 @@ def _numbered(name, joints, parent, X_tree, I, gravity=GRAVITY, **options) -> Mo
 def _positive_count(name: str, n: int) -> None:
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
         raise InvalidInput(f"{name} is {n!r}; the number of bodies must be an integer ≥ 1")
+    check_count(int(n))
 
 
 def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:

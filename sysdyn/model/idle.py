@@ -105,7 +105,7 @@ def _idle_freedoms(model: Model, q: np.ndarray) -> tuple[list[np.ndarray], list[
     for i in reversed(range(model.nb)):
         S, A, parent = model.joints[i].S, np.diag(model.armature[model.v_slice(i)]), model.parent[i]
         U = I[i] @ S
-        size = np.sqrt(np.diag(S.T @ composite[i] @ S + A))
+        size = np.sqrt(np.maximum(np.diag(S.T @ composite[i] @ S + A), 0.0))
         carrying[i] = size > 0.0
         scale = 1.0 / np.where(carrying[i], size, 1.0)
         d, V = np.linalg.eigh(scale[:, None] * (S.T @ U + A) * scale) if len(A) else (np.zeros(0), A)

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.model.checks import (
+    check_count,
     check_names,
     checked_array,
     checked_inertias,
@@ -84,6 +85,7 @@ class Model:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
+        check_count(len(self.parent))
         for name in ("body_names", "joint_names", "joints", "sensors"):
             put(name, tuple(getattr(self, name)))
         put("parent", checked_parents(self.parent))
@@ -309,7 +311,7 @@ class Model:
                 {
                     "name": s.name, "type": s.type, "parent_kind": s.parent_kind, "parent": s.parent, "X": s.X.tolist(),
                     "attributes": dict(s.attributes), "line": s.line, "xml": s.xml,
-                    "links": list(s.links),
+                    "links": list(s.links), "fault": s.fault,
                 }
                 for s in self.sensors
             ],

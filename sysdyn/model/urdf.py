@@ -2,22 +2,24 @@
 
 Every error carries file, line and element. `<visual>`, `<collision>`, `<material>`, `<transmission>`, `<gazebo>` and
 unknown elements are ignored; `<sensor>` elements are kept in `Model.sensors`, and so are those of
-`<gazebo reference=…>` whose name no other has.
+`<gazebo reference=…>` whose name no other has. What other tools read in spite of the format is read, too, and noted as
+a departure.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from sysdyn.errors import ModelError, UnknownName
+from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import snap, unit_axis
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
@@ -26,6 +28,14 @@ from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty,
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
 # Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
 _ANGLE_SNAP = 1e-11
+# Robot files are at most so long, in bytes; longer ones would not fit into memory as elements.
+MOST_BYTES = 64 * 2**20
+# Masses, moments and lengths are at most so large, so that their products are finite.
+_LARGEST = 1e30
+# The XML declaration, also where blanks precede it.
+_DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
+# The version that the XML declaration states.
+_VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,32 +82,63 @@ class UrdfRobot:
     joints: Mapping[str, UrdfJoint]
     sensors: tuple[Sensor, ...]
     root: str
+    departures: tuple[str, ...] = ()
 
 
-def read_urdf(source: str | os.PathLike[str]) -> UrdfRobot:
-    """The URDF file (or text, if it begins with "<") `source` as dataclasses, lines kept. Raises ModelError."""
-    text, name = _text(source)
-    return _Reader(name).robot(text)
+def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool = True) -> UrdfRobot:
+    """The URDF file (or text, if it begins with "<") `source` as dataclasses, lines kept; as for `load_urdf`.
+
+    Departures from the format that leave the robot known are in `departures`, with file, line and element. strict:
+    they are errors. Raises ModelError.
+    """
+    text, name = read_text(source)
+    return _Reader(name, strict, snap).robot(text)
 
 
-def _text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
-    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
-        return source.lstrip("\ufeff \t\r\n").encode(), "<string>"
-    try:
-        return Path(source).read_bytes(), str(source)
-    except OSError as error:
-        raise ModelError(f"cannot read {str(source)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise ModelError(f"cannot read {str(source)!r}: {error}") from None
+def is_text(source: str | os.PathLike[str]) -> bool:
+    """Whether it is the text of a robot file, and not its path."""
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
+    """(bytes of the robot file or text, how it is called in messages). Raises ModelError."""
+    if isinstance(source, str) and is_text(source):
+        text, name = source.lstrip("\ufeff \t\r\n").encode(errors="replace"), "<string>"
+    else:
+        name = str(source)
+        try:
+            with open(source, "rb") as file:
+                text = file.read(MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            shown = name if len(name) <= 200 else f"{name[:200]}…"
+            raise ModelError(f"cannot read {shown!r}: {reason}") from None
+    if len(text) > MOST_BYTES:
+        raise ModelError(f"{name!r} is longer than {MOST_BYTES >> 20} MiB, more than a robot file may have")
+    return text, name
 
 
 class _Reader:
-    """Reads elements; what is wrong is raised as ModelError with file, line and element."""
+    """Reads elements; what is wrong is raised as ModelError with file, line and element.
 
-    def __init__(self, source: str):
-        self.source = source
+    strict: departures that leave the robot known are raised, too; else they are noted. snap: as for `load_urdf`.
+    """
+
+    def __init__(self, source: str, strict: bool, snap: bool):
+        self.source, self.strict, self.snap = source, strict, snap
+        self.departures: list[str] = []
+
+    def depart(self, what: str, read: str) -> None:
+        """Note a departure from the format, in words with its place, and what is `read`; strict: raise it."""
+        if self.strict:
+            raise ModelError(what)
+        self.departures.append(f"{what}; {read}")
 
     def fail(self, element, message: str) -> NoReturn:
+        raise ModelError(self.told(element, message))
+
+    def told(self, element, message: str) -> str:
+        """The message with file, line and element."""
         name = element.get("name")
         shown = f'<{element.tag} name="{name}">' if name else f"<{element.tag}>"
         owner = element.getparent()
@@ -105,22 +146,17 @@ class _Reader:
             name = owner.get("name")
             shown = f"{shown} in <{owner.tag}>" if not name else f'{shown} in <{owner.tag} name="{name}">'
             owner = owner.getparent()
-        raise ModelError(f"{self.source}:{element.sourceline}: {shown}: {message}")
+        return f"{self.source}:{element.sourceline}: {shown}: {message}"
 
     # ---- the file ------------------------------------------------------------------------------------------------
 
     def robot(self, text: bytes) -> UrdfRobot:
         root = self.root(text)
+        if (n := sum(1 for _ in root.iterchildren("link"))) > MOST_BODIES:
+            self.fail(root, f"{n:,} links; a robot may have {MOST_BODIES:,}")
         links = self.unique([self.link(e) for e in root.iterchildren("link")], "link")
         joints = self.unique([self.joint(e, links) for e in root.iterchildren("joint")], "joint")
-        sensors = tuple(self.sensor(e, links, joints) for e in root.iterchildren("sensor"))
-        taken = {s.name for s in sensors}
-        sensors += tuple(s for s in self.gazebo_sensors(root, links, joints) if s.name not in taken)
-        seen: dict[tuple[str, str], Sensor] = {}
-        for s in sensors:
-            first = seen.setdefault((s.type, s.name), s)
-            if first is not s:
-                self.reject(s.line, f'<sensor name="{s.name}">', f"duplicate name, first used in line {first.line}")
+        sensors = self.sensors(root, links, joints)
         if not links:
             self.fail(root, "no <link>: a robot needs at least one")
         return UrdfRobot(
@@ -130,31 +166,59 @@ class _Reader:
             MappingProxyType(joints),
             sensors,
             self.root_link(links, joints),
+            tuple(self.departures),
         )
 
     def root(self, text: bytes):
         from lxml import etree  # loaded with the first robot file: most programs read none
 
         # No network, no external DTD, no entity expansion: a robot file is untrusted input.
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, encoding=None)
+        settings: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+        settings["encoding"] = "utf-8" if self.source == "<string>" else None
+        parser = etree.XMLParser(**settings)
+        text = self.declared(text)
         try:
             root = etree.fromstring(text, parser)
         except etree.XMLSyntaxError as error:
-            if "xacro" in str(error):
-                self.reject(error.lineno, "<xacro:…>", "this is a xacro file: run xacro first")
-            self.reject(error.lineno, "file", f"not well-formed XML: {error.msg}")
+            faults = [e for e in parser.error_log if e.type != etree.ErrorTypes.NS_ERR_UNDEFINED_NAMESPACE]
+            if faults or "xacro" in str(error):
+                if "xacro" in str(error):
+                    self.reject(error.lineno, "<xacro:…>", "this is a xacro file: give it the suffix .xacro")
+                first = faults[0] if faults else error.error_log[0]
+                self.reject(first.line, "file", f"not well-formed XML: {first.message}")
+            for e in {e.message: e for e in reversed(parser.error_log)}.values():
+                self.depart(f"{self.source}:{e.line}: {e.message}", "read as it stands")
+            root = etree.fromstring(text, etree.XMLParser(**settings, recover=True))
         dtd = root.getroottree().docinfo.internalDTD
         if dtd is not None and any(True for _ in dtd.iterentities()):
             self.reject(1, "<!DOCTYPE>", "entity declarations are not allowed in a robot file")
         for element in root.iter(etree.Element):
-            if "xacro" in (etree.QName(element).namespace or "") or element.tag.startswith("xacro:"):
-                self.reject(element.sourceline, f"<{element.tag}>", "this is a xacro file: run xacro first")
+            if "xacro" in element.tag.rpartition("}")[0] or element.tag.startswith("xacro:"):
+                self.reject(element.sourceline, f"<{element.tag}>", "this is a xacro file: give it the suffix .xacro")
         if root.tag != "robot":
             kind = {"sdf": " (an SDF file)", "mujoco": " (an MJCF file)"}.get(str(root.tag), "")
             self.reject(
                 root.sourceline, f"<{root.tag}>", f"the root element of a URDF is <robot>, not <{root.tag}>{kind}"
             )
         return root
+
+    def declared(self, text: bytes) -> bytes:
+        """The text with an XML declaration as XML has it: at the start, of version 1.x; lines stay where they are."""
+        found = _DECLARATION.match(text)
+        if not found:
+            return text
+        blanks, said = found.groups()
+        line, version = blanks.count(b"\n") + 1, _VERSION.search(said)
+        unknown = version is not None and not version[1].startswith(b"1.")
+        if blanks:
+            self.depart(f"{self.source}:{line}: <?xml>: blanks before the XML declaration", "left out")
+        if version is not None and unknown:
+            shown = version[1].decode(errors="replace")
+            self.depart(f'{self.source}:{line}: <?xml version="{shown}">: no version of XML', "read as 1.0")
+            said = _VERSION.sub(b'version="1.0"', said)
+        if not blanks and not unknown:
+            return text
+        return b"<?xml " + said.replace(b"\n", b" ") + b"?>" + b"\n" * found[0].count(b"\n") + text[found.end() :]
 
     def reject(self, line: int | None, element: str, message: str) -> NoReturn:
         raise ModelError(f"{self.source}:{line}: {element}: {message}")
@@ -214,8 +278,13 @@ class _Reader:
             mass = self.number(mass_element, "value")
             if mass < 0.0:
                 self.fail(mass_element, f"negative mass {mass:g} kg; masses are ≥ 0")
-            moments = self.child(inertial, "inertia", required=True)
-            xx, xy, xz, yy, yz, zz = (self.number(moments, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+            moments = self.child(inertial, "inertia")
+            xx = xy = xz = yy = yz = zz = 0.0
+            if moments is None:
+                self.depart(self.told(inertial, "missing element <inertia>"), "read as a point mass")
+            else:
+                keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+                xx, xy, xz, yy, yz, zz = (self.number(moments, key) for key in keys)
             E, r = self.origin(inertial)
             I_com = E.T @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ E
             I = inertia(mass, r, I_com)
@@ -234,7 +303,10 @@ class _Reader:
                 self.fail(child, str(UnknownName(f"{end} link", ends[end], links)))
         E, r = self.origin(element)
         axis = (1.0, 0.0, 0.0)
-        axis_element = self.child(element, "axis")
+        axes = list(element.iterchildren("axis"))
+        axis_element = axes[0] if axes else None
+        if len(axes) > 1:
+            self.depart(self.told(axes[1], "a second <axis>; only one is allowed"), "the first is taken")
         if axis_element is not None and type not in ("fixed", "floating"):
             try:
                 axis = unit_axis(self.numbers(axis_element, "xyz", 3))
@@ -245,7 +317,9 @@ class _Reader:
         limit, dynamics, mimic = (self.child(element, tag) for tag in ("limit", "dynamics", "mimic"))
         lower, upper = self.number(limit, "lower", -math.inf), self.number(limit, "upper", math.inf)
         if lower > upper:
-            self.fail(limit, f"lower limit {lower:g} is above the upper limit {upper:g}")
+            crossed = f"lower limit {lower:g} is above the upper limit {upper:g}"
+            self.depart(self.told(limit, crossed), "read as no limits")
+            lower, upper = -math.inf, math.inf
         if type == "continuous":
             lower, upper = -math.inf, math.inf
         return UrdfJoint(
@@ -266,6 +340,35 @@ class _Reader:
             line=element.sourceline,
         )
 
+    def sensors(self, root, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> tuple[Sensor, ...]:
+        """Those of the robot, and of Gazebo where no other has the name; what is wrong with one is its fault."""
+        own = [self.usable(e, self.sensor, e, links, joints) for e in root.iterchildren("sensor")]
+        taken = {s.name for s in own}
+        for owner in root.iterchildren("gazebo"):
+            carrier = owner.get("reference")
+            for e in owner.iterchildren("sensor") if carrier in links or carrier in joints else ():
+                if e.get("name") not in taken:
+                    own.append(self.usable(e, self.gazebo_sensor, e, carrier, links, joints))
+        found: dict[tuple[str, str], Sensor] = {}
+        for s in own:
+            first = found.setdefault((s.type, s.name), s)
+            if first is not s and s.name:
+                place = f'{self.source}:{s.line}: <sensor name="{s.name}">'
+                fault = f"{place}: duplicate name, first used in line {first.line}"
+                self.depart(fault, "an error where it is asked for")
+                found[s.type, s.name] = replace(first, fault=fault)
+        return tuple(s for s in found.values() if s.name)
+
+    def usable(self, element, read: Callable[..., Sensor], *arguments) -> Sensor:
+        """The sensor as `read`, or its name and what is wrong with it."""
+        try:
+            return read(*arguments)
+        except ModelError as error:
+            name = (element.get("name") or "").strip()
+            self.depart(str(error), "an error where the sensor is asked for" if name else "left out")
+            kind = element.get("type", "")
+            return Sensor(name, kind, "link", "", line=element.sourceline, fault=str(error))
+
     def sensor(self, element, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> Sensor:
         name = self.attribute(element, "name")
         parent = self.child(element, "parent", required=True)
@@ -276,22 +379,21 @@ class _Reader:
             self.fail(parent, str(UnknownName(f"parent {kind}", carrier, valid)))
         return self.placed_sensor(element, name, kind, carrier, X_motion(*self.origin(element)), joints)
 
-    def gazebo_sensors(self, root, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> Iterator[Sensor]:
-        """Those within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
-        for owner in root.iterchildren("gazebo"):
-            carrier = owner.get("reference")
-            for element in owner.iterchildren("sensor") if carrier in links or carrier in joints else ():
-                pose = self.child(element, "pose")
-                text = "" if pose is None else pose.text or ""
-                try:
-                    numbers = np.array([float(x) for x in text.split() or [0.0] * 6])
-                except ValueError:
-                    numbers = np.empty(0)
-                if numbers.shape != (6,) or not np.isfinite(numbers).all():
-                    self.fail(pose, f"{text!r} is not six numbers: x y z roll pitch yaw")
-                kind = "joint" if carrier in joints else "link"
-                X = X_motion(rpy(numbers[3:]), snap(numbers[:3]))
-                yield self.placed_sensor(element, self.attribute(element, "name"), kind, carrier, X, joints)
+    def gazebo_sensor(
+        self, element, carrier: str, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
+    ) -> Sensor:
+        """One within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
+        pose = self.child(element, "pose")
+        text = "" if pose is None else pose.text or ""
+        try:
+            numbers = np.array([float(x) for x in text.split() or [0.0] * 6])
+        except ValueError:
+            numbers = np.empty(0)
+        if numbers.shape != (6,) or not np.all(np.abs(numbers) <= _LARGEST):
+            self.fail(pose, f"{text!r} is not six numbers: x y z roll pitch yaw")
+        kind = "joint" if carrier in joints else "link"
+        X = X_motion(rpy(numbers[3:], self.snap), snap(numbers[:3]))
+        return self.placed_sensor(element, self.attribute(element, "name"), kind, carrier, X, joints)
 
     def placed_sensor(self, element, name, kind, carrier, X, joints: Mapping[str, UrdfJoint]) -> Sensor:
         from lxml import etree  # see `root`
@@ -315,7 +417,7 @@ class _Reader:
             return np.eye(3), np.zeros(3)
         r = snap(np.array(self.numbers(origin, "xyz", 3, (0.0, 0.0, 0.0))))
         if origin.get("quat_xyzw") is None:
-            return rpy(self.numbers(origin, "rpy", 3, (0.0, 0.0, 0.0))), r
+            return rpy(self.numbers(origin, "rpy", 3, (0.0, 0.0, 0.0)), self.snap), r
         if origin.get("rpy") is not None:
             self.fail(origin, "both rpy and quat_xyzw are given; remove one")
         p = np.array(self.numbers(origin, "quat_xyzw", 4))
@@ -350,7 +452,7 @@ class _Reader:
             return default
         text = self.attribute(element, key)
         if "${" in text or "$(" in text:
-            self.fail(element, f"{key}={text!r}: this is a xacro file: run xacro first")
+            self.fail(element, f"{key}={text!r}: this is a xacro file: give it the suffix .xacro")
         parts = text.split()
         if len(parts) != count:
             self.fail(element, f"{key}={text!r} has {len(parts)} numbers; {count} needed")
@@ -364,13 +466,18 @@ class _Reader:
                 self.fail(element, f"{key}={text!r}: {part!r} is not a number")
             if not math.isfinite(value):
                 self.fail(element, f"{key}={text!r}: {part!r} is not finite")
+            if abs(value) > _LARGEST and element.tag not in ("limit", "dynamics"):
+                self.fail(element, f"{key}={text!r}: {part!r} is beyond {_LARGEST:g}")
             values.append(value)
         return tuple(values)
 
 
-def rpy(angles: Iterable[float]) -> np.ndarray:
-    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T."""
-    roll, pitch, yaw = map(_right_angle, angles)
+def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
+    """E (3, 3) = (Rz(yaw) Ry(pitch) Rx(roll))^T.
+
+    right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
+    """
+    roll, pitch, yaw = map(_right_angle, angles) if right else angles
     return snap(snap(rotx(roll)) @ snap(roty(pitch)) @ snap(rotz(yaw)))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import PlausibilityWarning, UnknownName
+from sysdyn.errors import FormatWarning, PlausibilityWarning, UnknownName
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
@@ -19,6 +19,8 @@ from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
+# A warning shows at most so many departures from the format.
+_MOST_SHOWN = 8
 
 
 def load_urdf(
@@ -27,6 +29,7 @@ def load_urdf(
     fixed_joints: str | Collection[str] = "lump",
     strict: bool = False,
     gravity: ArrayLike = GRAVITY,
+    snap: bool = True,
 ) -> Model:
     """Model of the URDF file (or text, if it begins with "<") `source`.
 
@@ -35,15 +38,26 @@ def load_urdf(
         the base) and keeps its frame; "keep" makes each fixed joint a `Fixed` joint with its own body, so that the
         force through it is an unknown; "sensors" keeps those with a force/torque sensor on them; a collection of joint
         names keeps those.
-    strict: raise for implausible inertias, and joints that move no inertia, instead of warning.
+    strict: raise for implausible inertias, joints that move no inertia, and departures from the format, instead of
+        warning.
     gravity (3,) [m/s²] in base coordinates.
+    snap: make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that, for π/2 is often written
+        1.57079632679. Torques differ by as much from those of a tool that takes the digits as they stand.
 
-    Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1,
-    and roll, pitch and yaw within 1e-11 rad of multiples of π/2, are made exact. A `<mimic>` joint becomes independent,
-    with one warning. Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint
-    name in `fixed_joints`.
+    Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1
+    are made exact. A `<mimic>` joint becomes independent, with one warning.
+
+    Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
+    element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
+    `<inertial>` without `<inertia>` (a point mass), a second `<axis>` (the first is taken), a lower limit above the
+    upper (no limits), duplicate and malformed sensors (an error where one is asked for by name).
+
+    Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
+    `fixed_joints`.
     """
-    robot = read_urdf(source)
+    robot = read_urdf(source, strict, snap)
+    if robot.departures:
+        warnings.warn(_words(robot.departures), FormatWarning, stacklevel=2)
     kept = _kept(fixed_joints, robot)
     mimics = [j.name for j in robot.joints.values() if j.mimic is not None]
     if mimics:
@@ -70,6 +84,13 @@ def load_urdf(
     model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
     warn_of_idle_joints(model, strict, stacklevel=2)
     return model
+
+
+def _words(departures: Sequence[str]) -> str:
+    """All departures of a file in one message."""
+    rest = len(departures) - _MOST_SHOWN
+    more = [f"… ({len(departures)} in all)"] if rest > 0 else []
+    return "\n".join([*departures[:_MOST_SHOWN], *more])
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:

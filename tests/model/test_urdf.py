@@ -7,18 +7,22 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from sysdyn.errors import ModelError, PlausibilityWarning, UnknownName
+from sysdyn.errors import FormatWarning, InvalidInput, ModelError, PlausibilityWarning, UnknownName
+from sysdyn.measurements.declared import declared_sensors, sensor
 from sysdyn.model import (
     Fixed,
     Free,
     Planar,
     Prismatic,
     Revolute,
+    auto_tree,
+    chain,
     forward_kinematics,
     frame_transform,
     joint_transforms,
     load,
     load_urdf,
+    random_tree,
     read_urdf,
     velocities,
 )
@@ -143,6 +147,15 @@ def test_rotated_inertial_origin():
     np.testing.assert_allclose(m.inertias[0], inertia(2.0, np.array([0.1, 0.2, 0.3]), I_com), atol=1e-15)
 
 
+def test_digits_as_they_stand():
+    """As the UR10's are written, whose torques then are Pinocchio's."""
+    text = robot(*PAIR, joint("j", "a", "b", '<origin rpy="1.57079632679 0 0"/>'))
+    E = rotation(load_urdf(text, snap=False).X_tree[0])
+    np.testing.assert_array_equal(E, rotx(1.57079632679))
+    assert E[1, 1] == pytest.approx(4.9e-12, rel=1e-2)
+    assert rotation(load_urdf(text).X_tree[0])[1, 1] == 0.0
+
+
 @pytest.mark.parametrize("right", ["1.5707963267948966", "1.57079632679", "1.5707963267948961"])
 def test_right_angles_are_exact(right):
     text = robot(*PAIR, joint("j", "a", "b", f'<origin rpy="{right} -{right} 3.141592653589793" xyz="1e-17 0.25 1"/>'))
@@ -233,7 +246,6 @@ MALFORMED = {
     "no mass": (robot(link("a", "<inertial/>")), 2, "missing element <mass>"),
     "no mass value": (robot(link("a", "<inertial><mass/></inertial>")), 2,
                       '<mass> in <inertial> in <link name="a">: missing attribute \'value\''),
-    "no inertia": (robot(link("a", '<inertial><mass value="1"/></inertial>')), 2, "missing element <inertia>"),
     "no moment": (robot(link("a", INERTIAL.replace('iyz="0"', ""))), 2, "missing attribute 'iyz'"),
     "two inertials": (robot(link("a", INERTIAL * 2)), 2, "a second <inertial>"),
     "no number": (
@@ -241,6 +253,7 @@ MALFORMED = {
     ),
     "nan": (robot(link("a", INERTIAL.replace('ixx="1"', 'ixx="nan"'))), 2, "ixx='nan': 'nan' is not finite"),
     "infinite": (robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 1e999"/>')), 4, "'1e999' is not finite"),
+    "beyond": (robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 1e200"/>')), 4, "'1e200' is beyond 1e+30"),
     "underscore": (robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 1_0"/>')), 4, "'1_0' is not a number"),
     "two numbers": (
         robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 1"/>')), 4,
@@ -248,10 +261,6 @@ MALFORMED = {
     ),
     "four numbers": (robot(*PAIR, joint("j", "a", "b", '<origin rpy="0 0 0 1"/>')), 4, "4 numbers; 3 needed"),
     "limit": (robot(*PAIR, joint("j", "a", "b", '<limit lower="low"/>')), 4, "lower='low': 'low' is not a number"),
-    "limits crossed": (
-        robot(*PAIR, joint("j", "a", "b", '<limit lower="1" upper="-1"/>')), 4,
-        "lower limit 1 is above the upper limit -1",
-    ),
     "damping": (robot(*PAIR, joint("j", "a", "b", '<dynamics damping=""/>')), 4, "missing attribute 'damping'"),
     "zero axis": (
         robot(*PAIR, joint("j", "a", "b", '<axis xyz="0 0 0"/>')), 4,
@@ -290,26 +299,13 @@ MALFORMED = {
         robot(*PAIR, link("c"), joint("j", "a", "b"), joint("j", "a", "c")), 6,
         '<joint name="j">: duplicate name, first used in line 5',
     ),
-    "duplicate sensor": (
-        robot(*PAIR, joint("j", "a", "b"), *['<sensor name="s" type="t"><parent link="a"/></sensor>'] * 2), 6,
-        '<sensor name="s">: duplicate name, first used in line 5',
-    ),
-    "sensor on nothing": (robot(*PAIR, joint("j", "a", "b"), '<sensor name="s"/>'), 5, "missing element <parent>"),
-    "sensor link": (
-        robot(*PAIR, joint("j", "a", "b"), '<sensor name="s"><parent link="x"/></sensor>'), 5,
-        "unknown parent link 'x'",
-    ),
-    "sensor joint": (
-        robot(*PAIR, joint("j", "a", "b"), '<sensor name="s"><parent joint="x"/></sensor>'), 5,
-        "unknown parent joint 'x'",
-    ),
     "xacro element": (
         '<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="f"/></robot>', 2,
-        "this is a xacro file: run xacro first",
+        "this is a xacro file: give it the suffix .xacro",
     ),
-    "xacro undeclared": ('<robot name="r">\n<xacro:include filename="f"/></robot>', 2, "run xacro first"),
+    "xacro undeclared": ('<robot name="r">\n<xacro:include filename="f"/></robot>', 2, "give it the suffix .xacro"),
     "xacro expression": (
-        robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 ${h}"/>')), 4, "this is a xacro file: run xacro first",
+        robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 ${h}"/>')), 4, "this is a xacro file",
     ),
     "entities": ('<!DOCTYPE robot [<!ENTITY n "1">]>\n' + robot(link("a")), 1, "entity declarations are not allowed"),
     "quaternion norm": (robot(*PAIR, joint("j", "a", "b", '<origin quat_xyzw="0 0 0 2"/>')), 4, "norm 2, not 1"),
@@ -329,6 +325,104 @@ def test_malformed_files_raise_with_file_line_and_element(case, tmp_path):
             load_urdf(source)
         assert str(caught.value).startswith(f"{shown}:{line}: <" if case != "not xml" else f"{shown}:{line}: ")
         assert message in str(caught.value)
+
+
+SENSOR = '<sensor name="s" type="imu">%s</sensor>'
+ON_A = SENSOR % '<parent link="a"/>'
+GAZEBO = f'<gazebo reference="b">{SENSOR}</gazebo>'
+# What other tools read, too: text, line, what is said of it.
+DEPARTURES = {
+    "version": ('<?xml version="0.0"?>\n' + robot(*PAIR, joint("j", "a", "b")), 1, '<?xml version="0.0">: no version'),
+    "blank line": (
+        '\n\n<?xml version="1.0" encoding="iso-8859-1"?>\n' + robot(*PAIR, joint("j", "a", "b")), 3,
+        "<?xml>: blanks before the XML declaration; left out",
+    ),
+    "prefix": (
+        robot(*PAIR, joint("j", "a", "b"), "<drake:collision_filter/>"), 5,
+        "Namespace prefix drake on collision_filter is not defined; read as it stands",
+    ),
+    "attribute prefix": (
+        robot(*PAIR, joint("j", "a", "b"), '<m drake:x="1"/>'), 5, "Namespace prefix drake for x on m is not defined",
+    ),
+    "no inertia": (
+        robot(PAIR[0], link("b", '<inertial><origin xyz="0 1 0"/><mass value="1"/></inertial>'), joint("j", "a", "b")),
+        3,
+        '<inertial> in <link name="b">: missing element <inertia>; read as a point mass',
+    ),
+    "second axis": (
+        robot(*PAIR, joint("j", "a", "b", '<axis xyz="0 0 1"/>\n<axis xyz="0 1 0"/>')), 5,
+        '<axis> in <joint name="j">: a second <axis>; only one is allowed; the first is taken',
+    ),
+    "limits crossed": (
+        robot(*PAIR, joint("j", "a", "b", '<limit lower="1" upper="-1"/>')), 4,
+        '<limit> in <joint name="j">: lower limit 1 is above the upper limit -1; read as no limits',
+    ),
+    "duplicate sensor": (
+        robot(*PAIR, joint("j", "a", "b"), ON_A, ON_A), 6, '<sensor name="s">: duplicate name, first used in line 5',
+    ),
+    "duplicate Gazebo sensor": (
+        robot(*PAIR, joint("j", "a", "b"), GAZEBO % "", GAZEBO % ""), 6,
+        '<sensor name="s">: duplicate name, first used in line 5; an error where it is asked for',
+    ),
+    "sensor on nothing": (
+        robot(*PAIR, joint("j", "a", "b"), SENSOR % ""), 5, "missing element <parent>; an error where",
+    ),
+    "sensor link": (
+        robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent link="x"/>'), 5, "unknown parent link 'x'",
+    ),
+    "sensor joint": (
+        robot(*PAIR, joint("j", "a", "b"), SENSOR % '<parent joint="x"/>'), 5, "unknown parent joint 'x'",
+    ),
+    "sensor without a name": (robot(*PAIR, joint("j", "a", "b"), "<sensor/>"), 5, "missing attribute 'name'; left out"),
+    "Gazebo pose": (
+        robot(*PAIR, joint("j", "a", "b"), GAZEBO % "<pose>0 0 x</pose>"), 5, "'0 0 x' is not six numbers",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DEPARTURES)
+def test_departures_are_read_with_one_warning_and_are_errors_where_that_is_strict(case, tmp_path):
+    text, line, message = DEPARTURES[case]
+    path = tmp_path / "robot.urdf"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.warns(FormatWarning) as caught:
+        model = load_urdf(path)
+    assert len(caught) == 1 and str(caught[0].message).startswith(f"{path}:{line}: ")
+    assert message in str(caught[0].message) and caught[0].filename == __file__
+    assert model.nv == 1 and model.mass == 1.0 and model.lower[0] == -math.inf
+    assert model.joints[0].axis == ((0, 0, 1) if case == "second axis" else (1, 0, 0))
+    assert np.trace(model.inertias[0]) == (5.0 if case == "no inertia" else 6.0)
+    with pytest.raises(ModelError) as caught:
+        load_urdf(path, strict=True)
+    assert str(caught.value).startswith(f"{path}:{line}: ") and message.split("; ")[0] in str(caught.value)
+    if "sensor" in case or "Gazebo" in case:
+        assert case == "sensor without a name" or [s.name for s in model.sensors] == ["s"]
+        assert not declared_sensors(model)
+        error, said = (UnknownName, "'s'") if "without" in case else (InvalidInput, "'s' cannot be used: .*sensor")
+        with pytest.raises(error, match=said):
+            sensor(model, "s")
+
+
+def test_many_departures_are_counted():
+    text = robot(link("a"), *(link(f"b{i}", INERTIAL) for i in range(12)),
+                 *(joint(f"j{i}", "a", f"b{i}", '<limit lower="1" upper="0"/>') for i in range(12)))  # fmt: skip
+    with pytest.warns(FormatWarning, match=r"(?s)j7.*… \(12 in all\)$") as caught:
+        load_urdf(text)
+    assert len(caught) == 1 and "j8" not in str(caught[0].message)
+
+
+def test_limits_are_said_before_memory_is_gone(tmp_path, monkeypatch):
+    text = robot(*(link(f"l{i}") for i in range(6)))
+    monkeypatch.setattr("sysdyn.model.urdf.MOST_BODIES", 5)
+    with pytest.raises(ModelError, match="6 links; a robot may have 5"):
+        load_urdf(text)
+    monkeypatch.setattr("sysdyn.model.urdf.MOST_BYTES", 2**10)
+    (tmp_path / "long.urdf").write_text("<robot>" + " " * 2**10)
+    with pytest.raises(ModelError, match="is longer than"):
+        load_urdf(tmp_path / "long.urdf")
+    for many in (auto_tree, chain, random_tree):
+        with pytest.raises(ModelError, match="1,000,000 bodies; a robot may have 100,000"):
+            many(10**6)
 
 
 def test_unreadable_files(tmp_path):
