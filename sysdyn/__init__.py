@@ -51,6 +51,7 @@ from sysdyn.model import (
     load_mjcf,
     load_urdf,
     random_tree,
+    robots,
 )
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import Safety
@@ -109,5 +110,5 @@ __all__ = [
     "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
     "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
     "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree",
-    "regressor", "rnea", "rnea_derivatives", "sensor", "sparsity",
+    "regressor", "rnea", "rnea_derivatives", "robots", "sensor", "sparsity",
 ]  # fmt: skip

@@ -8,6 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# Names are shown, and compared with others, up to so many characters.
+_LONGEST_NAME = 200
+
 
 class SysdynError(Exception):
     """Base class of all errors raised on purpose by sysdyn."""
@@ -22,6 +25,8 @@ class UnknownName(InvalidInput, KeyError):
 
     def __init__(self, kind: str, name: object, valid: Iterable[str]):
         self.name, self.valid = name, tuple(valid)
+        if len(str(name)) > _LONGEST_NAME:
+            name = f"{str(name)[:_LONGEST_NAME]}…"
         near = difflib.get_close_matches(str(name), self.valid, n=3, cutoff=0.5)
         shown = ", ".join(self.valid[:12]) + (f", … ({len(self.valid)} in all)" if len(self.valid) > 12 else "")
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""

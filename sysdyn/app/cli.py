@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | solve | diagnose | flops | plot | report | export | reproduce | demo."""
+"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | export | reproduce | demo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_task
-from sysdyn.app.robots import ICUB, load_robot
+from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
 from sysdyn.app.terminal import errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
@@ -26,6 +26,7 @@ from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files.tables import read_table, table_suffix
 from sysdyn.measurements.measurement import Measurement, output_name
 from sysdyn.measurements.variables import WRENCHES
+from sysdyn.model import robots
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
@@ -62,7 +63,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 # The help of every command describes its robot by these words.
-_ROBOT = "A URDF or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or icub"
+_ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
 Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
     str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
@@ -161,6 +162,18 @@ def info(robot: Robot, base: Base = None) -> None:
     """
     model = load_robot(robot, base or "fixed")
     print_model(model)
+
+
+@app.command("robots")
+def list_robots() -> None:
+    """List the robots that installed packages bring, by the names that other commands and sysdyn.load take.
+
+    Example: sysdyn robots
+    """
+    table = new_table("name", "format", "file")
+    for name, path in sorted(robots().items()):
+        table.add_row(name, {".urdf": "URDF", ".xml": "MJCF"}[path.suffix], str(path))
+    output().print(table)
 
 
 @app.command()
@@ -478,10 +491,7 @@ def demo(
     """
     from sysdyn.app.demo import run
 
-    model = load_robot("icub")
-    import icub_models  # load_robot has found it
-
-    run(output(), model, str(icub_models.get_model_file(ICUB)), out)
+    run(output(), load_robot("icub"), str(robots()["icub"]), out)
 
 
 def main() -> None:

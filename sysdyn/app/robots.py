@@ -1,18 +1,15 @@
-"""Robots by what users call them: a file, a generator, or the iCub."""
+"""Robots by what users call them: a file, a generator, or a name."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model, auto_tree, chain, load
 
-# The package icub-models has the robot "icub" under this name.
-ICUB = "iCubGazeboV2_5"
 # A generated robot is written as the name of its generator and numbers behind a colon.
 GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
 
@@ -20,35 +17,27 @@ GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
 def load_robot(
     spec: str, base: str = "fixed", folder: Path | None = None, fixed_joints: str | Sequence[str] | None = None
 ) -> Model:
-    """The model called `spec`: a URDF path (relative to `folder`), `auto_tree:N[,b,skew,taper]`, `chain:N[,seed]`,
-    or `icub` (the iCubGazeboV2_5 of the icub-models package). fixed_joints: of a URDF, as for `load_urdf`.
+    """The model called `spec`: the path of a robot file (relative to `folder`), `auto_tree:N[,b,skew,taper]`,
+    `chain:N[,seed]`, or a name as for `sysdyn.load`, such as `icub`. fixed_joints: of a URDF, as for `load_urdf`.
 
     Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable where
-    icub-models is missing.
+    the package of the robot is missing.
     """
     if base not in ("fixed", "floating"):
         raise UnknownName("base", base, ("fixed", "floating"))
-    options = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
+    options: dict[str, Any] = {} if fixed_joints is None else {"fixed_joints": fixed_joints}
     generator = GENERATOR.fullmatch(spec)
     if generator:
         if base == "floating":
             raise InvalidInput(f"{spec}: generated robots stand on a fixed base; leave base=floating out")
         return _generated(*generator.groups())
-    if spec == "icub":
-        try:
-            import icub_models
-        except ImportError as error:
-            raise BackendUnavailable(
-                "robot 'icub' is in the package icub-models, which is not installed: pip install icub-models"
-            ) from error
-        return load(str(icub_models.get_model_file(ICUB)), base=base, **options)
     path = Path(spec) if folder is None else folder / spec
-    if not path.exists() and not path.suffix:
-        names = ("icub", "auto_tree:N", "chain:N")
-        near = difflib.get_close_matches(spec, ("icub", "auto_tree", "chain"), n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InvalidInput(f"robot {spec!r} is neither a file nor one of {', '.join(names)}.{hint}")
-    return load(path, base=base, **options)
+    try:
+        return load(path if path.exists() or path.suffix in (".urdf", ".xml", ".xacro") else spec, base, **options)
+    except UnknownName as error:
+        if error.name != spec:
+            raise
+        raise UnknownName("robot", spec, (*error.valid, "auto_tree:N", "chain:N")) from None
 
 
 def _generated(name: str, text: str) -> Model:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from sysdyn.errors import ModelError
+from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.generate import auto_tree, chain, from_dh, random_tree
@@ -19,39 +20,58 @@ from sysdyn.model.kinematics import (
     pose_and_jacobian,
     velocities,
 )
-from sysdyn.model.mjcf import from_mujoco, load_mjcf
+from sysdyn.model.library import find, robots
+from sysdyn.model.mjcf import from_mujoco, load_mjcf, root_element
 from sysdyn.model.mujoco_state import MujocoState
 from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Model
-from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, read_urdf
+from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
 from sysdyn.model.urdf_model import load_urdf
+from sysdyn.model.xacro_files import expanded
 
 __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",
     "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
     "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco", "from_screws",
     "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf", "pose_and_jacobian", "random_tree",
-    "read_urdf", "velocities",
+    "read_urdf", "robots", "velocities",
 ]  # fmt: skip
 
 
-def load(path: str | os.PathLike[str], base: str = "fixed", **options) -> Model:
-    """The model in a file, by its suffix: .urdf by `load_urdf`, .xml (MJCF) by `load_mjcf`, which take the `options`.
+def load(
+    source: str | os.PathLike[str], base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
+) -> Model:
+    """The model in a robot file or text, or of a robot by its name; the readers take the `options`.
 
+    source: the path of a file, .urdf for `load_urdf`, .xml (MJCF) for `load_mjcf`, .xacro for a URDF that the package
+        xacro expands; the XML text itself; or a name of `robots`, such as "talos".
     base: of a URDF, "fixed" or "floating". An MJCF file says itself whether its root is free; "floating" demands it.
-    Raises ModelError for a suffix without a reader, and as the readers do.
+    mappings: values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
+
+    Raises ModelError for a suffix without a reader, UnknownName, BackendUnavailable for a package that is missing, and
+    as the readers do.
     """
-    suffix = Path(path).suffix.lower()
+    text = is_text(source)
+    shown, suffix = ("<string>", "") if text else (str(source), Path(source).suffix.lower())
+    if text and (mappings is not None or "<xacro:" in str(source)):
+        suffix = ".xacro"
+    elif text:
+        suffix = ".xml" if root_element(str(source)) == "mujoco" else ".urdf"
+    elif (not suffix or shown in robots()) and not os.path.exists(source):
+        source = find(shown)
+        suffix = source.suffix
+    if suffix == ".xacro":
+        source, suffix = expanded(source, mappings, text), ".urdf"
+    elif mappings is not None:
+        raise InvalidInput(f"{shown!r} is no xacro file: only these take mappings")
     if suffix == ".urdf":
-        return load_urdf(path, base=base, **options)
+        return load_urdf(source, base=base, **options)
     if suffix == ".xml":
-        model = load_mjcf(path, **options)
+        model = load_mjcf(source, **options)
         if base not in ("fixed", model.base):
             raise ModelError(
-                f"{str(path)!r} has a {model.base} base, not {base!r}: an MJCF file has a floating base where one body "
+                f"{shown!r} has a {model.base} base, not {base!r}: an MJCF file has a floating base where one body "
                 "with a <freejoint/> carries all others"
             )
         return model
-    if suffix == ".xacro":
-        raise ModelError(f"{str(path)!r} is a xacro file: run xacro first and load the .urdf it writes")
-    raise ModelError(f"{str(path)!r} has the suffix {suffix!r}; readable: .urdf, .xml (MJCF)")
+    raise ModelError(f"{shown!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")

@@ -16,6 +16,8 @@ from sysdyn.model.spatial import X_motion, translation
 
 # A robot has at most so many moving bodies: beyond, its arrays and frames would take gigabytes.
 MOST_BODIES = 100_000
+# Entries of placements and inertias are at most so large.
+_LARGEST = 1e100
 
 
 def check_count(bodies: int) -> None:
@@ -74,6 +76,12 @@ def checked_array(name: str, value: Any, shape: tuple[int, ...], infinite: bool 
     return A
 
 
+def check_size(what: str, A: np.ndarray) -> None:
+    """Raises ModelError for entries so large that products of some are not finite."""
+    if A.size and (largest := float(np.max(np.abs(A)))) > _LARGEST:
+        raise ModelError(f"{what} has an entry of size {largest:.3g}, beyond {_LARGEST:g}")
+
+
 def frozen(A: Any) -> np.ndarray:
     A = np.array(A, dtype=float)
     A.setflags(write=False)
@@ -85,6 +93,7 @@ def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
 
     X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
     """
+    check_size(what, X)
     E, r = X[:3, :3], translation(X)
     error = max(
         float(np.max(np.abs(E @ E.T - np.eye(3)))),
@@ -105,7 +114,8 @@ def checked_inertias(inertias: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """The inertias, exactly symmetric. Raises ModelError naming the body whose inertia is not of RBDA's form (2.63)."""
     result = inertias.copy()
     for i, (I, name) in enumerate(zip(inertias, names, strict=True)):
-        size = float(np.max(np.abs(I))) if I.size else 0.0
+        check_size(f"the inertia of body {name!r}", I)
+        size = float(np.max(np.abs(I)))
         if np.max(np.abs(I - I.T)) > 1e-9 * size:
             raise ModelError(f"the inertia of body {name!r} is not symmetric")
         m, H = I[5, 5], I[:3, 3:]

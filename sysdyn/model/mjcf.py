@@ -5,6 +5,7 @@ MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted,
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
@@ -16,14 +17,20 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
+from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
+from sysdyn.model.urdf import read_text
 
 # The first element of an XML text, behind declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
+# These elements stand for as many others as their attribute count says.
+_MANY = ("replicate", "composite", "flexcomp")
+# These elements have as many entries as the product of these attributes, and at most so many.
+_ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
 # The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
 # A free joint with armature becomes these joints; their names end like this.
@@ -80,6 +87,12 @@ def _mujoco():
     return mujoco
 
 
+def root_element(text: str) -> str | None:
+    """The tag of the first element of an XML text; None where there is none."""
+    found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
+    return None if found is None else found[1]
+
+
 def check_type(m: Any) -> None:
     if not isinstance(m, _mujoco().MjModel):
         raise InvalidInput(
@@ -88,27 +101,67 @@ def check_type(m: Any) -> None:
 
 
 def _compiled(source: str | os.PathLike[str]) -> Any:
-    text = source.lstrip("\ufeff \t\r\n") if isinstance(source, str) else ""
-    shown = "<string>"
-    if not text.startswith("<"):
-        shown = str(source)
-        try:
-            text = Path(source).read_text(encoding="utf-8-sig", errors="replace")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise ModelError(f"cannot read the MJCF file {shown!r}: {reason}") from None
-    root = _ROOT_ELEMENT.match(text)
-    if root is None or root[1] != "mujoco":
-        found = "there is none" if root is None else f"it is <{root[1]}>"
-        hint = ": read a URDF with load_urdf" if root is not None and root[1] == "robot" else ""
+    raw, shown = read_text(source)
+    text = raw.decode(errors="replace")
+    root = root_element(text)
+    if root != "mujoco":
+        found = "there is none" if root is None else f"it is <{root}>"
+        hint = ": read a URDF with load_urdf" if root == "robot" else ""
         raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
     mujoco = _mujoco()
+    _check_size(raw, Path(".") if shown == "<string>" else Path(shown).parent, shown)
     try:
         if shown == "<string>":
             return mujoco.MjModel.from_xml_string(text)
         return mujoco.MjModel.from_xml_path(shown)
-    except ValueError as error:
+    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as error:
         raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None
+
+
+def _check_size(text: bytes, folder: Path, shown: str) -> None:
+    """Raises ModelError where `<replicate>` and the like make more of a file than memory may hold.
+
+    Files that it includes are looked into; what cannot be read is left for MuJoCo to say.
+    """
+    from lxml import etree  # loaded with the first robot file: most programs read none
+
+    def parsed(text: bytes) -> Any:
+        return etree.fromstring(text, etree.XMLParser(resolve_entities=False, no_network=True, recover=True))
+
+    def numbers(element: Any, *keys: str) -> float:
+        try:
+            return math.prod(float(x) for key in keys for x in element.get(key, "1").split())
+        except ValueError:
+            return 1.0
+
+    def count(n: float, element: Any, most: int) -> None:
+        if not n <= most:
+            raise ModelError(
+                f"{shown}: <{element.tag}> in line {element.sourceline} makes it too large: {n:.3g} where a robot may "
+                f"have {most:,}"
+            )
+
+    total, seen = 0.0, set()
+    stack = [(parsed(text), 1.0)]
+    while stack:
+        element, times = stack.pop()
+        if element is None or not isinstance(element.tag, str):
+            continue
+        if element.tag in _MANY:
+            total += times * numbers(element, "count")
+            times *= numbers(element, "count") if element.tag == "replicate" else 1.0
+        elif element.tag in _ARRAYS:
+            count(numbers(element, *_ARRAYS[element.tag]), element, _MOST_ENTRIES)
+        elif element.tag == "body":
+            total += times
+        count(total, element, MOST_BODIES)
+        if element.tag in ("include", "model") and (file := element.get("file")) and file not in seen:
+            seen.add(file)
+            try:
+                stack.append((parsed((folder / file).read_bytes()), times))
+            except (OSError, ValueError, etree.XMLSyntaxError):
+                continue
+        stack += [(child, times) for child in element]
 
 
 # ---- conversion ------------------------------------------------------------------------------------------------------
@@ -130,7 +183,10 @@ class _Step:
 
 def _convert(m: Any, strict: bool) -> Model:
     check_type(m)
-    name = m.names[: m.names.index(b"\0")].decode()
+    try:
+        name = m.names.decode().partition("\0")[0]
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the names in the MJCF file are not UTF-8: {error}") from None
     if m.nflex:
         raise ModelError(f"{name!r} has {m.nflex} flexes, but bodies have to be rigid: remove <flex> and <flexcomp>")
     ignored = ", ".join(_ignored(m))
@@ -148,7 +204,8 @@ def _convert(m: Any, strict: bool) -> Model:
         )
 
     tree, taken = GrowingTree(), set(links)
-    places = _add_bodies(tree, m, links, steps, taken)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found by Model
+        places = _add_bodies(tree, m, links, steps, taken)
     _add_sites(tree, m, links, places, taken)
     model = Model(
         name=name,

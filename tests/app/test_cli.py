@@ -355,6 +355,12 @@ def test_unreadable_problem_files(tmp_path):
 # ---- robots and options -------------------------------------------------------------------------------------------
 
 
+def test_robots_are_listed():
+    listed = run("robots").output.splitlines()
+    assert listed[0].split() == ["name", "format", "file"]
+    assert [line.split()[:2] for line in listed if line.startswith("icub ")] == [["icub", "URDF"]]
+
+
 def test_robots_by_name():
     assert load_robot("auto_tree:5,2,0.5,0.9").name == sd.auto_tree(5, 2, 0.5, 0.9).name
     assert load_robot("chain:4,7").name == sd.chain(4, seed=7).name
@@ -370,7 +376,7 @@ def test_robots_by_name():
         (["info", "auto_tree:0"], "≥ 1"),
         (["info", "chain:2", "--base", "floating"], "fixed base"),
         (["info", "chain:2", "--base", "flaoting"], "'floating'"),
-        (["info", "robot.xml"], "MJCF"),
+        (["info", "robot.xml"], "No such file"),
         (["solve", ROBOT], "--states FILE or --random N"),
         (["solve", ROBOT, "--random", "1", "--states", "x.csv"], "not both"),
         (["solve", ROBOT, "--random", "1", "--problem", "froward"], "'forward'"),
@@ -403,7 +409,7 @@ def test_the_demo_says_where_it_cannot_write(tmp_path):
 
 
 def test_icub_without_its_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "icub_models", None)
+    monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
     assert "pip install icub-models" in error("info", "icub")
 
 

@@ -491,11 +491,11 @@ def test_texts_that_are_wrong(text, needle, tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ModelError, match="cannot read the MJCF file 'gone.xml': No such file"):
+    with pytest.raises(ModelError, match="cannot read 'gone.xml': No such file"):
         load_mjcf("gone.xml")
-    with pytest.raises(ModelError, match="cannot read the MJCF file .*directory"):
+    with pytest.raises(ModelError, match="cannot read .*directory"):
         load_mjcf(tmp_path)
-    with pytest.raises(ModelError, match="cannot read the MJCF file"):
+    with pytest.raises(ModelError, match="cannot read"):
         load_mjcf("a\0b")
 
 
@@ -505,3 +505,37 @@ def test_without_mujoco(monkeypatch):
         load_mjcf(path("gantry"))
     with warnings.catch_warnings(), pytest.raises(BackendUnavailable):
         MujocoState(object())
+
+
+# ---- files that would not fit, and names that are none -----------------------------------------------------------
+
+BALL = '<body><joint/><geom size="1"/></body>'
+TOO_LARGE = {
+    "replicate": f'<worldbody><replicate count="1e8">{BALL}</replicate></worldbody>',
+    "nested": f'<worldbody><replicate count="1000"><replicate count="1000">{BALL}</replicate></replicate></worldbody>',
+    "many geoms": '<worldbody><replicate count="100000000"><geom size="1"/></replicate></worldbody>',
+    "composite": '<worldbody><body><composite type="cable" count="2000 2000 1" prefix="c"/></body></worldbody>',
+    "texture": '<asset><texture type="2d" builtin="flat" width="100000" height="100000"/></asset>',
+    "included": '<include file="many.xml"/>',
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_what_would_not_fit_is_said_before_memory_is_gone(case, tmp_path):
+    (tmp_path / "many.xml").write_text(f"<mujoco>{TOO_LARGE['replicate']}</mujoco>")
+    (tmp_path / "robot.xml").write_text(f"<mujoco>\n{TOO_LARGE[case]}</mujoco>")
+    with pytest.raises(ModelError, match=r"robot.xml: <\w+> in line \d makes it too large: .* may have 100"):
+        load_mjcf(tmp_path / "robot.xml")
+
+
+def test_what_fits_is_loaded():
+    replicated = f'<worldbody><replicate count="7" offset="1 0 0">{BALL}</replicate></worldbody>'
+    assert load_mjcf(f"<mujoco>{NO_CONTACT}{replicated}</mujoco>").nb == 7
+
+
+def test_names_that_are_no_utf_8(tmp_path):
+    (tmp_path / "robot.xml").write_bytes(
+        b'<mujoco><worldbody><body name="\xff"><geom size="1"/></body></worldbody></mujoco>'
+    )
+    with pytest.raises(ModelError, match="not UTF-8"):
+        load_mjcf(tmp_path / "robot.xml")

@@ -1,0 +1,41 @@
+"""Xacro files, expanded by the package `xacro` to the text of a URDF."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+
+from sysdyn.errors import BackendUnavailable, ModelError
+
+# xacro keeps its state in module variables, so that one file is expanded at a time.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | None, text: bool) -> str:
+    """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
+
+    Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
+    Raises BackendUnavailable where xacro is missing, ModelError with what it finds wrong.
+    """
+    try:
+        import xacro
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"xacro files are expanded by the package xacro, which is not available ({error}): "
+            "pip install 'sysdyn[xacro]'"
+        ) from error
+    values = {name: str(value) for name, value in (mappings or {}).items()}
+    shown = "<string>" if text else str(source)
+    with _ONE_AT_A_TIME:
+        try:
+            if text:
+                xacro.init_stacks(None)
+                document = xacro.parse(source)
+                xacro.process_doc(document, mappings=values)
+            else:
+                document = xacro.process_file(os.fspath(source), mappings=values)
+        except Exception as error:  # whatever its expressions raise
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(f"{shown}: xacro cannot expand it: {reason}") from None
+    return document.toprettyxml(indent="  ")
