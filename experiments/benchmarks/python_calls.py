@@ -1,8 +1,10 @@
-"""Calls from Python: one state with bound buffers against pin.rnea and pin.aba, and batches against pin's thread pool.
+"""Calls from Python: plain and bound ones of one state against pin's, and batches against pin's thread pool.
 
     python experiments/benchmarks/python_calls.py [--states 20000] [--threads …]
 
-Needs `pin`, icub-models and example-robot-data. All calls take and leave arrays that exist already, of both libraries.
+Needs `pin`, icub-models and example-robot-data. A plain call is what is written first: solver(q, qd, tau).qdd beside
+pin.aba(model, data, q, qd, tau), both of which give a new array, and derivatives(q, qd, tau) beside
+pin.computeABADerivatives. All other calls take and leave arrays that exist already, of both libraries.
 The batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads as to ours. Writes
 experiments/results/python_calls.csv.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -26,6 +29,9 @@ CALLS = 200
 # Bound calls, by robot, and batches are to be this many times faster than the peer's.
 TARGETS = {"panda": 3.0, "icub": 5.0}
 BATCH_TARGET = 20.0
+# Plain calls, by robot: pin's times over the microseconds that are aimed at, of inverse and forward dynamics and of
+# derivatives of forward dynamics.
+PLAIN_TARGETS = {"panda": (1.5, 2.0, 2.5), "icub": (3.4, 3.9, 4.9)}
 
 
 def run(robot: Robot, states: int, threads: int) -> list[dict]:
@@ -44,16 +50,7 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
         solver = robot.solver(problem)
         out = np.zeros(model.nv)
         step = solver.bind(q1, qd1, x1, fx, out=out)
-
-        def ours(step=step) -> None:
-            for _ in range(CALLS):
-                step()
-
-        def calls(one=one) -> None:
-            for _ in range(CALLS):
-                one(peer, data, *p1)
-
-        single = compared(ours, calls, each=(CALLS, CALLS))
+        single = compared(repeated(step), repeated(partial(one, peer, data, *p1)), each=(CALLS, CALLS))
         close(out[robot.order][None], np.asarray(one(peer, data, *p1))[None])
         operations = solver.flops.end_to_end.total
         name = f"pin.{one.__name__}"
@@ -71,6 +68,36 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
     return rows
 
 
+def repeated(call: Callable[[], object]) -> Callable[[], None]:
+    """`CALLS` calls in a loop."""
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            call()
+
+    return calls
+
+
+def plain(robot: Robot) -> list[dict]:
+    peer, rows = robot.peer, []
+    data = peer.createData()
+    ours, theirs = ([a[0].copy() for a in arrays] for arrays in robot.states(1))
+    inverse, forward = robot.solver("inverse"), robot.solver("forward")
+    J = forward.derivatives()
+    pairs = (
+        ("inverse", lambda: inverse(*ours).tau, pin.rnea, inverse),
+        ("forward", lambda: forward(*ours).qdd, pin.aba, forward),
+        ("derivatives of forward", lambda: J(*ours), pin.computeABADerivatives, J),
+    )
+    for (what, call, function, solver), target in zip(pairs, PLAIN_TARGETS[robot.name], strict=True):
+        flops = solver.flops if solver is J else solver.flops.end_to_end
+        ratio = compared(repeated(call), repeated(partial(function, peer, data, *theirs)), each=(CALLS, CALLS))
+        rows.append(ratio.row(f"{robot.name}, {what}, one plain call", target, peer=f"pin.{function.__name__}",
+                              threads=1, operations=flops.total))  # fmt: skip
+    close(inverse(*ours).tau[robot.order][None], np.asarray(pin.rnea(peer, data, *theirs))[None])
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=20_000)
@@ -78,11 +105,13 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for robot in ROBOTS.values():
+        try:
+            rows += plain(robot)
+        except CannotBuild as why:
+            print(f"{robot.name} is left out: {why}")
+            continue
         for threads in options.threads:
-            try:
-                rows += run(robot, options.states, threads)
-            except CannotBuild as why:
-                print(f"{robot.name} is left out: {why}")
+            rows += run(robot, options.states, threads)
     write_csv("python_calls", rows)
 
 

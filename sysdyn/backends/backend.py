@@ -7,8 +7,8 @@ outputs (N, size). status (N,) int64 receives for each state the bits of `sysdyn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,26 @@ from sysdyn.program.program import Program
 
 Arrays = Mapping[str, np.ndarray]
 Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, status (N,))
+
+
+class Direct(NamedTuple):
+    """A call of one state that checks its arrays itself.
+
+    call(result, tuple of arrays) writes the outputs, then the inputs, to `result` (length,) and says whether the
+    status is zero; None, with nothing done, where an array is no plain one of float64 of its argument's shape.
+    keep: what has to stay alive as long as the call.
+    """
+
+    call: Callable[[np.ndarray, tuple], bool | None]
+    length: int
+    keep: object
+
+
+class Argument(NamedTuple):
+    """An array that a direct call takes: its shape, and the number of the program's input that each entry is."""
+
+    shape: tuple[int, ...]
+    inputs: np.ndarray
 
 
 class Backend(ABC):
@@ -61,6 +81,14 @@ class Backend(ABC):
         single: the state is the only one, so that the call should be one of least latency. Only where `binds`.
         """
         raise NotImplementedError(f"{self.name} has no prepared calls")
+
+    def direct(self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]) -> Direct | None:
+        """The call of least latency at one state that takes these arrays; None where there is none.
+
+        constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit
+        quaternions begin; those of norm 1 within 1e-6 are normalised, for others the call does nothing.
+        """
+        return None
 
     def new(self, n: int) -> Results:
         """New arrays for the results at n states."""

@@ -74,10 +74,14 @@ class Inputs:
 
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
-        arrays, lead = self._broadcast(self._collected(arguments, keep=False))
+        arrays, lead = self.arranged(arguments)
         if self.quaternions:
             arrays["q"] = self._normalised(arrays["q"])
         return arrays, lead
+
+    def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
+        """As `checked`, with quaternions as they are."""
+        return self._broadcast(self._collected(arguments, keep=False))
 
     def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""

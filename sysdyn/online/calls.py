@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sysdyn.backends.backend import Argument, Direct
 from sysdyn.backends.executable import Executable, Step, checked_threads
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
-from sysdyn.errors import InvalidInput, SingularState, UnknownName
-from sysdyn.online.arguments import Arguments, Arrays, Inputs
+from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
+
+# Calls by so many different names are arranged to go the shortest way.
+MOST_LAYOUTS = 64
+# Numbers from this one on stand for entries of arguments.
+LABEL = 2.0**52
+# Looked up once, as a call of one state takes a microsecond.
+_empty = np.empty
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -39,6 +49,44 @@ class Run(NamedTuple):
         return {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in self.arrays.items()}
 
 
+class Results(NamedTuple, Generic[Key]):
+    """Outputs of a call with its axes; see `sysdyn.online.solution.Found`."""
+
+    inputs: Arrays
+    lead: tuple[int, ...]
+    values: dict[Key, np.ndarray]
+    ok: np.ndarray
+
+    def value(self, key: Key) -> np.ndarray:
+        return self.values[key]
+
+
+class Row(Generic[Key]):
+    """Results at one state that was solved: a row of outputs, then inputs, taken apart when it is looked at."""
+
+    __slots__ = ("_calls", "_row")
+    lead: tuple[int, ...] = ()
+    ok = np.True_
+
+    def __init__(self, calls: Calls[Key], row: np.ndarray):
+        self._calls, self._row = calls, row
+
+    def value(self, key: Key) -> np.ndarray:
+        part, shape = self._calls.places[key]
+        return self._row[part] if shape is None else self._row[part].reshape(shape)
+
+    @property
+    def values(self) -> dict[Key, np.ndarray]:
+        return {key: self.value(key) for key in self._calls.places}
+
+    @property
+    def inputs(self) -> Arrays:
+        return {name: self._row[part] for name, part in self._calls.input_places}
+
+    def __reduce__(self):
+        return Results, (self.inputs, self.lead, self.values, self.ok)
+
+
 class Calls(Generic[Key]):
     """A program and the arguments that it takes.
 
@@ -47,6 +95,80 @@ class Calls(Generic[Key]):
 
     def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
+        self._direct: dict[Hashable, Direct | None] = {}  # by the names of a call's arguments
+        program = executable.program
+        begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
+        parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
+        n = len(program.output_groups)
+        shown = (self._results[name] for name, _ in program.output_groups)
+        # by output: where it is in a row of results, and its shape if it has several axes
+        self.places = {
+            key: (part, shape if len(shape) > 1 else None) for (key, shape), part in zip(shown, parts[:n], strict=True)
+        }
+        self.input_places = [(name, part) for (name, _), part in zip(program.input_groups, parts[n:], strict=True)]
+
+    # ---- one state ------------------------------------------------------------------------------------------------
+
+    def row(
+        self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None
+    ) -> Row[Key] | None:
+        """The results at one state, the shortest way; None where it takes another: arrays to convert, states to check.
+
+        Calls with the same names are arranged once.
+        """
+        key: Hashable
+        if y is None and not quantities:
+            key, arrays = len(known), (q, qd, *known)
+        elif type(y) is dict:
+            key, arrays = (len(known), *quantities, None, *y), (q, qd, *known, *quantities.values(), *y.values())
+        else:
+            key = (len(known), *quantities, y is None)
+            arrays = (q, qd, *known, *quantities.values(), *(() if y is None else (y,)))
+        try:
+            direct = self._direct[key]
+        except KeyError:
+            direct = self._arranged(key, arrays, len(known), quantities, y)
+        if direct is None:
+            return None
+        call, length, _ = direct
+        row = _empty(length)
+        return Row(self, row) if call(row, arrays) else None
+
+    def _arranged(
+        self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
+    ) -> Direct | None:
+        """How calls with the names of this one go the shortest way; None where they do not, or it is one of a batch.
+
+        arrays: q, q̇, `known` quantities by position, those by keyword, and y.
+        """
+        program, given = self._executable.program, [x for x in arrays if type(x) is np.ndarray and x.size]
+        sizes = [x.size for x in given]
+        if len(self._direct) >= MOST_LAYOUTS or len(given) < len(arrays) or sum(sizes) > program.n_inputs:
+            return None
+        self._direct[key] = None
+        # every entry is a number of its own: where it is found says where it goes
+        labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
+        x = [part.reshape(like.shape) for part, like in zip(np.split(labels, ends), given, strict=True)]
+        first, last = 2 + known, 2 + known + len(quantities)
+        named = dict(zip(quantities, x[first:last], strict=True))
+        values = dict(zip(y, x[last:], strict=True)) if isinstance(y, dict) else x[last] if x[last:] else None
+        try:
+            found, lead = self.inputs.arranged(Arguments(x[0], x[1], tuple(x[2:first]), named, values))
+        except SysdynError:
+            return None  # the call itself says why
+        flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
+        places = np.argsort(flat, kind="stable")[-len(labels) :]
+        if lead or not np.array_equal(flat[places], labels):
+            return None
+        begin = next(part.start for name, part in self.input_places if name == "q") - program.n_outputs
+        self._direct[key] = self._executable.backend.direct(
+            [Argument(like.shape, part) for like, part in zip(given, np.split(places, ends), strict=True)],
+            np.where(flat < LABEL, flat, 0.0),
+            [begin + part.start for part in self.inputs.quaternions],
+        )
+        return self._direct[key]
+
+    # ---- any number of states -------------------------------------------------------------------------------------
 
     def run(self, arguments: Arguments, threads: int | None) -> Run:
         """The program at the states of a call. Raises InvalidInput naming the argument."""

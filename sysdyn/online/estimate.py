@@ -11,7 +11,7 @@ from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.posterior import Part, Posterior
-from sysdyn.online.solution import Solution
+from sysdyn.online.solution import Found, Solution
 from sysdyn.problem import Problem
 
 # Components whose residual shows less than this share of their own error count as checked by no other equation.
@@ -26,16 +26,9 @@ class Estimate(Solution):
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        inputs: dict[str, np.ndarray],
-        lead: tuple[int, ...],
-        values: dict[str, np.ndarray],
-        ok: np.ndarray,
-        posterior: Posterior,
-        components: Mapping[str, Sequence[str]] | None = None,
-    ):
-        super().__init__(problem, inputs, lead, values, ok, components)
+        self, found: Found, problem: Problem, components: Mapping[str, Sequence[str]], posterior: Posterior
+    ):  # fmt: skip
+        super().__init__(found, problem, components)
         self._posterior = posterior
 
     # ---- covariances --------------------------------------------------------------------------------------------

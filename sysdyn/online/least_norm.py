@@ -13,6 +13,7 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs, Named
+from sysdyn.online.calls import Results
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
@@ -77,7 +78,7 @@ def least_norm(
         free[k] = involved(reduced.free)
         d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
     values = {x: _shaped(system, d, x, lead) for x in problem.quantities}
-    solution = LeastNormSolution(problem, arrays, lead, values, np.ones(lead, dtype=bool))
+    solution = LeastNormSolution(Results(arrays, lead, values, np.ones(lead, dtype=bool)), problem, {})
     solution.determined = {x: ~_shaped(system, free, x, lead) for x in problem.quantities}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution

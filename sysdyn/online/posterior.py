@@ -47,7 +47,7 @@ Part = str | tuple[str, str]
 Terms = Mapping[int, Any]
 # Outputs of programs are listed by (group, values), results are arrays (n, size) by group.
 Groups = list[tuple[str, list]]
-Arrays = dict[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]
 
 
 class Posterior:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +26,37 @@ OF_ESTIMATES = (
 )  # fmt: skip
 
 
+class Found(Protocol):
+    """What a call computed. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output."""
+
+    @property
+    def inputs(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def lead(self) -> tuple[int, ...]: ...
+    @property
+    def values(self) -> dict[str, np.ndarray]: ...
+    @property
+    def ok(self) -> np.ndarray: ...
+    def value(self, key: str) -> np.ndarray: ...
+
+
+class _Quantity:
+    """A quantity as an attribute, which is looked up once."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, solution: Solution | None, owner: type) -> Any:
+        if solution is None:
+            return self
+        try:
+            found = solution._found.value(self.name)
+        except KeyError:
+            raise AttributeError(self.name) from None  # which `Solution.__getattr__` puts in words
+        solution.__dict__[self.name] = found
+        return found
+
+
 class NoEstimate(ProblemError, AttributeError):
     """A solution without noise was asked for what only an Estimate has."""
 
@@ -41,29 +73,19 @@ class Solution:
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    tau: np.ndarray
-    qdd: np.ndarray
-    fx: np.ndarray
-    a: np.ndarray
-    f: np.ndarray
-    w: np.ndarray
+    tau: np.ndarray = _Quantity()  # type: ignore[assignment]
+    qdd: np.ndarray = _Quantity()  # type: ignore[assignment]
+    fx: np.ndarray = _Quantity()  # type: ignore[assignment]
+    a: np.ndarray = _Quantity()  # type: ignore[assignment]
+    f: np.ndarray = _Quantity()  # type: ignore[assignment]
+    w: np.ndarray = _Quantity()  # type: ignore[assignment]
+    differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __init__(
-        self,
-        problem: Problem,
-        inputs: dict[str, np.ndarray],
-        lead: tuple[int, ...],
-        values: dict[str, np.ndarray],
-        ok: np.ndarray,
-        components: Mapping[str, Sequence[str]] | None = None,
-    ):
-        self._components = components or {}
-        self._problem, self._inputs, self._lead, self._values = problem, inputs, lead, values
-        self.ok = ok
-        self.differences: Mapping[str, np.ndarray] = {}
+    def __init__(self, found: Found, problem: Problem, components: Mapping[str, Sequence[str]]):
+        self._found, self._problem, self._components, self.ok = found, problem, components, found.ok
 
     def __getattr__(self, name: str) -> Any:
-        values = self.__dict__.get("_values", {})
+        values = self._values if "_found" in self.__dict__ else {}
         if name in values:
             return values[name]
         if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
@@ -77,6 +99,18 @@ class Solution:
                 "give a measurement noise= and compile again"
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def _inputs(self) -> Mapping[str, np.ndarray]:
+        return self._found.inputs
+
+    @property
+    def _lead(self) -> tuple[int, ...]:
+        return self._found.lead
+
+    @property
+    def _values(self) -> dict[str, np.ndarray]:
+        return self._found.values
 
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         quantity, name = key if isinstance(key, tuple) else (key, None)

@@ -88,7 +88,7 @@ class Emitter(Types):
             *self._sincos(),
             *code.functions,
             self._driver(code.calls),
-            entry.IR,
+            entry.IR if self.width == 1 else "",
             self._attributes(),
         ]
         return "\n".join(parts)

@@ -42,7 +42,7 @@ class Kernel:
     """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
 
     run: Callable[[int, int], None]
-    method: ctypes.Structure  # the same for `sysdyn.backends.llvm.entry`
+    methods: entry.Methods | None  # the same for `sysdyn.backends.llvm.entry`, where it is of one state
     width: int
     rounds: int
     n_slots: int
@@ -96,6 +96,7 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address, called = (engine.get_function_address(name) for name in ("run", "call"))
+        address = engine.get_function_address("run")
+        methods = entry.methods(*map(engine.get_function_address, ("call", "direct"))) if width == 1 else None
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, entry.method(called), width, rounds, n_slots, engine, stored is not None)
+    return Kernel(run, methods, width, rounds, n_slots, engine, stored is not None)

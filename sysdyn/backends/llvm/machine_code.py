@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.backends.backend import Arrays, Backend, Results
+from sysdyn.backends.backend import Argument, Arrays, Backend, Direct, Results
 from sysdyn.backends.llvm import entry, target
 from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
 from sysdyn.program.program import Program
+
+# Direct calls hold the interpreter's lock: they are for programs of up to so many operations, a tenth of a millisecond.
+LONGEST = 200_000
 
 
 class MachineCode(Backend):
@@ -64,8 +67,36 @@ class MachineCode(Backend):
         work, address = aligned(kernel.work_doubles)
         keep = kernel, words, work
         if single:
-            return entry.prepared(kernel.method, _address(words), address), keep
+            assert kernel.methods, "the kernel of one state has them"
+            return entry.prepared(kernel.methods, _address(words), address), keep
         return partial(kernel.run, _address(words), address), keep
+
+    def direct(self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]) -> Direct | None:
+        program, kernel = self.program, self.scalar
+        if len(program) > LONGEST or not kernel.methods or not entry.reads_arrays():
+            return None
+        groups = (*program.output_groups, *program.input_groups)
+        ends = np.cumsum([size for _, size in groups])
+        row, status = np.concatenate([np.zeros(program.n_outputs), constants]), np.zeros(1, dtype=np.int64)
+        parts = np.split(row, ends[:-1])
+        names = [name for name, _ in groups]
+        split = len(program.output_groups)
+        outputs = {name: x[None] for name, x in zip(names[:split], parts[:split], strict=True)}
+        inputs = dict(zip(names[split:], parts[split:], strict=True))
+        words = self.words(inputs, outputs, status, 0, 1)
+        work, at_work = aligned(kernel.work_doubles)
+        begin = _address(row) + 8 * program.n_outputs
+        tables, targets = [], []
+        for shape, numbers in arguments:
+            places = begin + 8 * numbers.astype(np.int64)
+            scattered = bool((np.diff(places) != 8).any())
+            tables.append(places)
+            targets.append(entry.Target(shape, _address(places) if scattered else int(places[0]), scattered))
+        call = entry.direct(
+            kernel.methods, _address(words), at_work, _address(status), _address(row), len(row), targets,
+            [begin + 8 * k for k in quaternions],
+        )  # fmt: skip
+        return Direct(call, len(row), (kernel, row, status, words, work, tables))
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
         return interpreter.guarded(self.program, inputs)
