@@ -22,8 +22,11 @@ def solved() -> sd.Problem:
     return sd.forward_dynamics(sd.chain(2))
 
 
-def problems() -> list[sd.Problem]:
-    """Every kind of measurement, exact and noisy, removed by component, and parameters that are inputs."""
+def problems(arm: sd.Model = ARM) -> list[sd.Problem]:
+    """Every kind of measurement, exact and noisy, removed by component, and parameters that are inputs.
+
+    The arm's numbers depend on the machine's linear algebra in their last bits: pass the arm that was stored.
+    """
     kinds = [
         sd.ForceTorqueSensor("joint2", components=["fx", "fy", "nz"], name="wrist"),
         sd.LoadCells("body1", components=["fz"], name="cells"),
@@ -48,11 +51,11 @@ def problems() -> list[sd.Problem]:
         sd.JointWrench("body1", components=["fz"], noise=0.1, name="across"),
         sd.ModelNoise("f", noise=0.01),
     ]
-    held = sd.forward_dynamics(ARM) + sd.Contact("body2", "point", name="tip")
-    looped = sd.inverse_dynamics(ARM) + sd.LoopJoint("body0", "body2", "spherical", name="loop")
-    without = sd.forward_dynamics(ARM) - sd.ExternalWrench("body2", components=["nx", "fz"])
-    varied = sd.inverse_dynamics(ARM).varying("gravity", "inertia:body1")
-    return [sd.forward_dynamics(ARM) + kinds, sd.Problem(ARM, noisy), held, looped, without, varied]
+    held = sd.forward_dynamics(arm) + sd.Contact("body2", "point", name="tip")
+    looped = sd.inverse_dynamics(arm) + sd.LoopJoint("body0", "body2", "spherical", name="loop")
+    without = sd.forward_dynamics(arm) - sd.ExternalWrench("body2", components=["nx", "fz"])
+    varied = sd.inverse_dynamics(arm).varying("gravity", "inertia:body1")
+    return [sd.forward_dynamics(arm) + kinds, sd.Problem(arm, noisy), held, looped, without, varied]
 
 
 def main() -> None:

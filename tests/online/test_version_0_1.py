@@ -20,11 +20,19 @@ def loaded() -> sd.Solver:
     return sd.load_solver(FIXTURES / "solver_0.1.npz")
 
 
+def assert_same_model(found: sd.Model, expected: sd.Model) -> None:
+    """To rounding: the last bits of generated models come from the machine's linear algebra."""
+    assert found.joint_names == expected.joint_names
+    np.testing.assert_allclose(found.inertias, expected.inertias, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.X_tree, expected.X_tree, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("read", [unpickled, loaded])
 def test_a_solver_of_version_0_1_gives_its_answers(read):
     answers = {name: np.array(x) for name, x in json.loads((FIXTURES / "answers_0.1.json").read_text()).items()}
     solver = read()
-    assert type(solver) is sd.Solver and solver.problem.digest == solved().digest
+    assert type(solver) is sd.Solver and solver.problem.to_dict() == sd.forward_dynamics(solver.model).to_dict()
+    assert_same_model(solver.model, solved().model)
     assert solver.flops.end_to_end.total == 107
     found = solver(answers["q"], answers["qd"], answers["tau"]).qdd
     np.testing.assert_allclose(found, answers["qdd"], rtol=1e-13)
@@ -35,7 +43,8 @@ def test_a_solver_of_version_0_1_gives_its_answers(read):
 
 def test_problems_of_version_0_1_are_what_they_were():
     found = pickle.loads((FIXTURES / "problems_0.1.pickle").read_bytes())
-    expected = problems()
+    assert_same_model(found[0].model, ARM)
+    expected = problems(found[0].model)
     assert len(found) == len(expected) == 6
     for old, new in zip(found, expected, strict=True):
         assert type(old) is sd.Problem and old.to_dict() == new.to_dict() and old.digest == new.digest
