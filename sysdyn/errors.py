@@ -98,3 +98,7 @@ class AccuracyWarning(UserWarning):
 
 class CacheWarning(UserWarning):
     """The cache folder cannot be used; the work is done without it."""
+
+
+class LogWarning(UserWarning):
+    """States or a log hold columns that the problem does not know, or lack what is made up for: the message says so."""

@@ -20,7 +20,8 @@ from squat import BAND_95, coverage, write_log
 import sysdyn as sd
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
-from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.estimates import estimate_log
+from sysdyn.data.sensor_log import Log
 
 # The problem file of the hopping leg.
 PROBLEM = Path(__file__).resolve().parents[2] / "problems" / "hopping_leg.toml"

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import sysdyn as sd
+from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import Columns
-from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.sensor_log import Log
 from sysdyn.files.tables import ROWS, write_table
 
 # Logs are written in these formats.
@@ -49,7 +50,7 @@ def write_log(path: Path, states: int) -> None:
     y = sd.predict(p, q, qd, qdd, seed=1)
     arrays = {"q": q, "qd": qd, **{name: y[name] for name in ("encoders", "imu", "base")}}
     columns = Columns(p, ("no contact",))
-    writer = write_table(path, {name: columns.of_array(name) for name in ("t", *arrays)})
+    writer = write_table(path, {name: columns.of_array(name)[0] for name in ("t", *arrays)})
     for at in range(0, states, ROWS):
         n = min(ROWS, states - at)
         writer.write({"t": 1e-3 * np.arange(at, at + n)[:, None], **{name: x[:n] for name, x in arrays.items()}})

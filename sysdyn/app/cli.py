@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -14,16 +19,17 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
-from sysdyn.app.problem_files import load_task
+from sysdyn.app.problem_files import load_renames, load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
 from sysdyn.app.terminal import errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
-from sysdyn.data.log_columns import Columns
-from sysdyn.data.sensor_log import Log, Summary, estimate_log
-from sysdyn.data.states import States, check_suffix, measured_columns, random_states, read_states, write_states
+from sysdyn.data.estimates import estimate_log
+from sysdyn.data.sensor_log import Log, Summary, files_of
+from sysdyn.data.states import States, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
-from sysdyn.files.tables import read_table, table_suffix
+from sysdyn.files.tables import WRITERS, table_suffix
+from sysdyn.measurements.columns import measured_columns
 from sysdyn.measurements.measurement import Measurement, output_name
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model import robots
@@ -45,8 +51,15 @@ class Commands(TyperGroup):
             try:
                 return super().invoke(ctx)
             except SysdynError as error:
-                errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+                _show_error(error)
                 raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
+            except (MemoryError, RecursionError) as error:
+                _show_error(f"more memory is needed than there is: {error or type(error).__name__}")
+                raise typer.Exit(WRONG) from error
+
+
+def _show_error(error: object) -> None:
+    errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
 
 
 def _show_warning(
@@ -85,6 +98,7 @@ Outputs = Annotated[
         show_default=False,
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there under the names of outputs.")]
 Seconds = Annotated[
     float | None,
     typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
@@ -143,10 +157,15 @@ def _stated(subject: str, base: str | None, kind: str | None, torque: str | None
     return Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
 
 
-def _check_folder(path: Path) -> None:
-    """Raise before the work is done, not after."""
+def _check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Raise before the work is done, not after: where the folder is missing, and where something would be lost."""
     if not path.absolute().parent.is_dir():
         raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
+    for other in inputs:
+        if path.exists() and other.exists() and path.samefile(other):
+            raise InvalidInput(f"{path} cannot be written: it is an input, {other}")
+    if path.exists() and not force and not (path.is_dir() and next(path.iterdir(), None) is None):
+        raise InvalidInput(f"{path} exists: give another name, or --force to replace it")
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -185,13 +204,13 @@ def solve(
     states: Annotated[
         Path | None,
         typer.Option(
-            help="States: .npz with arrays q, qd and tau, qdd, fx …; or .csv with columns such as q:l_knee, qd:l_knee, "
-            "tau:l_knee, fx:l_foot.nz."
+            help="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
+            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …"
         ),
     ] = None,
     random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random states.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write states and results to this .npz or .csv file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write results to this .csv, .npz, .parquet or .h5 file.")] = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
     on_singular: Annotated[
@@ -201,25 +220,37 @@ def solve(
     log: Annotated[
         Path | None,
         typer.Option(
-            help="A log (.csv, .npz, .parquet) with columns t, q.l_knee, qd.l_knee and 'MEASUREMENT: COMPONENT'."
+            help="A log: a file of the same kinds and columns, and t; a ROS bag; or files, 'logs/*.parquet', in order."
         ),
     ] = None,
     missing: Annotated[
-        str, typer.Option(help="Missing values of a log: raise, skip the state, or do without the sensor.")
+        str, typer.Option(help="Missing values: raise, skip the state, or go without the sensor.")
     ] = "raise",
+    columns: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file of names for columns: '/imu/x' = 'imu: a_x'; '' leaves one out."),
+    ] = None,
+    velocities: Annotated[
+        str, typer.Option(help="q̇ that a log lacks: logged (an error), or difference, smoothed, of q.")
+    ] = "logged",
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler, whose workers estimate the files of a log.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
     ] = None,
+    force: Force = False,
     seconds: Seconds = None,
 ) -> None:
     """Solve a problem at given or random states, or for each state of a log.
 
     A CSV file has a header; its columns are q:JOINT, qd:JOINT, tau:JOINT, qdd:JOINT, fx:BODY.nx (ny nz fx fy fz), and
-    q:JOINT[0], q:JOINT[1] … where a joint has several variables. fx is zero where it is missing. Results have the same
-    columns (and w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
+    q:JOINT[0], q:JOINT[1] … where a joint has several variables, and 'MEASUREMENT: COMPONENT'. fx is zero where it is
+    missing; columns of other names are left out with a warning. Results of states have the same columns (and
+    w:CONTACT.fz of contacts and loop joints), so that they can be the states of another problem.
 
-    A log has one column for each component of each measurement, and may be of any length; its results are estimates,
-    tau:JOINT and so on, and their standard deviations std:tau:JOINT.
+    A log has the time t, too, and may be of any length; its results are estimates, tau:JOINT and so on, and their
+    standard deviations std:tau:JOINT.
 
     Example: sysdyn solve icub --problem forward --random 5 --out result.csv
 
@@ -230,29 +261,31 @@ def solve(
     sources = [option for option in (states, random, log) if option is not None]
     if len(sources) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
-    if log is not None:
-        task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-        _solve_log(task, log, out, missing, picture, seconds)
-        return
-    if picture is not None or missing != "raise":
-        raise InvalidInput("--plot and --missing are for a log: give --log FILE")
+    if log is None and (picture is not None or velocities != "logged" or scheduler is not None):
+        raise InvalidInput("--plot, --velocities and --scheduler are for a log: give --log FILE")
+    if random is not None and (missing != "raise" or columns is not None):
+        raise InvalidInput("--missing and --columns are for --states FILE and --log FILE")
+    read = [Path(subject), *([columns] if columns else []), *files_of(states or log or "")]
     if out is not None:
-        check_suffix(out, "output file")
-        _check_folder(out)
-    if states is not None:
-        check_suffix(states, "states file")
+        table_suffix(out, "output file", tuple(WRITERS))
+    for target in (out, picture):
+        if target is not None:
+            _check_output(target, force, read)
     task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
-    if states is None:
-        given = random_states(task.problem, random or 1, seed, task.values)
+    if columns is not None:
+        task = replace(task, columns={**task.columns, **load_renames(columns, task.problem)})
+    if log is not None:
+        given = Log(log, task.problem, task.values, missing, columns=task.columns, velocities=velocities)
+        _solve_log(task, given, log, out, picture, scheduler, seconds)
+    elif states is not None:
+        _solve_states(task, read_states(states, task.problem, task.values, missing=missing, columns=task.columns), out,
+                      seconds)  # fmt: skip
     else:
-        given = read_states(states, task.problem, task.values)
-    _solve_states(task, given, out, seconds)
+        _solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds)
 
 
 def _solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
     """Solve at the given states; print and write the results."""
-    if given.unused:
-        errors().print(f"note: not known in this problem, left aside: {', '.join(given.unused)}", soft_wrap=True)
     solver = compile_task(task, seconds=seconds)
     arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
@@ -269,29 +302,23 @@ def _solve_states(task: Task, given: States, out: Path | None, seconds: float | 
 
 
 def _solve_log(
-    task: Task, path: Path, out: Path | None, missing: str, picture: Path | None, seconds: float | None
-) -> None:
+    task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, scheduler: str | None,
+    seconds: float | None,
+) -> None:  # fmt: skip
     """Estimate the states of a log; write and draw them."""
-    if out is not None:
-        table_suffix(out, "output file")
     if picture is not None:
         from sysdyn.app.matrix_plot import SUFFIXES, save_figure
         from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
 
         if picture.suffix.lower() not in SUFFIXES:
             raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
-    for target in (out, picture):
-        if target is not None:
-            _check_folder(target)
-    columns = Columns(task.problem, task.values)
-    columns.numbers(read_table(path, columns.of_array)[0], str(path))  # before the problem is compiled
     solver = compile_task(task, seconds=seconds)
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
     if task.title:
         console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
     console.print(escape(repr(solver)), soft_wrap=True)
-    found = estimate_log(Log(path, solver, task.values, missing), solver, out, bands)
+    found = estimate_log(log, solver, out, bands, scheduler)
     notes = [f"written to {out}"] if out is not None else []
     if bands is not None and picture is not None:
         notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
@@ -310,7 +337,7 @@ def _tally(path: Path, found: Summary) -> list[str]:
 
 
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
-    arrays = {name: x for name, x in given.arrays.items() if name != "y"}
+    arrays = {name: x for name, x in given.arrays.items() if name not in ("y", "active")}
     arrays |= {name: solution[name] for name in solver.outputs}
     n = int(solution.ok.size)
     shaped = {}
@@ -389,6 +416,7 @@ def plot(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
+    force: Force = False,
     seconds: Seconds = None,
 ) -> None:
     """Draw the matrix before and after permutation.
@@ -401,7 +429,7 @@ def plot(
 
     if out.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
-    _check_folder(out)
+    _check_output(out, force)
     task = _task(subject, base, kind, torque, ordering, outputs)
     solver = compile_task(task, backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
@@ -440,6 +468,7 @@ def export(
     torque: Torque = None,
     outputs: Outputs = None,
     ordering: Ordering = None,
+    force: Force = False,
     seconds: Seconds = None,
 ) -> None:
     """Write a solver as C99 that needs nothing but math.h.
@@ -449,7 +478,7 @@ def export(
 
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
     """
-    _check_folder(out)
+    _check_output(out, force)
     solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     path = solver.export_c(out, name)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
@@ -466,22 +495,31 @@ def reproduce(
         typer.Option(help="Folder of the files; default: experiments/results in a source tree, else results."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes, in less than a minute.")] = False,
+    force: Force = False,
 ) -> None:
     """Reproduce the paper: each claim and figure as CSV, picture and a page of findings.
 
+    Results in the folder that is taken without --out are renewed.
+
     Example: sysdyn reproduce fig1 --quick
     """
-    from sysdyn.paper.experiments import default_folder
+    from sysdyn.paper.experiments import default_folder, names
     from sysdyn.paper.experiments import reproduce as run
 
     console = output()
+    for name in experiments or names():
+        for path in out.glob(f"{name}*") if out is not None else ():
+            _check_output(path, force)
     page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(escape(x), soft_wrap=True))
     console.print(f"findings written to {page}", soft_wrap=True)
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures; default: demo, where they are renewed.")
+    ] = None,
+    force: Force = False,
 ) -> None:
     """Run the main job on the iCub humanoid.
 
@@ -489,11 +527,31 @@ def demo(
 
     Example: sysdyn demo --out pictures
     """
-    from sysdyn.app.demo import run
+    from sysdyn.app.demo import pictures, run
 
-    run(output(), load_robot("icub"), str(robots()["icub"]), out)
+    model = load_robot("icub")
+    for path in pictures(model, out).values() if out is not None else ():
+        if path.exists():
+            _check_output(path, force)
+    run(output(), model, str(robots()["icub"]), out or Path("demo"))
+
+
+# ---- the console script ---------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    app(prog_name="sysdyn")
+    """Entry point of the console script: also where output is ASCII only, full or closed, and with SIGTERM."""
+    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half written goes
+    try:
+        try:
+            app(prog_name="sysdyn")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left there goes nowhere at the exit
+        with suppress(OSError):
+            _show_error(f"standard output cannot be written: {error.strerror or error}")
+        sys.exit(WRONG)

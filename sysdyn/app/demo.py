@@ -34,6 +34,11 @@ KNOWN = {"inverse": "q̈, fx", "forward": "τ, fx"}
 FOUND = {"inverse": "τ", "forward": "q̈"}
 
 
+def pictures(model: Model, folder: Path) -> dict[str, Path]:
+    """{kind of problem: its picture}."""
+    return {kind: folder / f"{model.name.lower()}_{kind}.png" for kind in NOUNS}
+
+
 def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
     """Print the demonstration on `console` and leave two pictures in `folder`. Raises SysdynError."""
     began = time.perf_counter()
@@ -57,7 +62,7 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
     from sysdyn.app.matrix_plot import plot_matrix, save_figure  # matplotlib takes half a second to import
 
     for kind, solver in solvers.items():
-        path = save_figure(plot_matrix(solver), folder / f"{model.name.lower()}_{kind}.png")
+        path = save_figure(plot_matrix(solver), pictures(model, folder)[kind])
         console.print(f"{NOUNS[kind]}: {path}", soft_wrap=True)
     console.print(f"\nDone in {time.perf_counter() - began:.0f} s. Next: README.md, and sysdyn --help.")
 

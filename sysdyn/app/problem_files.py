@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sysdyn.app.measurement_tables import MeasurementTable, check_keys
 from sysdyn.app.robots import GENERATOR, load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, Task, make_problem
-from sysdyn.data.log_columns import check_units
+from sysdyn.data.log_columns import Columns, check_units
 from sysdyn.errors import FileError, UnknownName
-from sysdyn.files.toml import Document
+from sysdyn.files.toml import Document, Place
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
@@ -25,6 +26,7 @@ from sysdyn.problem import Problem
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
     "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
+    "columns": dict,
 }  # fmt: skip
 
 
@@ -44,6 +46,7 @@ def load_task(path: str | Path) -> Task:
                               prior = true or switchable = true; mean (of a prior) or value: numbers that are the same
                               in every state, so that no value is handed in
     [units]                   measurement (or q, qd) = unit, or one for each component: must be those of sysdyn
+    [columns]                 name in files of states and logs = name here: "/joint_states/position[0]" = "q.elbow"
 
     Errors name file and line. Raises FileError (unreadable, not TOML, wrong types, missing keys), UnknownName, and what
     the model and problem do.
@@ -73,7 +76,22 @@ def load_task(path: str | Path) -> Task:
     return Task(
         problem, kind if kind and not measured else "measurements", data.get("title", ""),
         data.get("ordering", "auto"), _outputs(doc, problem), data.get("on_singular", "raise"), values,
+        _renames(doc, ("columns",), data.get("columns", {}), problem),
     )  # fmt: skip
+
+
+def load_renames(path: str | Path, problem: Problem) -> dict[str, str]:
+    """{name in files of states and logs: name here}, the content of a TOML file. Raises FileError, UnknownName."""
+    doc = Document(path)
+    return _renames(doc, (), doc.data, problem)
+
+
+def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Problem) -> dict[str, str]:
+    for old, new in table.items():
+        check_keys(doc, place, {old: new}, {old: str})
+        with doc.at((*place, old)):
+            Columns(problem, renames={old: new})
+    return dict(table)
 
 
 def _model(doc: Document) -> Model:

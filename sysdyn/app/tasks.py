@@ -33,7 +33,7 @@ REFERENCES = {"inverse": rnea, "forward": aba}
 class Task:
     """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
 
-    values {measurement: (m,)}: those that are the same in every state.
+    values {measurement: (m,)}: those that are the same in every state. columns: renames of those of logs, as of `Log`.
     """
 
     problem: Problem
@@ -43,6 +43,7 @@ class Task:
     outputs: tuple[Output, ...] | None = None
     on_singular: str = "raise"
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def wanted(self) -> tuple[Output, ...]:

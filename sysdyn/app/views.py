@@ -6,8 +6,8 @@ import numpy as np
 from rich.markup import escape
 
 from sysdyn.app.terminal import new_table, output
-from sysdyn.data.states import column_names
 from sysdyn.measurements import variables
+from sysdyn.measurements.columns import column_names
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model import Model

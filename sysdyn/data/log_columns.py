@@ -1,60 +1,83 @@
-"""Columns of sensor logs: their names, their units, and those that a problem needs.
+"""Columns of logs and states: their names, their units, and those that a problem needs.
 
-    t                                       time [s]
-    q.l_knee, qd.l_knee                     by joint; q.base[0] … where a joint has several variables
+    t                                       time [s]; time and timestamp, too
+    q.l_knee, qd.l_knee                     by joint; q.base[0] … where a joint has several variables; q:l_knee as well
     l_foot_ft: fx                           by measurement and component, as in `problem.y_names`; l_foot_ft.fx as well
     tau:l_knee, fx:l_foot.nz                a component of a quantity, where one measurement states it
     active: l_contact                       1 or 0: whether a switchable measurement is on
 
-A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one.
+A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one. Arrays of a
+file hold several columns: q, qd, a quantity (N, nb, 6), a measurement, or y, the packed values of all.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysdyn.data.states import column_names
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName
+from sysdyn.files.tables import Table
+from sysdyn.measurements.columns import column_names, position_units
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.raw import RawMeasurement
-from sysdyn.measurements.variables import PARTS, flat_place, freedom_units
-from sysdyn.model import Model
+from sysdyn.measurements.variables import QUANTITIES, flat_place, freedom_units
 from sysdyn.problem import Problem
 
 # The column of time is called this in every file that is written.
 TIME = "t"
+# The column and the array of this name say whether a state was solved.
+OK = "ok"
 # Files that are read may call it by any of these names.
 _TIMES = (TIME, "time", "timestamp")
+# Columns of these names, of indices that pandas writes and of results that say "solved", are left out in silence.
+_INDEX = ("", "Unnamed: 0", "index", "__index_level_0__", OK)
 # A column may have its unit in brackets behind its name, as in "q.l_knee [rad]".
 _UNIT = re.compile(r"(.*\S)\s+\[([^\]]+)\]")
 
 
 class Columns:
-    """The columns that the log of a problem may have, and those that it must have.
+    """The columns that the states of a problem may have, and those that they must have.
 
-    values  names of the measurements whose value is known without a column
-    names   canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
-    units   unit of each column
-    group   (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
+    values   names of the measurements whose value is known without a column
+    renames  {name in the file: name here, or "" for what is to be left out}
+    timed    whether time is needed; else it is left out
+    free     groups ("q", "qd") that may be missing
+
+    names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
+    units    unit of each column
+    group    (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
+
+    Raises UnknownName for renames to what there is not.
     """
 
-    def __init__(self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = ()):
+    def __init__(
+        self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = (),
+        renames: Mapping[str, str] | None = None, timed: bool = True, free: Sequence[str] = (),
+    ):  # fmt: skip
         model = problem.model
         self.problem = problem
-        entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), True)]
-        for x, units in (("q", _position_units(model)), ("qd", freedom_units(model, "qd"))):
+        entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), timed)]
+        for x, units in (("q", position_units(model)), ("qd", freedom_units(model, "qd"))):
             for k, name in enumerate(column_names(model, x)):
-                entries.append((name.replace(":", ".", 1), units[k], (x, k), True))
+                entries.append((name.replace(":", ".", 1), units[k], (x, k), x not in free))
         for m in problem.valued:
             needed = not (m.name in values or m.has_default)
             for k, (c, unit) in enumerate(zip(m.components(model), m.component_units(model), strict=True)):
                 entries.append((f"{m.name}: {c}", unit, (value_group(m.name), k), needed))
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
+        self._timed, self._free = timed, free
+        # wrenches that are not named are zero
+        self._in_part = {value_group(m.name) for m in problem.raw if m.quantity == "fx"} | set(free)
         self._number = self._spellings()
+        self._renames = {old.lstrip("/"): new for old, new in (renames or {}).items()}
+        for new in self._renames.values():
+            if new and new not in self._number and not self._of_array(new):
+                raise UnknownName("column for another name:", new, dict.fromkeys([*self.names, *self._number]))
 
     def _spellings(self) -> dict[str, int]:
         """{name: number of the column}, canonical names and others that mean one column only."""
@@ -78,53 +101,89 @@ class Columns:
         single = {spelling: numbers[0] for spelling, numbers in found.items() if len(numbers) == 1}
         return {**single, **{name: n for n, name in enumerate(self.names)}}
 
-    def numbers(self, header: Sequence[str], where: str) -> list[int]:
-        """The column that each name of a header means.
+    def matched(self, table: Table, where: str, told: set[str] | None = None) -> tuple[list[int], list[int]]:
+        """(columns of a table that the problem uses, by number; the column here that each is).
 
-        Raises UnknownName, and InvalidInput for names that occur twice, wrong units, and missing columns.
+        Those of unknown names are left out with one LogWarning that names them, but for what is in `told`. Raises
+        InvalidInput for names that occur twice, wrong units, and missing columns.
         """
-        found: list[int] = []
-        for name in header:
-            n = self._meant(name, where)
-            if n in found:
-                raise InvalidInput(f"{where}: the column {self.names[n]!r} occurs twice")
-            found.append(n)
-        present = {self.group[n][0] for n in found}
+        used: dict[int, int] = {}
+        unknown: list[str] = []
+        others = table.others or [""] * len(table.header)
+        for j, (name, other) in enumerate(zip(table.header, others, strict=True)):
+            n = self._meant(name, other, where)
+            if n is None:
+                unknown += [] if name in _INDEX or self._renames.get(name.lstrip("/")) == "" else [name]
+            elif n in used and self.group[n][0] != TIME:
+                raise InvalidInput(f"{where}: the column {self._shown(n)!r} occurs twice")
+            elif n not in used and (self._timed or self.group[n][0] != TIME):
+                used[n] = j
+        left_out = [x for x in self._by_quantity(unknown, used) if x not in (told or ())]
+        present = {self.group[n][0] for n in used} - self._in_part
         missing = [
-            name for n, name in enumerate(self.names)
-            if n not in found and (self._needed[n] or self.group[n][0] in present)
+            self._shown(n) for n in range(len(self.names))
+            if n not in used and (self._needed[n] or self.group[n][0] in present)
         ]  # fmt: skip
         if missing:
-            shown = ", ".join(missing[:12]) + (f" … ({len(missing)} in all)" if len(missing) > 12 else "")
-            raise InvalidInput(f"{where} lacks the columns {shown}")
-        return found
+            near = {x: difflib.get_close_matches(x, missing, n=1, cutoff=0.7) for x in left_out}
+            hints = "".join(f"; {x!r} is unknown: did you mean {y[0]!r}?" for x, y in near.items() if y)
+            raise InvalidInput(f"{where} lacks the columns {listed(missing)}{hints}")
+        if left_out:
+            if told is not None:
+                told.update(left_out)
+            warnings.warn(
+                f"{where}: left out what this problem does not know: {', '.join(left_out)}", LogWarning, stacklevel=4
+            )
+        return list(used.values()), list(used)
 
-    def _meant(self, name: str, where: str) -> int:
-        """The column that a name means, with its unit or without."""
+    def _meant(self, name: str, other: str, where: str) -> int | None:
+        """The column that a name means, with its unit or without; else that of its second name; None: unknown."""
+        new = self._renames.get(name.lstrip("/"))
+        if new is not None:
+            return self._number.get(new)
         split = _UNIT.fullmatch(name)
         bare, unit = split.groups() if split else (name, None)
-        if bare not in self._number:
-            raise UnknownName(f"column in {where}:", bare, dict.fromkeys([*self.names, *self._number]))
-        n = self._number[bare]
-        if unit is not None and _spelled(unit) != self.units[n]:
+        n = self._number.get(bare, self._number.get(other))
+        if n is not None and unit is not None and _spelled(unit) != self.units[n]:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
         return n
 
-    def of_array(self, name: str) -> list[str] | None:
-        """Columns of an array of a .npz file: t, q, qd, the name of a measurement, or active:NAME; None: unknown."""
-        group = {TIME: TIME, **dict.fromkeys(_TIMES, TIME), "q": "q", "qd": "qd"}.get(name, value_group(name))
+    def _shown(self, n: int) -> str:
+        """The name of a column in messages: of an exact quantity that of files of states."""
+        group, k = self.group[n]
+        m = {value_group(m.name): m for m in self.problem.raw}.get(group)
+        if m is None:
+            return self.names[n]
+        model = self.problem.model
+        return column_names(model, m.quantity)[flat_place(model, m.quantity, *m.pairs(model)[k])]
+
+    def _by_quantity(self, names: Sequence[str], used: Iterable[int]) -> list[str]:
+        """The names, those of a quantity's columns as one, and none of a quantity that is used in part."""
+        model = self.problem.model
+        quantity = {c: x for x in QUANTITIES for c in column_names(model, x)}
+        raw = {m.name: m.quantity for m in self.problem.raw}
+        known = {raw.get(group_of(self.group[n][0]).name) for n in used}
+        return list(dict.fromkeys(quantity.get(x, x) for x in names if quantity.get(x) not in known - {None}))
+
+    def of_array(self, name: str) -> list[list[str]]:
+        """Columns of an array of a file, in any of its forms; none where it is unknown."""
+        return self._of_array(self._renames.get(name.lstrip("/"), name))
+
+    def _of_array(self, name: str) -> list[list[str]]:
+        problem, found = self.problem, []
+        group = {**dict.fromkeys(_TIMES, TIME), "q": "q", "qd": "qd"}.get(name, value_group(name))
         if group_of(name).role == SWITCH:
             group = switch_group(group_of(name).name.strip())
-        return [x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group] or None
+        found.append([x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group])
+        if name in QUANTITIES:
+            found.append(column_names(problem.model, name))
+        elif name == VALUE and not found[0]:
+            found.append(list(problem.y_names))
+        return [names for names in found if names]
 
 
-def _position_units(model: Model) -> list[str]:
-    units = []
-    angular, straight = PARTS["q"]
-    for joint in model.joints:
-        quaternion = range(joint.nq)[joint.quaternion] if joint.quaternion is not None else ()
-        units += ["1" if k in quaternion else angular if k in joint.angles else straight for k in range(joint.nq)]
-    return units
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" … ({len(names)} in all)" if len(names) > 12 else "")
 
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:

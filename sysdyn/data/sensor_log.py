@@ -1,29 +1,37 @@
-"""Sensor logs: joint positions, velocities and sensors over time, read and estimated in chunks of states."""
+"""Sensor logs: joint positions, velocities and sensors over time, read and solved in chunks of states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import glob
+import re
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, Columns
-from sysdyn.data.states import OK, column_names, measured_columns
-from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
-from sysdyn.files.tables import ROWS, read_table, write_table
+from sysdyn.data.log_columns import TIME, Columns, listed
+from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
+from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName
+from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, value_group
 from sysdyn.online.solver import Solver
+from sysdyn.problem import Problem
 
 # A missing value of a log is an error, leaves its state out, or switches its component off.
 MISSING = ("raise", "skip", "sensor")
+# Velocities are columns, or follow from positions.
+VELOCITIES = ("logged", "difference")
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Successive states of a log: rows (n,) counted from 1, t (n,) [s], q, qd, values and switches by measurement."""
+    """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q, qd, values, switches."""
 
+    where: str
     rows: np.ndarray
     t: np.ndarray
     q: np.ndarray
@@ -36,9 +44,11 @@ class Chunk:
 class Estimates:
     """Estimates of the states of a chunk: t (n,) [s], values {quantity: (n, m)}, std likewise, ok (n,): solved or not.
 
-    std is empty where the problem has no noise.
+    std is empty where the problem has no noise. They are of the rows (n,) of the file `where`, from 1.
     """
 
+    where: str
+    rows: np.ndarray
     t: np.ndarray
     values: dict[str, np.ndarray]
     std: dict[str, np.ndarray]
@@ -55,67 +65,165 @@ class Summary:
     missing: int = 0
 
 
-class Log:
-    """A log file (.csv, .npz, .parquet) of a problem: see `sysdyn.data.log_columns` for the names of its columns.
+@dataclass(frozen=True)
+class _File:
+    """An open file of a log, `where` in messages.
 
-    values   {measurement: (m,)} of those that are the same in every state and need no column
-    missing  treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
-             components of Switchable measurements)
+    used: columns of the table, by number; numbers: the column of the problem that each is; lacking: those of q̇.
+    """
+
+    where: str
+    table: Table
+    used: list[int]
+    numbers: list[int]
+    lacking: list[int]
+
+    def name(self, j: int) -> str:
+        """The name of a used column."""
+        return self.table.header[self.used[j]]
+
+
+class Log:
+    """A log of a problem: see `sysdyn.data.log_columns` for the names of its columns.
+
+    source      a file (.csv, .npz, .parquet, .h5, a ROS bag), a pattern such as "logs/*.parquet" of files that follow
+                each other, or a DataFrame
+    solver      the Solver, or its Problem
+    values      {measurement: (m,)} of those that are the same in every state and need no column
+    missing     treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
+                components of Switchable measurements)
+    columns     {name in the file: name here, or "" for what is to be left out}
+    velocities  "logged", or "difference": q̇ that is not logged follows from q, see `sysdyn.data.velocities`
+    timed       whether there are times; False: t is NaN
+    told        what was warned of already
 
     Iterating gives `Chunk`s of at most `rows` states. Raises FileError naming row and column for NaN, for infinite
-    values and for time that goes backwards; UnknownName and InvalidInput for the header.
+    values and for time that goes backwards; UnknownName and InvalidInput for the header. A LogWarning names columns
+    that are left out, and says how q̇ was found.
     """
 
     def __init__(
-        self, path: str | Path, solver: Solver, values: Mapping[str, np.ndarray] | None = None, missing: str = "raise",
-        rows: int = ROWS,
+        self, source: Any, solver: Solver | Problem, values: Mapping[str, np.ndarray] | None = None,
+        missing: str = "raise", rows: int = ROWS, columns: Mapping[str, str] | None = None,
+        velocities: str = "logged", timed: bool = True, told: set[str] | None = None,
     ):  # fmt: skip
-        if missing not in MISSING:
-            raise UnknownName("choice for missing", missing, MISSING)
-        self.path, self.missing, self.problem = Path(path), missing, solver.problem
-        self.values = dict(values or {})
-        self.columns = Columns(self.problem, self.values)
-        self.header, self._chunks = read_table(path, self.columns.of_array, rows)
-        self.numbers = self.columns.numbers(self.header, str(path))
+        for what, given, valid in (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES)):
+            if given not in valid:
+                raise UnknownName(f"choice for {what}", given, valid)
+        self.files = files_of(source)
+        self.missing, self.rows, self.values = missing, rows, dict(values or {})
+        self.options = {"values": values, "missing": missing, "rows": rows, "columns": columns,
+                        "velocities": velocities, "timed": timed}  # fmt: skip
+        self.problem = solver.problem if isinstance(solver, Solver) else solver
+        free = ("qd",) if velocities == "difference" else ()
+        self.columns = Columns(self.problem, self.values, columns, timed, free)
+        self.told = told if told is not None else set()
+        self._first = self._opened(self.files[0])
         self._switchable = {m.name for m in self.problem.switchable}
         self.summary = Summary()
 
+    def _opened(self, file: Any) -> _File:
+        where = str(file) if isinstance(file, Path) else "the DataFrame"
+        table = read_table(file, self.columns.of_array, self.rows)
+        used, numbers = self.columns.matched(table, where, self.told)
+        lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
+        return _File(where, table, used, numbers, lacking)
+
     def __iter__(self) -> Iterator[Chunk]:
-        done, last = 0, -np.inf
-        for x in self._chunks:
+        last = -np.inf
+        for k, path in enumerate(self.files):
+            file = self._opened(path) if k else self._first
+            blocks = self._blocks(file)
+            for x, rows in self._with_velocities(file, blocks) if file.lacking else blocks:
+                chunk = self._chunk(file, x, rows)
+                in_order(file.where, chunk.rows, chunk.t, last)
+                last = chunk.t[-1]
+                yield chunk
+
+    def _blocks(self, file: _File) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(used columns (n, columns), rows (n,)) of the states to solve, n > 0."""
+        done = 0
+        for x in file.table.chunks(file.used):
             rows = np.arange(done + 1, done + len(x) + 1)
             done += len(x)
-            gaps = np.isnan(x)
-            keep = self._kept(x, gaps, rows)
-            t = x[keep, self.numbers.index(self.columns.group.index((TIME, 0)))]
-            self._check_time(t, rows[keep], last)
-            if len(t):
-                last = t[-1]
-                yield self._chunk(x[keep], gaps[keep], rows[keep], t)
+            keep = self._kept(file, x, rows)
+            if keep.any():
+                yield x[keep], rows[keep]
 
-    def _kept(self, x: np.ndarray, gaps: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _with_velocities(self, file: _File, blocks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The blocks with the columns of q̇ that the file lacks behind the others.
+
+        A row goes on when those after it that it needs have come; those before it that others need are kept.
+        """
+        groups = [self.columns.group[n] for n in file.numbers]
+        t_at = groups.index((TIME, 0))
+        q_at = [groups.index(("q", k)) for k in range(self.problem.model.nq)]
+        freedoms = [self.columns.group[n][1] for n in file.lacking]
+        x, rows, done, end = np.empty((0, len(file.used))), np.empty(0, dtype=int), 0, False
+        while not end:
+            block = next(blocks, None)
+            end = block is None
+            if block is not None:
+                x, rows = np.vstack([x, block[0]]), np.concatenate([rows, block[1]])
+            ready = len(x) if end else len(x) - HALF if len(x) >= WINDOW else 0
+            if ready <= done:
+                continue
+            with naming(f"{file.where} rows {rows[done]} to {rows[ready - 1]}"):
+                qd = velocities(self.problem.model, x[:, t_at], x[:, q_at], range(done, ready))[:, freedoms]
+            self._tell(file, x[:, t_at])
+            yield np.hstack([x[done:ready], qd]), rows[done:ready]
+            gone = max(ready - WINDOW, 0)
+            x, rows, done = x[gone:], rows[gone:], ready - gone
+
+    def _tell(self, file: _File, t: np.ndarray) -> None:
+        """Warn, once, of velocities that are not measured."""
+        if VELOCITIES[1] in self.told:
+            return
+        self.told.add(VELOCITIES[1])
+        step = float(np.median(np.diff(t)))
+        lacking = listed([self.columns.names[n] for n in file.lacking])
+        warnings.warn(
+            f"{file.where} lacks {lacking}: q̇ follows from q by parabolas over {WINDOW} rows "
+            f"({2 * HALF * step:.3g} s), with a group delay of 0 s (of a causal filter: {HALF * step:.3g} s); motions "
+            f"faster than {FLAT / step if step else 0:.3g} Hz are smoothed by more than 10 %",
+            LogWarning, stacklevel=3,
+        )  # fmt: skip
+
+    def _kept(self, file: _File, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(n,) bool: the states to solve."""
         infinite = np.argwhere(np.isinf(x))
         if len(infinite):
             k, j = infinite[0]
-            raise FileError(f"{self.path} row {rows[k]}, column {self.header[j]!r}: {x[k, j]} is not finite")
+            raise FileError(f"{file.where} row {rows[k]}, column {file.name(j)!r}: {x[k, j]} is not finite")
+        gaps = self._gaps(file, x)
         if self.missing == "skip":
             keep = np.asarray(~gaps.any(axis=1))
             self.summary.skipped += int(np.sum(~keep))
             return keep
-        self._check_gaps(gaps, rows)
+        self._check_gaps(file, gaps, rows)
         self.summary.missing += int(np.sum(gaps))
         return np.ones(len(x), dtype=bool)
 
-    def _check_gaps(self, gaps: np.ndarray, rows: np.ndarray) -> None:
+    def _gaps(self, file: _File, x: np.ndarray) -> np.ndarray:
+        """(n, columns) bool: values that are missing, but for those that a column active:NAME switches off."""
+        gaps = np.isnan(x)
+        groups = [self.columns.group[n][0] for n in file.numbers]
+        for m in self.problem.switchable:
+            if m.group in groups:
+                on = x[:, groups.index(m.group)] != 0.0
+                for j in np.flatnonzero([group == value_group(m.name) for group in groups]):
+                    gaps[:, j] &= on
+        return gaps
+
+    def _check_gaps(self, file: _File, gaps: np.ndarray, rows: np.ndarray) -> None:
         """Raise FileError for a missing value that no switch stands for."""
-        groups = [group_of(self.columns.group[n][0]) for n in self.numbers]
+        groups = [group_of(self.columns.group[n][0]) for n in file.numbers]
         switched = np.array([g.role == VALUE and g.name in self._switchable for g in groups])
         allowed = switched if self.missing == "sensor" else np.zeros(len(groups), dtype=bool)
         wrong = np.argwhere(gaps & ~allowed)
         if len(wrong):
             k, j = wrong[0]
-            where = f"{self.path} row {rows[k]}, column {self.header[j]!r}: the value is missing (NaN or empty)"
+            where = f"{file.where} row {rows[k]}, column {file.name(j)!r}: the value is missing (NaN or empty)"
             if self.missing == "raise":
                 raise FileError(f"{where}; --missing skip leaves such states out, --missing sensor goes on without it")
             what = label_of(str(groups[j]))
@@ -124,38 +232,31 @@ class Log:
                 + (f"make {what!r} switchable (switchable = true)" if groups[j].role == VALUE else f"{what} is needed")
             )
 
-    def _check_time(self, t: np.ndarray, rows: np.ndarray, last: float) -> None:
-        back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
-        if len(back):
-            k = back[0]
-            before = t[k - 1] if k else last
-            raise FileError(f"{self.path} row {rows[k]}: time goes backwards, from {before:.9g} s to {t[k]:.9g} s")
-
-    def _chunk(self, x: np.ndarray, gaps: np.ndarray, rows: np.ndarray, t: np.ndarray) -> Chunk:
-        parts: dict[str, list[tuple[int, int]]] = {}
-        for j, n in enumerate(self.numbers):
+    def _chunk(self, file: _File, x: np.ndarray, rows: np.ndarray) -> Chunk:
+        arrays: dict[str, np.ndarray] = {}
+        for j, n in enumerate([*file.numbers, *file.lacking]):
             group, k = self.columns.group[n]
-            parts.setdefault(group, []).append((k, j))
-        arrays, active = {}, {}
-        for group, places in parts.items():
-            order = [j for _, j in sorted(places)]
-            arrays[group] = np.where(gaps[:, order], 0.0, x[:, order])
-            role, name = group_of(group)
-            if role == VALUE and name in self._switchable and gaps[:, order].any():
-                active[name] = ~gaps[:, order]
+            size = sum(g == group for g, _ in self.columns.group)
+            arrays.setdefault(group, np.zeros((len(x), size)))[:, k] = x[:, j]
+        active = {}
+        for name in self._switchable & {label_of(group) for group in arrays}:
+            gaps = np.isnan(arrays[value_group(name)])
+            if gaps.any():
+                arrays[value_group(name)][gaps], active[name] = 0.0, ~gaps
         for group, found in arrays.items():
             role, name = group_of(group)
             if role == SWITCH:
-                active[name] = self._switched(group, found, rows) & active.get(name, True)
+                active[name] = self._switched(file, group, found, rows) & active.get(name, True)
         y = {**self.values, **{label_of(group): x for group, x in arrays.items() if group_of(group).role == VALUE}}
-        return Chunk(rows, t, arrays["q"], arrays["qd"], y, active)
+        t = arrays[TIME][:, 0] if TIME in arrays else np.full(len(x), np.nan)
+        return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
 
-    def _switched(self, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _switched(self, file: _File, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(n, components) bool: a column active:NAME (n, 1) as it holds for each component of the measurement."""
         wrong = np.flatnonzero(~np.isin(switch, (0.0, 1.0)))
         if len(wrong):
             k = int(wrong[0])
-            raise FileError(f"{self.path} row {rows[k]}: {group} is {switch[k, 0]:g}; it must be 0 or 1")
+            raise FileError(f"{file.where} row {rows[k]}: {group} is {switch[k, 0]:g}; it must be 0 or 1")
         values = value_group(group_of(group).name)
         return np.broadcast_to(switch != 0.0, (len(rows), sum(g == values for g, _ in self.columns.group)))
 
@@ -164,15 +265,15 @@ class Log:
     def estimates(self, solver: Solver) -> Iterator[Estimates]:
         """Estimates of each chunk, of the outputs of the solver."""
         for chunk in self:
+            rows = f"{chunk.where} rows {chunk.rows[0]} to {chunk.rows[-1]}"
             try:
-                solution = solver(chunk.q, chunk.qd, y=chunk.y, active=chunk.active or None)
+                with naming(rows):
+                    solution = solver(chunk.q, chunk.qd, y=chunk.y, active=chunk.active or None)
             except SingularState as error:
-                rows = [int(chunk.rows[k]) for k in error.states[:1]]
-                raise SingularState(f"{self.path} row {rows[0] if rows else '?'}: {error}", error.equation,
-                                    error.unknown, error.states) from error  # fmt: skip
-            except InvalidInput as error:
-                error.args = (f"{self.path} rows {chunk.rows[0]} to {chunk.rows[-1]}: {error}",)
-                raise
+                row = chunk.rows[error.states[0]] if error.states else "?"
+                raise SingularState(
+                    f"{chunk.where} row {row}: {error}", error.equation, error.unknown, error.states
+                ) from error
             n = len(chunk.t)
             values = {x: solution[x].reshape(n, -1) for x in solver.outputs}
             std = {x: solution.std(x).reshape(n, -1) for x in solver.outputs} if self.problem.noisy else {}
@@ -180,43 +281,40 @@ class Log:
                 x[~solution.ok] = np.nan
             self.summary.states += n
             self.summary.unsolved += int(np.sum(~solution.ok))
-            yield Estimates(chunk.t, values, std, solution.ok)
+            yield Estimates(chunk.where, chunk.rows, chunk.t, values, std, solution.ok)
 
 
-def estimate_log(log: Log, solver: Solver, out: str | Path | None = None,
-                 seen: Callable[[Estimates], None] | None = None) -> Summary:  # fmt: skip
-    """Estimate every state of a log, and write the estimates to `out` (.csv, .npz, .parquet) chunk by chunk.
-
-    Columns of the file: t, then tau:l_knee and so on, std:tau:l_knee and so on where something is noisy, and ok where
-    states may stay unsolved; a .npz file has arrays t, tau (N, nv), std:tau …. seen: told of each chunk, as `Bands` is.
-    Memory does not grow with the log. Raises as `Log` does.
-    """
-    model = solver.model
-    measured = measured_columns(solver.options.measured, model)
-    names = {x: measured.get(x) or column_names(model, x, log.problem.constraints) for x in solver.outputs}
-    std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
-    status = {} if solver.on_singular == "raise" else {OK: [OK]}
-    with _table(out, {TIME: [TIME], **names, **std, **status}) as write:
-        for x in log.estimates(solver):
-            more = {f"std:{name}": s for name, s in x.std.items()}
-            write({TIME: x.t[:, None], **x.values, **more, OK: x.ok[:, None].astype(float)})
-            if seen is not None:
-                seen(x)
-    return log.summary
+def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:
+    """Raise FileError where time goes backwards; last: the time before the first."""
+    back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
+    if len(back):
+        k = back[0]
+        before = t[k - 1] if k else last
+        raise FileError(f"{where} row {rows[k]}: time goes backwards, from {before:.9g} s to {t[k]:.9g} s")
 
 
 @contextmanager
-def _table(
-    out: str | Path | None, columns: Mapping[str, Sequence[str]]
-) -> Iterator[Callable[[Mapping[str, np.ndarray]], None]]:
-    """A call that writes rows {array: (n, columns)}; the file is whole at the end and, after an error, not there."""
-    if out is None:
-        yield lambda arrays: None
-        return
-    writer = write_table(out, columns)
+def naming(where: str) -> Iterator[None]:
+    """Errors of input that are raised within get the place before their message."""
     try:
-        yield writer.write
-    except BaseException:
-        writer.drop()
+        yield
+    except InvalidInput as error:
+        error.args = (f"{where}: {error}",)
         raise
-    writer.close()
+
+
+def files_of(source: Any) -> list[Any]:
+    """The files that a path or pattern means, numbers in their names counted; a DataFrame is one. Raises FileError."""
+    if hasattr(source, "columns"):
+        return [source]
+    if Path(source).exists() or not glob.has_magic(str(source)):
+        return [Path(source)]
+    found = glob.glob(str(source), recursive=True)
+    if not found:
+        raise FileError(f"{source} cannot be read: no file has a name like this")
+    return [Path(x) for x in sorted(found, key=_counted)]
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    """What sorts a name with its numbers by their size: part.2 before part.10."""
+    return [(int(x), "") if x.isdecimal() else (-1, x) for x in re.split(r"(\d+)", name)]

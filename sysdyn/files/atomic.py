@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Files and folders that are written whole or not at all, and leave nothing else behind."""
 
 from __future__ import annotations
 
@@ -6,43 +6,68 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sysdyn.errors import FileError
 
 
 class Replacement:
-    """What will be the file `path`: written at `temporary`, beside it, and put into its place in one step.
+    """What will be the file `path`: written at `temporary` and put into its place in one step.
 
-    Whoever has written calls `put`, or `drop`, which leaves `path` as it was. Several may write one path at a time.
+    Whoever has written calls `put`, or `drop`, which leaves `path` as it was. Several may write one path at a time. The
+    file has no name until then where the system can do that (O_TMPFILE), so that a process that is killed leaves
+    nothing; elsewhere it has a hidden one in `folder`, by default that of `path`, on whose disk it is written.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, folder: Path | None = None):
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        folder = folder or path.parent
+        self._named = hidden(folder / path.name)
+        self._file = _nameless(folder)
+        self.temporary = self._named if self._file is None else Path(f"/proc/self/fd/{self._file}")
 
     def put(self) -> None:
         """Put it into its place. Raises OSError, and is dropped then."""
         try:
-            os.replace(self.temporary, self.path)
-        except OSError:
+            if self._file is not None:
+                # a folder, though absolute paths need none, makes link follow what /proc shows as a link
+                os.link(self.temporary, self._named, src_dir_fd=self._file, follow_symlinks=True)
+            os.replace(self._named, self.path)
+        finally:
             self.drop()
-            raise
 
     def drop(self) -> None:
-        self.temporary.unlink(missing_ok=True)
+        self._named.unlink(missing_ok=True)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def hidden(path: Path) -> Path:
+    """A name beside `path` that nobody else takes."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _nameless(folder: Path) -> int | None:
+    """Descriptor of a new file without a name on the disk of a folder; None where there is no such thing."""
+    with suppress(OSError, AttributeError):
+        file = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666)
+        if os.path.exists(f"/proc/self/fd/{file}"):
+            return file
+        os.close(file)
+    return None
 
 
 def replace_file(path: Path, payload: bytes) -> None:
     """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was."""
     new = Replacement(path)
-    with open(new.temporary, "xb") as file:
-        try:
+    try:
+        with open(new.temporary, "wb") as file:
             file.write(payload)
-            file.flush()
-        except OSError:
-            new.drop()
-            raise
+    except BaseException:
+        new.drop()
+        raise
     new.put()
 
 
@@ -62,18 +87,21 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
     """
     new = not folder.exists()
     place = folder.absolute()
-    temporary = (place.parent if new else place) / f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = hidden(place)
+    parts = [Replacement((temporary if new else place) / name, place.parent if new else place) for name in files]
     try:
-        temporary.mkdir()
-        for name, payload in files.items():
-            (temporary / name).write_bytes(payload)
+        for part, payload in zip(parts, files.values(), strict=True):
+            part.temporary.write_bytes(payload)
+        if new:
+            temporary.mkdir()
+        for part in parts:
+            part.put()
         if new:
             os.rename(temporary, folder)
-        else:
-            for name in files:
-                os.replace(temporary / name, folder / name)
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {error.strerror or error}") from error
     finally:
+        for part in parts:
+            part.drop()
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

@@ -1,193 +1,373 @@
-"""Tables of numbers in .csv, .npz and .parquet files, read and written in chunks: memory does not grow with the rows.
+"""Tables of numbers in .csv, .npz, .parquet and .h5 files, in memory, and in ROS bags, read and written in chunks.
 
-A .csv file has a header and a row a state. A .npz file has arrays (N,) or (N, m), each of which is one or several
-columns. A .parquet file needs pyarrow (the extra `parquet`).
+Memory does not grow with the rows. A .csv file has a header and a row a state, between commas, semicolons or tabs. A
+.npz or HDF5 file has arrays (N,) or (N, m), each of which is one or several columns. Parquet needs pyarrow (the extra
+`parquet`), HDF5 h5py (`hdf5`), bags rosbags (`ros`).
 """
 
 from __future__ import annotations
 
 import csv
+import importlib
+import io
 import math
+import re
 import shutil
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FileError, InvalidInput
+from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError
 from sysdyn.files.atomic import Replacement
+from sysdyn.files.bags import read_bag
 
-# The endings of the names of files that can be read and written.
-SUFFIXES = (".csv", ".npz", ".parquet")
+# Files of these endings need a package: {ending: (module, package)}.
+_PACKAGES = {
+    ".parquet": ("pyarrow.parquet", "pyarrow"), ".h5": ("h5py", "h5py"), ".hdf5": ("h5py", "h5py"),
+    ".mcap": ("rosbags.highlevel", "rosbags"), ".db3": ("rosbags.highlevel", "rosbags"),
+    ".bag": ("rosbags.highlevel", "rosbags"),
+}  # fmt: skip
 ROWS = 4096  # The number of rows that are read or written at a time.
+WIDEST = 4096  # Arrays that nobody knows and that are wider than this are not taken apart.
+MOST = 2**30  # The number of bytes that an array may take which cannot be read row by row.
+# Fields of these words, in any case, hold no number.
+_EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
+# A field that begins as this is a time in UTC.
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T]?([\d:.]*)(?:Z|\+00:?00)?")
+
+Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN where there is no number.
+# {array: columns}; an array may be known as several lists of different lengths, as none where nobody knows it.
+Arrays = Callable[[str], Sequence[list[str]]]
 
 
-def table_suffix(path: str | Path, what: str) -> str:
+@dataclass(frozen=True)
+class Table:
+    """An open table: names of its columns, and chunks(used), the rows of the columns of these numbers.
+
+    Times are in seconds since 1970. Reading raises FileError, with the row where there is one (from 1, without header).
+    others: a second name of each column, or "".
+    """
+
+    header: list[str]
+    chunks: Callable[[Sequence[int]], Rows]
+    others: Sequence[str] = ()
+
+
+def table_suffix(path: str | Path, what: str, suffixes: Sequence[str]) -> str:
     """The suffix of a file that is to be read or written. Raises InvalidInput, BackendUnavailable."""
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidInput(f"{what} {str(path)!r} must end in {', '.join(SUFFIXES)}, not in {suffix or 'nothing'!r}")
-    if suffix == ".parquet":
-        _pyarrow(path)
+    if not suffix and ".db3" in suffixes and (Path(path) / "metadata.yaml").is_file():
+        suffix = ".db3"  # a ROS 2 bag is a folder
+    if suffix not in suffixes:
+        raise InvalidInput(f"{what} {str(path)!r} must end in {', '.join(suffixes)}, not in {suffix or 'nothing'!r}")
+    if suffix in _PACKAGES:
+        _package(path, suffix)
     return suffix
 
 
-def _pyarrow(path: str | Path) -> ModuleType:
+def _package(path: str | Path, suffix: str) -> Any:
+    """The module that reads and writes files of this kind."""
+    module, package = _PACKAGES[suffix]
     try:
-        import pyarrow.parquet
+        return importlib.import_module(module)
     except ImportError as error:
-        raise BackendUnavailable(
-            f"{path} is a Parquet file, for which pyarrow is needed: pip install pyarrow"
-        ) from error
-    return pyarrow
+        raise BackendUnavailable(f"{path} needs {package}, which is not installed: pip install {package}") from error
+
+
+@contextmanager
+def _reading(path: str | Path, kind: str) -> Iterator[None]:
+    """What goes wrong within is a FileError that names the file."""
+    try:
+        yield
+    except SysdynError:
+        raise
+    except MemoryError as error:
+        raise FileError(f"{path} cannot be read: it needs more memory than there is") from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
+    except Exception as error:  # zipfile, zlib, numpy, Arrow, HDF5 and rosbags each raise kinds of their own
+        if isinstance(error, OSError) and error.strerror:
+            raise FileError(f"{path} cannot be read: {error.strerror}") from error
+        raise FileError(f"{path} is not a readable {kind} file: {error or type(error).__name__}") from error
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
 
-Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN where there is no number.
 
+def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
+    """The table in a file, or a DataFrame of pandas.
 
-def read_table(
-    path: str | Path, columns_of: Callable[[str], list[str] | None], rows: int = ROWS
-) -> tuple[list[str], Rows]:
-    """(names of the columns, chunks of rows).
-
-    columns_of: names of the columns of an array of a .npz file, None where it is unknown. Raises FileError for what
-    cannot be read, with the row where there is one (counted from 1; the line of a .csv file is one more).
+    arrays: columns of an array of a .npz or HDF5 file. Raises FileError for what cannot be read.
     """
-    suffix = table_suffix(path, "log")
-    return {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}[suffix](Path(path), columns_of, rows)
+    if hasattr(source, "columns"):
+        return _read_frame(source, rows)
+    suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
+    with _reading(path, suffix):
+        return READERS[suffix](path, arrays, rows)
 
 
-def _read_csv(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
-    header = [name.strip() for name in next(csv.reader([first], skipinitialspace=True), [])]
+def _floats(x: np.ndarray) -> np.ndarray:
+    """Numbers and spans of time [s] as float64."""
+    if x.dtype.kind not in "mM":
+        return x.astype(float)
+    ns = x.astype(f"{x.dtype.kind}8[ns]")
+    return np.where(np.isnat(ns), math.nan, ns.astype(np.int64) / 1e9)
+
+
+def _read_csv(path: Path, arrays: Arrays, rows: int) -> Table:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = next((line for line in file if line.strip()), "")
+    separator = max(",;\t", key=first.count)
+    header = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
     if not any(header):
         raise FileError(f"{path} is empty: its first line must name the columns")
 
-    def chunks() -> Rows:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            file.readline()
-            done = 0
-            while lines := list(islice(file, rows)):
-                while lines and not lines[-1].strip():
-                    lines.pop()
-                if not lines:
-                    continue
-                yield _csv_numbers(path, lines, header, done)
+    def chunks(used: Sequence[int]) -> Rows:
+        with _reading(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
+            filled, done = (line for line in file if line.strip()), 0
+            next(filled)
+            while lines := list(islice(filled, rows)):
+                yield _csv_numbers(path, lines, header, used, separator, done)
                 done += len(lines)
 
-    return header, chunks()
+    return Table(header, chunks)
 
 
-def _csv_numbers(path: Path, lines: list[str], header: list[str], done: int) -> np.ndarray:
-    """(n, columns) of lines; NaN where a field is empty."""
-    try:
-        x = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
-        if x.shape == (len(lines), len(header)):
-            return x
-    except ValueError:
-        pass  # read one by one, to say which
-    x = np.full((len(lines), len(header)), math.nan)
-    for k, fields in enumerate(csv.reader(lines, skipinitialspace=True)):
-        if len(fields) != len(header):
-            raise FileError(f"{path} row {done + k + 1}: {len(fields)} fields, but the header has {len(header)}")
-        for j, text in enumerate(fields):
-            try:
-                x[k, j] = float(text) if text.strip() else math.nan
-            except ValueError:
-                raise FileError(f"{path} row {done + k + 1}, column {header[j]!r}: {text!r} is no number") from None
+def _csv_numbers(
+    path: Path, lines: list[str], header: list[str], used: Sequence[int], separator: str, done: int
+) -> np.ndarray:
+    """(n, used columns) of lines, of which `done` came before."""
+    if all(line.count(separator) == len(header) - 1 for line in lines):
+        try:
+            return np.loadtxt(lines, delimiter=separator, usecols=used, ndmin=2, comments=None)
+        except ValueError:
+            pass  # empty fields, times, quotes, or no numbers
+    fields = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    for k, row in enumerate(fields):
+        if len(row) != len(header):
+            raise FileError(f"{path} row {done + k + 1}: {len(row)} fields, but the header has {len(header)}")
+    x = np.empty((len(fields), len(used)))
+    for n, j in enumerate(used):
+        texts = [row[j] for row in fields]
+        try:
+            x[:, n] = texts
+        except ValueError:
+            for k, text in enumerate(texts):
+                x[k, n] = _csv_number(text, separator, f"{path} row {done + k + 1}, column {header[j]!r}")
     return x
 
 
-def _read_npz(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
+def _csv_number(text: str, separator: str, where: str) -> float:
+    text = text.strip()
+    if text.lower() in _EMPTY:
+        return math.nan
     try:
-        with zipfile.ZipFile(path) as archive:
-            heads = {name.removesuffix(".npy"): _npy_head(archive, name) for name in archive.namelist()}
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise FileError(f"{path} is not a readable .npz file: {error}") from error
-    header: list[str] = []
-    n = {shape[0] if shape else 1 for shape, _ in heads.values()}
-    if len(n) != 1:
-        shown = ", ".join(f"{name} {shape}" for name, (shape, _) in heads.items())
-        raise FileError(f"{path}: the arrays must have one row for each state: {shown or 'there are none'}")
-    for name, (shape, _) in heads.items():
-        width, names = math.prod(shape[1:]), columns_of(name) or [name]
-        if width != len(names):
-            raise FileError(f"{path}: array {name!r} has shape {shape}, but (N, {len(names)}) is needed")
-        header += names
-
-    def chunks() -> Rows:
-        with zipfile.ZipFile(path) as archive, ExitStack() as stack:
-            files = {name: stack.enter_context(archive.open(f"{name}.npy")) for name in heads}
-            for file in files.values():
-                _npy_head_of(file)
-            for at in range(0, min(n), rows):
-                count = min(rows, min(n) - at)
-                yield np.hstack([_npy_rows(path, name, files[name], heads[name], count) for name in files])
-
-    return header, chunks()
+        if date := _DATE.fullmatch(text):
+            return float(_floats(np.array(np.datetime64("T".join(filter(None, date.groups())), "ns"))))
+        return float(text.replace(",", ".") if separator == ";" else text)
+    except ValueError:
+        raise FileError(f"{where}: {text!r} is no number") from None
 
 
-def _npy_head(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
+# ---- arrays of .npz and HDF5 files
+
+
+class _Array:
+    """An array of a file: its shape and type, and the columns that it holds.
+
+    constant: it has no axis of states, and holds for all.
+    """
+
+    def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype, arrays: Arrays):
+        self.name, self.numeric = name, dtype.kind in "fiubmM"
+        self.width = math.prod(shape[1:])
+        known = arrays(name)
+        row = [names for names in known if shape and len(names) == self.width]
+        single = [names for names in known if len(names) == math.prod(shape)]
+        self.constant = not shape or (not row and bool(single))
+        if self.constant:
+            self.width = math.prod(shape)
+        self.rows = 1 if self.constant else shape[0]
+        if row or single:
+            self.names = (row or single)[0]
+        elif known:
+            needed = " or ".join(f"(N, {len(names)})" for names in known)
+            raise FileError(f"{path}: array {name!r} has shape {shape}, but {needed} is needed")
+        else:
+            parts = self.numeric and len(shape) == 2 and self.width <= WIDEST
+            self.names = [f"{name}[{k}]" for k in range(self.width)] if parts and self.width > 1 else [name]
+        if known and not self.numeric:
+            raise FileError(f"{path}: array {name!r} has type {dtype}, but real numbers are needed")
+
+
+def _array_table(path: Path, found: Sequence[_Array], rows: int, reader: Callable) -> Table:
+    """The table of arrays. reader(stack) gives a function of (array, first row, rows) that reads the next rows."""
+    columns = [(x, k) for x in found for k in range(len(x.names))]
+
+    def chunks(used: Sequence[int]) -> Rows:
+        with _reading(path, path.suffix), ExitStack() as stack:
+            for x in {columns[j][0] for j in used}:
+                if len(x.names) != x.width or not x.numeric:
+                    raise FileError(f"{path}: {x.name!r} holds no columns of numbers")
+            needed = {columns[j][0].name: columns[j][0] for j in used}
+            numbers = {x.rows for x in needed.values() if not x.constant} or {1}
+            if len(numbers) > 1:
+                shown = ", ".join(f"{x.name} {x.rows}" for x in needed.values())
+                raise FileError(f"{path}: the arrays do not fit together, they have different numbers of rows: {shown}")
+            read, total = reader(stack), min(numbers)
+            constant = {name: _floats(read(x, 0, 1)).reshape(1, -1) for name, x in needed.items() if x.constant}
+            for at in range(0, total, rows):
+                n = min(rows, total - at)
+                parts = {
+                    name: np.repeat(constant[name], n, axis=0) if x.constant
+                    else _floats(read(x, at, n)).reshape(n, x.width)
+                    for name, x in needed.items()
+                }  # fmt: skip
+                yield np.column_stack([parts[columns[j][0].name][:, columns[j][1]] for j in used])
+
+    return Table([name for x in found for name in x.names], chunks)
+
+
+def _read_npz(path: Path, arrays: Arrays, rows: int) -> Table:
+    with zipfile.ZipFile(path) as archive:
+        heads = {name.removesuffix(".npy"): _npy_head(archive, name) for name in archive.namelist()}
+    found = [_Array(path, name, shape, dtype, arrays) for name, (shape, dtype, _) in heads.items()]
+
+    def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
+        archive, files, whole = stack.enter_context(zipfile.ZipFile(path)), {}, {}
+
+        def read(x: _Array, at: int, n: int) -> np.ndarray:
+            shape, dtype, by_columns = heads[x.name]
+            if x.name not in files:
+                files[x.name] = stack.enter_context(archive.open(f"{x.name}.npy"))
+                _npy_head_of(files[x.name])
+                if by_columns:
+                    whole[x.name] = _npy_numbers(path, x.name, files[x.name], dtype, math.prod(shape))
+            if not by_columns:
+                return _npy_numbers(path, x.name, files[x.name], dtype, n * x.width)
+            array = whole[x.name].reshape(shape, order="F")
+            return array if x.constant else array[at : at + n]
+
+        return read
+
+    return _array_table(path, found, rows, reader)
+
+
+# Shape and type of an array, and whether it is stored by columns.
+_Head = tuple[tuple[int, ...], np.dtype, bool]
+
+
+def _npy_head(archive: zipfile.ZipFile, name: str) -> _Head:
     with archive.open(name) as file:
         return _npy_head_of(file)
 
 
-def _npy_head_of(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    """(shape, type) of an array; what follows in the file are its numbers. Raises ValueError."""
+def _npy_head_of(file: IO[bytes]) -> _Head:
+    """What follows the head in the file are the numbers. Raises ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
-    if dtype.kind not in "fiub":
-        raise ValueError(f"an array has type {dtype}, but real numbers are needed")
-    if fortran and len(shape) > 1:
-        raise ValueError("an array is stored by columns, so that it cannot be read row by row: save it in C order")
-    return shape, dtype
+    if any(n < 0 for n in shape):
+        raise ValueError(f"an array has shape {shape}")
+    return shape, dtype, fortran and len(shape) > 1
 
 
-def _npy_rows(path: Path, name: str, file: IO[bytes], head: tuple[tuple[int, ...], np.dtype], n: int) -> np.ndarray:
-    shape, dtype = head
-    width = math.prod(shape[1:])
-    payload = file.read(n * width * dtype.itemsize)
-    if len(payload) < n * width * dtype.itemsize:
+def _npy_numbers(path: Path, name: str, file: IO[bytes], dtype: np.dtype, count: int) -> np.ndarray:
+    """The next numbers of an array."""
+    size = count * dtype.itemsize
+    if size > MOST:
+        raise FileError(f"{path}: array {name!r} must be read whole, for which it is too large: save it in C order")
+    payload = file.read(size)
+    if len(payload) < size:
         raise FileError(f"{path}: array {name!r} ends before its last row")
-    return np.frombuffer(payload, dtype).reshape(n, width).astype(float)
+    return np.frombuffer(payload, dtype)
 
 
-def _read_parquet(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
-    arrow = _pyarrow(path)
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-    except (OSError, arrow.ArrowInvalid) as error:
-        raise FileError(f"{path} is not a readable Parquet file: {error}") from error
-    for field in schema:
-        if not (arrow.types.is_floating(field.type) or arrow.types.is_integer(field.type)):
-            raise FileError(f"{path}: column {field.name!r} has type {field.type}, but numbers are needed")
+def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
+    h5py = _package(path, path.suffix.lower())
+    found: list[_Array] = []
+    with h5py.File(path, "r") as file:
+        sets: list[Any] = []
+        file.visititems(lambda name, x: sets.append((name, x)) if isinstance(x, h5py.Dataset) else None)
+        found = [_Array(path, name, x.shape, x.dtype, arrays) for name, x in sets if x.shape is not None]
 
-    def chunks() -> Rows:
-        with arrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=rows):
-                columns = (c.cast(arrow.float64()).to_numpy(zero_copy_only=False) for c in batch.columns)
-                yield np.column_stack([np.asarray(c, dtype=float) for c in columns])
+    def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
+        file = stack.enter_context(h5py.File(path, "r"))
+        return lambda x, at, n: np.asarray(file[x.name][()] if x.constant else file[x.name][at : at + n])
 
-    return list(schema.names), chunks()
+    return _array_table(path, found, rows, reader)
+
+
+# ---- Parquet, bags, DataFrames
+
+
+def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
+    parquet = _package(path, ".parquet")
+    arrow = importlib.import_module("pyarrow")
+    with parquet.ParquetFile(path) as file:
+        names = list(file.schema_arrow.names)
+
+    def numbers(column: Any, name: str) -> np.ndarray:
+        kind = column.type
+        try:
+            if not (arrow.types.is_temporal(kind) or arrow.types.is_duration(kind)):
+                column = column.cast(arrow.float64(), safe=False)
+            return _floats(column.to_numpy(zero_copy_only=False))
+        except (arrow.ArrowException, ValueError, TypeError) as error:
+            raise FileError(f"{path}: column {name!r} has type {kind}, but numbers are needed: {error}") from error
+
+    def chunks(used: Sequence[int]) -> Rows:
+        with _reading(path, "Parquet"), parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=[names[j] for j in used]):
+                yield np.column_stack([numbers(batch.column(names[j]), names[j]) for j in used])
+
+    return Table(names, chunks)
+
+
+def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
+    _package(path, ".db3")
+    header, others, states = read_bag(path)
+
+    def chunks(used: Sequence[int]) -> Rows:
+        with _reading(path, "bag"):
+            found = states(used)
+            while part := list(islice(found, rows)):
+                yield np.array(part).reshape(len(part), len(used))
+
+    return Table(header, chunks, others)
+
+
+def _read_frame(frame: Any, rows: int) -> Table:
+    """An index with a name is a column, and so is one of times, called t where it has none."""
+    if frame.index.name is not None or frame.index.dtype.kind in "mM":
+        frame = frame.rename_axis(frame.index.name or "t").reset_index()
+
+    def numbers(column: Any) -> np.ndarray:
+        if column.dtype.kind in "mM":
+            return _floats(column.to_numpy(dtype=f"{column.dtype.kind}8[ns]"))
+        return column.to_numpy(dtype=float, na_value=math.nan)
+
+    def chunks(used: Sequence[int]) -> Rows:
+        with _reading("the DataFrame", "table"):
+            for at in range(0, len(frame), rows):
+                yield np.column_stack([numbers(frame.iloc[at : at + rows, j]) for j in used])
+
+    return Table([str(name) for name in frame.columns], chunks)
+
+
+# Tables of these kinds can be read.
+READERS: dict[str, Callable[[Path, Arrays, int], Table]] = {
+    ".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet, ".h5": _read_hdf5, ".hdf5": _read_hdf5,
+    ".db3": _read_bag, ".mcap": _read_bag, ".bag": _read_bag,
+}  # fmt: skip
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
@@ -195,50 +375,59 @@ def _read_parquet(path: Path, columns_of, rows: int) -> tuple[list[str], Rows]:
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
     """A writer of arrays whose columns have these names. Raises InvalidInput, FileError where it cannot be written."""
-    suffix = table_suffix(path, "output file")
-    writers: dict[str, Callable[..., Writer]] = {".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter}
-    try:
-        return writers[suffix](Path(path), columns)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
+    return WRITERS[table_suffix(path, "output file", tuple(WRITERS))](Path(path), columns)
 
 
 class Writer(ABC):
-    """Takes chunks {array: (n, m)}; the file is there, whole, after `close`, and as it was after `drop`.
+    """Takes chunks {array: (n, m)}; the file is there, whole, after `close`, and as it was after `drop` or an error.
 
-    Kinds of files say how to begin, write a chunk, end, and how to give up without an end.
+    Kinds of files say how to begin, append a chunk, end, and give up without an end. Raises FileError.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, Sequence[str]]):
         self.path, self.columns = path, columns
-        self.new = Replacement(path)
-        self.begin()
+        self.new, self.over = Replacement(path), False
+        with self._writing():
+            self.begin()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            self.drop()
+            raise FileError(f"{self.path} cannot be written: {getattr(error, 'strerror', '') or error}") from error
 
     @abstractmethod
     def begin(self) -> None: ...
 
     @abstractmethod
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None: ...
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None: ...
 
     @abstractmethod
     def end(self) -> None: ...
 
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        with self._writing():
+            self.append({name: arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns})
+
+    def close(self) -> None:
+        """The file is put into its place."""
+        with self._writing():
+            self.end()
+            self.new.put()
+        self.over = True
+
     def discard(self) -> None:
         self.end()
 
-    def close(self) -> None:
-        """The file is put into its place. Raises FileError."""
-        try:
-            self.end()
-            self.new.put()
-        except OSError as error:
-            self.new.drop()
-            raise FileError(f"{self.path} cannot be written: {error.strerror or error}") from error
-
     def drop(self) -> None:
         """What was written is given up."""
-        self.discard()
-        self.new.drop()
+        if not self.over:
+            with suppress(Exception):  # what cannot be ended was not begun, or does not fit on the disk
+                self.discard()
+            self.new.drop()
+        self.over = True
 
 
 class _CsvWriter(Writer):
@@ -246,9 +435,8 @@ class _CsvWriter(Writer):
         self.file = self.new.temporary.open("w", encoding="utf-8", newline="")
         csv.writer(self.file, lineterminator="\n").writerow([c for names in self.columns.values() for c in names])
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        x = np.hstack([arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns])
-        self.file.writelines(",".join(map(repr, row)) + "\n" for row in x.tolist())
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.file.writelines(",".join(map(repr, row)) + "\n" for row in np.hstack(list(arrays.values())).tolist())
 
     def end(self) -> None:
         self.file.close()
@@ -258,42 +446,96 @@ class _NpzWriter(Writer):
     """Arrays are gathered in files of their own, since an archive takes one after the other."""
 
     def begin(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=self.path.parent)
-        self.parts = {name: (Path(self.folder.name) / str(k)).open("w+b") for k, name in enumerate(self.columns)}
+        self.parts = {name: tempfile.TemporaryFile(dir=self.path.parent) for name in self.columns}
         self.rows = 0
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, file in self.parts.items():
             file.write(np.ascontiguousarray(arrays[name], dtype=float).tobytes())
         self.rows += len(arrays[next(iter(self.parts))])
 
     def end(self) -> None:
-        with self.folder, zipfile.ZipFile(self.new.temporary, "w", zipfile.ZIP_STORED) as archive:
+        with zipfile.ZipFile(self.new.temporary, "w", zipfile.ZIP_STORED) as archive:
             for name, file in self.parts.items():
                 with file, archive.open(f"{name}.npy", "w", force_zip64=True) as target:
-                    width = len(self.columns[name])
-                    shape = (self.rows,) if width == 1 else (self.rows, width)
-                    head = {"descr": "<f8", "fortran_order": False, "shape": shape}
+                    head = {"descr": "<f8", "fortran_order": False, "shape": _shape(self.rows, self.columns[name])}
                     np.lib.format.write_array_header_1_0(target, head)
                     file.seek(0)
                     shutil.copyfileobj(file, target)
 
     def discard(self) -> None:
-        with self.folder:
-            for file in self.parts.values():
-                file.close()
+        for file in self.parts.values():
+            file.close()
+
+
+def _shape(rows: int, columns: Sequence[str]) -> tuple[int, ...]:
+    return (rows,) if len(columns) == 1 else (rows, len(columns))
+
+
+class _Disk(io.FileIO):
+    """A file whose first error is kept: HDF5 ends the process where writing fails."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = self.error or error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return 0
+
+
+class _Hdf5Writer(Writer):
+    def begin(self) -> None:
+        self.disk = _Disk(self.new.temporary, "w+")
+        self.file = _package(self.path, ".h5").File(self.disk, "w")
+        for name, columns in self.columns.items():
+            shape = _shape(0, columns)
+            self.file.create_dataset(name, shape, "<f8", maxshape=(None, *shape[1:]), chunks=(ROWS, *shape[1:]))
+
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, x in arrays.items():
+            target = self.file[name]
+            n = len(target)
+            target.resize(n + len(x), axis=0)
+            target[n:] = x.reshape(-1, *target.shape[1:])
+        self.check()
+
+    def end(self) -> None:
+        self.file.close()
+        self.check()
+        self.disk.close()
+
+    def check(self) -> None:
+        if self.disk.error is not None:
+            raise self.disk.error
 
 
 class _ParquetWriter(Writer):
     def begin(self) -> None:
-        self.arrow = _pyarrow(self.path)
+        self.arrow = importlib.import_module("pyarrow")
         names = [c for names in self.columns.values() for c in names]
         self.schema = self.arrow.schema([(name, self.arrow.float64()) for name in names])
-        self.file = self.arrow.parquet.ParquetWriter(self.new.temporary, self.schema)
+        self.file = _package(self.path, ".parquet").ParquetWriter(self.new.temporary, self.schema)
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        x = np.hstack([arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns])
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        x = np.hstack(list(arrays.values()))
         self.file.write_table(self.arrow.Table.from_arrays([self.arrow.array(c) for c in x.T], schema=self.schema))
 
     def end(self) -> None:
         self.file.close()
+
+
+# Tables of these kinds can be written.
+WRITERS: dict[str, type[Writer]] = {
+    ".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter, ".h5": _Hdf5Writer, ".hdf5": _Hdf5Writer,
+}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,12 @@ from typing import Any, NoReturn
 
 from sysdyn.errors import FileError, SysdynError
 
+# Tables and lists are nested to at most so many levels.
+DEEPEST = 100
+# What may hold the end of a line that does not end a statement; strings before what is in them.
+_TOKENS = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
+)
 # Where a value is in a file: keys and numbers from the root, as ("measurement", 2, "type").
 Place = tuple[str | int, ...]
 
@@ -27,21 +34,20 @@ class Document:
             raise FileError(f"{path} is not a text file in UTF-8: {error}") from error
         try:
             self.data: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError, OverflowError) as error:  # of numbers too long, and of depth, too
             raise FileError(f"{path} is not valid TOML: {error}") from error
+        if _depth(self.data) > DEEPEST:
+            raise FileError(f"{path} nests tables and lists deeper than {DEEPEST} levels")
         self._text = text.replace("\r\n", "\n").split("\n")
         self._lines: dict[Place, range] = {}
         self._locate()
 
     def _locate(self) -> None:
-        """Lines of each key. A statement is the shortest run of lines that is TOML by itself, as the whole file is."""
+        """Lines of each key."""
         table: Place = ()
         number: dict[Place, int] = {}  # tables seen of each [[array]]
-        at = 0
-        while at < len(self._text):
-            end = at + 1
-            while (parsed := _parsed(self._text[at:end])) is None:
-                end += 1
+        for at, end in _statements("\n".join(self._text)):
+            parsed: Any = tomllib.loads("\n".join(self._text[at:end]))
             lines, header = range(at + 1, end + 1), self._text[at].lstrip().startswith("[")
             place: Place = () if header else table
             while isinstance(parsed, dict) and len(parsed) == 1:
@@ -55,7 +61,6 @@ class Document:
                 place = (*place, number[place])
                 self._lines[place] = lines
             table = place if header else table
-            at = end
 
     def where(self, place: Place = ()) -> str:
         """FILE line N of a key, or of what is nearest to it."""
@@ -89,8 +94,23 @@ class Document:
             raise
 
 
-def _parsed(lines: list[str]) -> dict | None:
-    try:
-        return tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError:
-        return None
+def _statements(text: str) -> Iterator[tuple[int, int]]:
+    """(first line, line behind the last) of each statement of a valid file, lines counted from 0."""
+    depth, line, start = 0, 0, 0
+    for token in _TOKENS.finditer(text + "\n"):
+        found = token.group()
+        line += found.count("\n")
+        depth += (found in "[{") - (found in "]}")
+        if found == "\n" and depth == 0:
+            yield start, line
+            start = line
+
+
+def _depth(data: dict[str, Any]) -> int:
+    """How deeply tables and lists are nested; the file itself is one level."""
+    level: list[Any] = [data]
+    depth = 0
+    while level:
+        inner = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
+        level, depth = [y for y in inner if isinstance(y, (dict, list))], depth + 1
+    return depth

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
+import io
 import os
 import platform
 import subprocess
@@ -26,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sysdyn.errors import FileError, UnknownName
+from sysdyn.files.atomic import write_file
 
 # The source tree, or the folder that holds the installed package.
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,12 +64,12 @@ def _version(package: str) -> str:
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows with equal keys as CSV below comment lines (#) that say where they come from."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        for name, value in about().items():
-            file.write(f"# {name}: {value}\n")
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    file = io.StringIO(newline="")
+    file.writelines(f"# {name}: {value}\n" for name, value in about().items())
+    writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_file(path, file.getvalue().encode())
 
 
 def read_csv(path: Path) -> list[dict[str, object]]:
@@ -124,8 +126,8 @@ def reproduce(
         facts = "; ".join(f"{name} {value}" for name, value in about().items())
         size = "Reduced sizes (quick). " if quick else ""
         sections[name] = f"{_section(name, module, folder)}\n{size}{facts}.\n"
-    page.write_text("# What was found\n\n" + "\n".join(sections[name] for name in known if name in sections))
-    return page
+    text = "# What was found\n\n" + "\n".join(sections[name] for name in known if name in sections)
+    return write_file(page, text.encode())
 
 
 def _sections(page: Path) -> dict[str, str]:

@@ -91,6 +91,7 @@ def test_info_warns_of_implausible_inertias(tmp_path):
     assert result.stderr.startswith("warning: ") and "arm" in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")  # a result holds what was known, too
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
 @pytest.mark.parametrize("kind", ["inverse", "forward"])
 def test_solve_reads_and_writes_states(tmp_path, kind, suffix):
@@ -126,11 +127,12 @@ def test_solve_writes_measured_outputs(tmp_path):
     assert "imu" in run("flops", task).output
 
 
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.LogWarning")
 def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     run("solve", ROBOT, "--random", 3, "--seed", 5, "--out", first)
     result = run("solve", ROBOT, "--problem", "inverse", "--states", first, "--out", second)
-    assert "left aside: tau" in result.stderr
+    assert "left out what this problem does not know: tau\n" in result.stderr
     problem = sd.forward_dynamics(sd.chain(3))
     tau = [read_states(path, problem).arrays["tau"] for path in (first, second)]
     np.testing.assert_allclose(tau[0], tau[1], rtol=1e-9, atol=1e-9)
@@ -388,10 +390,12 @@ def test_robots_by_name():
         (["solve", ROBOT, "--random", "1", "--outputs", "tua"], "'tau'"),
         (["solve", ROBOT, "--random", "1", "--outputs", ","], "outputs is empty"),
         (["solve", ROBOT, "--random", "1", "--on-singular", "pivot"], "'repivot'"),
-        (["solve", ROBOT, "--random", "1", "--out", "result.txt"], ".npz or .csv"),
+        (["solve", ROBOT, "--random", "1", "--out", "result.txt"], ".csv, .npz, .parquet, .h5"),
         (["solve", ROBOT, "--random", "1", "--out", "gone/result.csv"], "folder gone does not exist"),
         (["solve", ROBOT, "--states", "gone.csv"], "cannot be read"),
-        (["solve", ROBOT, "--states", "states.xls"], ".npz or .csv"),
+        (["solve", ROBOT, "--states", "states.xls"], ".csv, .npz, .parquet"),
+        (["solve", ROBOT, "--random", "1", "--velocities", "difference"], "--log"),
+        (["solve", ROBOT, "--random", "1", "--missing", "skip"], "--states"),
         (["report", ROBOT, "--seconds", "-1"], "seconds is -1.0"),
         (["plot", ROBOT, "--out", "picture.bmp"], ".png"),
         (["plot", ROBOT, "--out", "gone/picture.png"], "does not exist"),
@@ -415,14 +419,69 @@ def test_icub_without_its_package(monkeypatch):
 
 def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "taken.csv").mkdir()
-    assert "cannot be written" in error("solve", ROBOT, "--random", 1, "--out", tmp_path / "taken.csv")
+    assert "cannot be written" in error("solve", ROBOT, "--random", 1, "--out", tmp_path / "taken.csv", "--force")
     assert [p.name for p in tmp_path.iterdir()] == ["taken.csv"]
 
 
 # ---- states files -------------------------------------------------------------------------------------------------
 
+
+def test_columns_have_other_names_in_files(tmp_path):
+    """Of the problem file, and of one more; for states and for logs; what is unknown is named once."""
+    task, names, path, out = (tmp_path / x for x in ("task.toml", "names.toml", "log.csv", "out.csv"))
+    task.write_text(
+        f'robot = "{ROBOT}"\nproblem = "inverse"\n'
+        '[columns]\n"/joint_states/position[0]" = "q.joint0"\nelbow = "q:joint1"\n'
+    )
+    names.write_text('wrist = "q.joint2"\n"ambient" = ""\n')
+    header = ["time", "/joint_states/position[0]", "elbow", "wrist", *(f"qd.joint{k}" for k in range(3))]
+    header += [*(f"qdd:joint{k}" for k in range(3)), "ambient", "comment"]
+    x = np.random.default_rng(0).standard_normal((3, 10))
+    x[:, 0] = [0.0, 0.1, 0.2]
+    lines = [",".join(header), *(",".join([*map(repr, row), "21.5", "warm"]) for row in x.tolist())]
+    path.write_text("\n".join(lines))
+    expected = sd.rnea(sd.chain(3), x[:, 1:4], x[:, 4:7], x[:, 7:])
+    for option in ("--states", "--log"):
+        result = run("solve", task, option, path, "--columns", names, "--out", out, "--force")
+        assert result.stderr == f"warning: {path}: left out what this problem does not know: comment\n"
+        rows = [line.split(",") for line in out.read_text().splitlines()]
+        at = rows[0].index("tau:joint0")
+        np.testing.assert_allclose(np.array([row[at : at + 3] for row in rows[1:]], dtype=float), expected, rtol=1e-9)
+    assert "lacks the columns q.joint2" in error("solve", task, "--states", path)
+    names.write_text('wrist = "q.joint7"\n')
+    assert f"{names} line 1: unknown column" in error("solve", task, "--states", path, "--columns", names)
+
+
+def test_velocities_that_are_not_logged(tmp_path):
+    t, path = np.arange(20) * 0.01, tmp_path / "log.npz"
+    np.savez(path, t=t, q=np.outer(t**2, [1, 2, 3]), qdd=np.tile([2.0, 4.0, 6.0], (20, 1)))
+    command = ["solve", ROBOT, "--problem", "inverse", "--log", path]
+    assert "lacks the columns qd.joint0" in error(*command)
+    result = run(*command, "--velocities", "difference", "--out", tmp_path / "out.npz")
+    assert "warning" in result.stderr and "group delay of 0 s" in result.stderr
+    q, qd = np.outer(t**2, [1, 2, 3]), np.outer(2 * t, [1, 2, 3])
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_allclose(found["tau"], sd.rnea(sd.chain(3), q, qd, [2, 4, 6]), rtol=1e-7, atol=1e-9)
+
+
+def test_outputs_that_exist_are_kept(tmp_path):
+    """`test_losses.py` has what happens to those of solve."""
+    taken = tmp_path / "matrix.png"
+    taken.write_text("mine")
+    assert "--force" in error("plot", ROBOT, "--out", taken) and taken.read_text() == "mine"
+    assert "--force" in error("export", ROBOT, "--out", tmp_path) and [*tmp_path.iterdir()] == [taken]
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "fig1.csv").write_text("mine")
+    assert "--force" in error("reproduce", "fig1", "--quick", "--out", results)
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "icub_forward.png").write_text("mine")
+    assert "--force" in error("demo", "--out", pictures)
+
+
 SHAPES = {
-    "q": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "q has shape (1, 3)"),
+    "q": ({"q": np.zeros((1, 3)), "qd": np.zeros((1, 2)), "tau": np.zeros((1, 2))}, "array 'q' has shape (1, 3)"),
     "states": ({"q": np.zeros((4, 2)), "qd": np.zeros((3, 2)), "tau": np.zeros((4, 2))}, "do not fit"),
 }
 

@@ -122,6 +122,10 @@ WRONG = {
         MOTORS + '[[measurement]]\ntype = "LoadCells"\nframe = "body2"\nname = "cells"\n[units]\nq = "rad"\n'
         'cells = ["N m", "N m", "N m", "N", "kgf", "N"]\n', 12, InvalidInput, "'cells' is in kgf, but N is needed",
     ),
+    "a column that there is not": (
+        MOTORS + '[columns]\n"x" = "q.joint0"\n"y" = "q.jiont1"\n', 8, UnknownName, "Did you mean 'q.joint1'"
+    ),
+    "a column that is no name": (MOTORS + '[columns]\n"x" = 1\n', 7, FileError, "a string is needed"),
     "too few units": (MOTORS + '[units]\nmotors = ["N m", "N m"]\n', 7, InvalidInput, "it has 3 components"),
     "unit of what is not there": (MOTORS + '[units]\nmotor = "N m"\n', 7, UnknownName, "Did you mean 'motors'"),
     "stated twice": (

@@ -15,7 +15,8 @@ import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
-from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.estimates import estimate_log
+from sysdyn.data.sensor_log import Log
 from sysdyn.errors import SingularState
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,11 @@ def test_pictures_of_long_logs_are_thinned():
         bands = Bands(model, "tau")
         for at in range(0, n, rows):
             t = np.arange(at, min(at + rows, n), dtype=float)
-            bands(Estimates(t, {"tau": np.sin(t)[:, None] * [1, 2, 3]}, {}, np.ones(len(t), dtype=bool)))
+            bands(
+                Estimates(
+                    "", np.arange(len(t)), t, {"tau": np.sin(t)[:, None] * [1, 2, 3]}, {}, np.ones(len(t), dtype=bool)
+                )
+            )
         (line,) = bands.figure().axes[0].lines
         drawn = line.get_xdata()
         step = drawn[1] - drawn[0]

@@ -16,8 +16,9 @@ import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
+from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import Columns
-from sysdyn.data.sensor_log import Log, estimate_log
+from sysdyn.data.sensor_log import Log
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
 
 N = 23
@@ -339,8 +340,8 @@ BAD = {
     "infinite": (set_to("imu: a_z", 9, "-inf"), FileError, "row 9, column 'imu: a_z': -inf is not finite"),
     "no number": (set_to("imu: a_z", 9, "high"), FileError, "row 9, column 'imu: a_z': 'high' is no number"),
     "too few fields": (lambda rows: rows[8].pop(), FileError, "row 8: 13 fields, but the header has 14"),
-    "unknown column": (rename("imu: a_z", "imu: a_w"), UnknownName, "'imu: a_w'. Did you mean 'imu: a_z'"),
-    "unknown joint": (rename("q.joint1", "q.jiont1"), UnknownName, "Did you mean 'q.joint1'"),
+    "unknown column": (rename("imu: a_z", "imu: a_w"), InvalidInput, "'imu: a_w' is unknown: did you mean 'imu: a_z'"),
+    "unknown joint": (rename("q.joint1", "q.jiont1"), InvalidInput, "did you mean 'q.joint1'"),
     "a column twice": (rename("q.joint1", "q.joint0"), InvalidInput, "'q.joint0' occurs twice"),
     "twice by another name": (rename("base: nz", "encoders: qdd(joint0)"), InvalidInput, "occurs twice"),
     "wrong unit": (rename("q.joint1", "q.joint1 [deg]"), InvalidInput, "is in deg, but rad is needed"),

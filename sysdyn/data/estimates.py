@@ -1,0 +1,126 @@
+"""Logs estimated from end to end: here or by the workers of a Dask cluster, into a file.
+
+A worker reads, solves and hands back one file of the log at a time, in the chunks in which this process would, so that
+the results are the same bit for bit on processors of one kind. What a worker that dies was at, others do again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sysdyn.data.log_columns import OK, TIME
+from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
+from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
+from sysdyn.files.tables import write_table
+from sysdyn.measurements.columns import column_names, measured_columns
+from sysdyn.online.solver import Solver
+
+# So many files of a log are with the cluster at a time, for each of its threads.
+AHEAD = 2
+
+
+def estimate_log(
+    log: Log, solver: Solver, out: str | Path | None = None, seen: Callable[[Estimates], None] | None = None,
+    scheduler: str | None = None,
+) -> Summary:  # fmt: skip
+    """Estimate every state of a log, and write the estimates to `out` (.csv, .npz, .parquet, .h5) chunk by chunk.
+
+    Columns of the file: t, then tau:l_knee and so on, std:tau:l_knee and so on where something is noisy, and ok where
+    states may stay unsolved; a .npz file has arrays t, tau (N, nv), std:tau …. seen: told of each chunk, as `Bands` is.
+    scheduler: address of a Dask scheduler, whose workers see the files of the log under the same names, each a task.
+    Memory does not grow with the log. Raises as `Log` does.
+    """
+    model = solver.model
+    measured = measured_columns(solver.options.measured, model)
+    names = {x: measured.get(x) or column_names(model, x, log.problem.constraints) for x in solver.outputs}
+    std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
+    status = {} if solver.on_singular == "raise" else {OK: [OK]}
+    with _written(out, {TIME: [TIME], **names, **std, **status}) as write:
+        for x in log.estimates(solver) if scheduler is None else _distributed(log, solver, scheduler):
+            more = {f"std:{name}": s for name, s in x.std.items()}
+            write({TIME: x.t[:, None], **x.values, **more, OK: x.ok[:, None].astype(float)})
+            if seen is not None:
+                seen(x)
+    return log.summary
+
+
+@contextmanager
+def _written(
+    out: str | Path | None, columns: Mapping[str, Sequence[str]]
+) -> Iterator[Callable[[Mapping[str, np.ndarray]], None]]:
+    """A call that writes rows {array: (n, columns)}; the file is whole at the end and, after an error, not there."""
+    if out is None:
+        yield lambda arrays: None
+        return
+    writer = write_table(out, columns)
+    try:
+        yield writer.write
+    except BaseException:
+        writer.drop()
+        raise
+    writer.close()
+
+
+# ---- on a cluster --------------------------------------------------------------------------------------------------
+
+
+def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates]:
+    """As `log.estimates`, by the workers of a cluster. Raises SysdynError where the cluster fails."""
+    try:
+        dask = importlib.import_module("dask.distributed")
+    except ImportError as error:
+        raise BackendUnavailable(
+            "a scheduler needs Dask, which is not installed: pip install dask distributed"
+        ) from error
+    try:
+        with dask.Client(scheduler, set_as_default=False) as client:
+            yield from _gathered(log, solver, client)
+    except SysdynError:
+        raise
+    except Exception as error:  # those of Dask, of its network and of what it moves
+        raise SysdynError(f"the cluster at {scheduler} failed: {type(error).__name__}: {error}") from error
+
+
+def _gathered(log: Log, solver: Solver, client: Any) -> Iterator[Estimates]:
+    files, waiting, last = deque(log.files), deque[Any](), -np.inf
+    # as a task it can be done again by others; data handed to workers would be lost with them
+    shared = client.submit(_same, solver, pure=False)
+    while files or waiting:
+        while files and len(waiting) < AHEAD * max(1, sum(client.nthreads().values())):
+            file = files.popleft()
+            file = file.absolute() if isinstance(file, Path) else file
+            waiting.append(client.submit(_part, shared, file, log.options, set(log.told), pure=False))
+        found, summary, told, messages = waiting.popleft().result()
+        if told - log.told:
+            log.told |= told
+            for message in messages:
+                warnings.warn(message, LogWarning, stacklevel=2)
+        for name, count in vars(summary).items():
+            setattr(log.summary, name, getattr(log.summary, name) + count)
+        if found:
+            in_order(found[0].where, found[0].rows, found[0].t, last)
+            last = found[-1].t[-1]
+        yield from found
+
+
+def _same(x: Solver) -> Solver:
+    return x
+
+
+def _part(
+    solver: Solver, file: Any, options: Mapping[str, Any], told: set[str]
+) -> tuple[list[Estimates], Summary, set[str], list[str]]:
+    """Estimates of a file of a log, their tally, and what was warned of now and before."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LogWarning)
+        log = Log(file, solver, **options, told=told)
+        found = list(log.estimates(solver))
+    return found, log.summary, log.told, [str(x.message) for x in caught]
