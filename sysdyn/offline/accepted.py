@@ -130,7 +130,9 @@ class AcceptedOrder:
             if choice.total <= DEAR * least:
                 vain[family] = 0
             if choice.total < least:
-                cheapest, least = elimination, choice.total
+                cheapest, elimination, least = elimination, cheapest, choice.total
+            if elimination:
+                elimination.graph.close()
         return choices, cheapest
 
     def _judged(self, choices: list[Choice], cheapest: Elimination | None) -> list[Inputs]:
@@ -151,6 +153,8 @@ class AcceptedOrder:
                     queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
                 continue
             choice = replace(choice, safety=safety)
+            if self._last:
+                self._last[1].graph.close()
             self._last = choice, elimination
             if safety.stable and (self.stable is None or safety.difference < self.stable.judged.difference):
                 self.stable = choice

@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, generic
 from sysdyn.equations.augmented import System
-from sysdyn.errors import NoSafeOrdering
+from sysdyn.errors import NoSafeOrdering, SysdynError
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Safety, judge
@@ -54,7 +54,11 @@ class Elimination:
                 self.graph.mark()
             previous[0] = body[k]
 
-        self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin)
+        try:
+            self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin)
+        except SysdynError:
+            self.graph.close()
+            raise
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these

@@ -164,7 +164,10 @@ def cheapest_mixed(system: System, options: Options) -> Pivots:
     def cost(plan: Plan) -> int:
         permutations = order(plan)
         try:
-            return Elimination(system, *permutations, cap=plan.bound).choice("mixed", options.outputs).total
+            elimination = Elimination(system, *permutations, cap=plan.bound)
+            total = elimination.choice("mixed", options.outputs).total
+            elimination.graph.close()
+            return total
         except (NoSafeOrdering, SingularState):
             return NEVER
 

@@ -84,7 +84,10 @@ def write(
     wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
 
     def cost(name: str, plan: Plan) -> int:
-        return wanted.write(name, outputs, plan).total
+        written = wanted.write(name, outputs, plan)
+        total = written.total
+        written.graph.close()
+        return total
 
     found: list[tuple[int, str, Plan]] = []
     for name in methods:
@@ -154,7 +157,9 @@ class _Inputs:
             method, graph, {name: [next(values) for _ in x] for name, x in outputs.items()},
             [(next(values), k) for _, k in pivots],
         )  # fmt: skip
-        return shorter if shorter.total < written.total else written
+        kept, left = (shorter, written) if shorter.total < written.total else (written, shorter)
+        left.graph.close()
+        return kept
 
 
 class _Reduced:
@@ -165,6 +170,7 @@ class _Reduced:
         self.source = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
         self.free, self.external, self.passes = free, wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
+        self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
         self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
@@ -175,7 +181,7 @@ class _Reduced:
         if "base_parameters" not in self.passes:
             return model, X
         left = {i: plan.pick("left", i, of=LEFT) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
-        model = regrouped(model, left)
+        model = self.regrouped(model, tuple(left.items()))
         if self.turning and not self.external:
             units = _units(model)
             if number := plan.pick("unit", of=1 + len(units)):
