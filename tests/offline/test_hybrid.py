@@ -236,7 +236,7 @@ def test_what_is_turned():
 
 def test_orders_between_the_articulated_and_the_composite_one():
     """None waits in the ABA, all wait in the CRBA; what a search finds in between is cheaper than either, and right."""
-    model = sd.random_tree(9, seed=1)
+    model = sd.random_tree(8, seed=1)
     problem = sd.hybrid_dynamics(model, list(model.joint_names[::2]))
     system = problem.system()
     found = {}

@@ -102,7 +102,7 @@ def random_problem(seed: int) -> sd.Problem:
     return sd.Problem(model, known)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 5, 8, 13, 17])
+@pytest.mark.parametrize("seed", [0, 1, 5, 8, 17])
 def test_random_problems_against_dense_algebra(seed):
     problem = random_problem(seed)
     model = problem.model
