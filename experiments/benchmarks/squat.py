@@ -234,7 +234,7 @@ def write_log(path: str | Path, task, arrays: dict[str, np.ndarray]) -> Path:
     from sysdyn.files.tables import write_table
 
     columns = Columns(task.problem, task.values)
-    names = {name: columns.of_array(name) or [name] for name in arrays}
+    names = {name: (columns.of_array(name) or [[name]])[0] for name in arrays}
     writer = write_table(path, names)
     writer.write({name: np.reshape(x, (len(x), -1)).astype(float) for name, x in arrays.items()})
     writer.close()

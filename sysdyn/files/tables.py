@@ -394,9 +394,11 @@ class Writer(ABC):
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, RuntimeError) as error:
+        except BaseException as error:
             self.drop()
-            raise FileError(f"{self.path} cannot be written: {getattr(error, 'strerror', '') or error}") from error
+            if isinstance(error, (OSError, RuntimeError)):
+                raise FileError(f"{self.path} cannot be written: {getattr(error, 'strerror', '') or error}") from error
+            raise
 
     @abstractmethod
     def begin(self) -> None: ...
