@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import AccuracyWarning, FileError, InvalidInput, NoSafeOrdering, UnknownName
+from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, SysdynError, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.offline.choice import Compiled
@@ -103,7 +103,7 @@ def compile(
         given, bool(given) and on_singular == "repivot",
     )  # fmt: skip
     key = cache_key(problem, options)
-    compiled = _kept(key)
+    compiled = _kept(key, problem, options)
     if compiled is None:
         try:
             compiled = build(problem, options, progress)
@@ -130,14 +130,14 @@ def compile(
     return solver
 
 
-def _kept(key: str | None) -> Compiled | None:
-    """What the cache holds under the key; a damaged entry is compiled again."""
+def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | None:
+    """What the cache holds under the key; an entry that is damaged or of another problem is compiled again."""
     stored = cache.load(key) if key else None
     if stored is None:
         return None
     try:
-        return storage.unpack(stored)[0]
-    except FileError:
+        return storage.unpack(stored, problem, options.outputs)[0]
+    except SysdynError:
         return None
 
 

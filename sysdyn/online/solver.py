@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +59,8 @@ class Solver:
     """A compiled problem.
 
     solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
-    called from many threads, pickled, saved to a file and loaded again.
+    called from many threads, pickled, saved to a file and loaded again. Unpickling runs what a pickle says: files from
+    others are for `load_solver`.
     """
 
     def __init__(self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise"):
@@ -218,12 +218,14 @@ class Solver:
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
-        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept. y: those
-        of sensors by name; parameters by name; noise and active: as for a call, at the values they have now. out: an
-        array where one output is asked for, or {output: array}; made if None. threads: that share the states of a
-        batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
-        `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
-        digits are lost that a call of the solver would keep.
+        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept, and no two
+        share memory. y: those of sensors by name; parameters by name; noise and active: as for a call, at the values
+        they have now. out: an array where one output is asked for, or {output: array}; made if None. threads: that
+        share the states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits
+        of `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
+        digits are lost that a call of the solver would keep. A step is for one thread at a time, see `Step`.
+
+        Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
         """
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         return self._calls.bind(given, threads, out)
@@ -362,12 +364,14 @@ class Solver:
 
 
 def restored(problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = ()) -> Solver:
-    compiled, options, _ = storage.unpack(payload)
-    options = replace(options, outputs=tuple(outputs)) if outputs else options
+    compiled, options, _ = storage.unpack(payload, problem, tuple(outputs))
     return Solver(problem, options, compiled, on_singular)
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
-    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files."""
+    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
+
+    A file can be from anybody: nothing in it is executed, and its program reads and writes its own arrays alone.
+    """
     compiled, options, problem = storage.read(Path(path))
     return Solver(problem, options, compiled, on_singular)

@@ -1,23 +1,42 @@
-"""Compiled problems as bytes: one .npz of plain arrays and a JSON text; never machine code, never pickle."""
+"""Compiled problems as bytes: one .npz of plain arrays and a JSON text; never machine code, never pickle.
+
+A sha256 of all arrays finds what was changed by accident. Whoever changes a file on purpose can write a digest, too:
+what is read is checked, so that no content makes a kernel read or write beyond its arrays.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sysdyn.backends import interpreter
 from sysdyn.errors import FileError, ProblemError, SysdynError
+from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.variables import QUANTITIES, WRENCHES
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
 from sysdyn.offline.safety import Safety
+from sysdyn.offline.sampling import EXAMPLE_SEED, REFINED, pivoted_solve, sample_states
+from sysdyn.passes import PASSES
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.program import FORMAT, Program
+from sysdyn.program.program import Program
+
+FORMAT = 3  # The version of the stored form: it rises when the meaning of any part changes.
+WITHOUT_DIGEST = 2  # Files of version 0.1 are of this format, and have no digest.
+ANSWERS = 4  # A file without digest is compared with a pivoted solve at so many sampled states.
+DIFFERENCE = 1e-4  # It may differ by this share of an output.
+
+# What the fields of dataclasses are by their annotations, where they are not made of others.
+_PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
 
 
 def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
@@ -35,35 +54,106 @@ def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes
         "problem": None if problem is None else problem.to_dict(),
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    return packed({"solver": text, **perms, **compiled.program.to_arrays()})
+    arrays: dict[str, np.ndarray] = {"solver": text, **perms, **compiled.program.to_arrays()}
+    return packed({**arrays, "digest": np.frombuffer(_digest(arrays), dtype=np.uint8)})
 
 
-def unpack(payload: bytes) -> tuple[Compiled, Options, Problem | None]:
-    """Inverse of `pack`. Raises FileError for foreign or damaged bytes and other versions."""
+def unpack(
+    payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()
+) -> tuple[Compiled, Options, Problem | None]:
+    """Inverse of `pack`. problem, outputs: in place of those stored, by whoever has them.
+
+    Raises FileError for foreign or damaged bytes, other versions, and a program that is not one of the problem.
+    """
     try:
         arrays = unpacked(payload)
+        digest = arrays.pop("digest", None)
         head = json.loads(bytes(arrays["solver"]).decode())
-        if head["sysdyn solver"] != FORMAT:
-            raise FileError(f"format {head['sysdyn solver']}, this version reads {FORMAT}: compile it again")
+        version = head["sysdyn solver"]
+        if version not in (FORMAT, WITHOUT_DIGEST):
+            raise FileError(f"format {version}, this version reads {FORMAT}: compile it again")
+        if version == FORMAT and (digest is None or digest.tobytes() != _digest(arrays)):
+            raise FileError("its content does not match its digest: it is damaged, or was changed")
         choice = head["choice"]
         for scope in ("end_to_end", "solve"):
             choice[scope] = None if choice[scope] is None else Flops(**choice[scope])
         choice["passes"] = tuple(choice["passes"])
-        choice["joined"] = tuple((k, tuple(rows)) for k, rows in choice.get("joined", ()))
+        choice["joined"] = tuple((int(k), tuple(map(int, rows))) for k, rows in choice.get("joined", ()))
         known = {x.name for x in fields(Safety)}  # earlier versions stored figures that there are no more
         choice["safety"] = Safety(**{name: x for name, x in choice["safety"].items() if name in known})
-        choice["row_perm"], choice["col_perm"] = (tuple(arrays[name].tolist()) for name in ("row_perm", "col_perm"))
-        considered = tuple((name, what) for name, what in head["considered"])
-        stages = tuple((name, spent) for name, spent in head.get("stages", ()))
+        for name in ("row_perm", "col_perm"):
+            choice[name] = tuple(arrays[name].astype(np.int32, casting="safe").tolist())
+        considered = tuple((str(name), str(what)) for name, what in head["considered"])
+        stages = tuple((str(name), float(spent)) for name, spent in head.get("stages", ()))
         compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
-        outputs = from_described(head["options"]["outputs"])
+        outputs = outputs or from_described(head["options"]["outputs"])
         options = Options.from_dict({**head["options"], "outputs": outputs})
-        problem = None if head["problem"] is None else Problem.from_dict(head["problem"])
+        if problem is None and head["problem"] is not None:
+            problem = Problem.from_dict(head["problem"])
+        _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.judged)
+        _check_choice(compiled.choice)
+        if problem is not None:
+            _check_groups(compiled.program, options, problem)
+            if version == WITHOUT_DIGEST:
+                _check_answers(compiled.program, options, problem)
     except SysdynError:
         raise
     except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
         raise FileError(f"{type(error).__name__}: {error}") from error
     return compiled, options, problem
+
+
+def _check_types(*stored: Any) -> None:
+    """Raise FileError unless the numbers, texts and truths of these dataclasses are such."""
+    for x in stored:
+        for field in fields(x):
+            value = getattr(x, field.name)
+            if not isinstance(value, _PLAIN.get(str(field.type), object)):
+                raise FileError(f"its {field.name} is {value!r}, not {field.type}")
+
+
+def _check_choice(choice: Choice) -> None:
+    """Raise FileError unless the orders are permutations of the same numbers, and the passes are known."""
+    n = len(choice.row_perm)
+    numbers = list(range(n))
+    turned = [k for pivot, rows in choice.joined for k in (pivot, *rows)]
+    if sorted(choice.row_perm) != numbers or sorted(choice.col_perm) != numbers or not set(turned) <= set(numbers):
+        raise FileError("its elimination order is no permutation")
+    if not set(choice.passes) <= set(PASSES):
+        raise FileError(f"its passes {choice.passes} are not all known")
+
+
+def _check_groups(program: Program, options: Options, problem: Problem) -> None:
+    """Raise FileError unless the program takes the inputs of the problem and gives the outputs of the options."""
+    check_inputs(program, problem)
+    model = problem.model
+    sizes = {"tau": model.nv, "qdd": model.nv, **dict.fromkeys(WRENCHES, 6 * model.nb)}
+    if "w" in options.names:
+        sizes["w"] = len(problem.layout().quantity_columns("w"))
+    sizes |= {m.name: len(m.components(model)) for m in options.measured}
+    wanted = {name: sizes[name] for name in options.names}
+    if dict(program.output_groups) != wanted:
+        raise FileError(f"its program gives {dict(program.output_groups)}, and its outputs are {wanted}")
+
+
+def _check_answers(program: Program, options: Options, problem: Problem) -> None:
+    """Raise FileError unless the program solves the problem at sampled states: nothing else says that it is its own."""
+    given = sample_states(problem, ANSWERS, seed=EXAMPLE_SEED)
+    system = problem.system(outputs=(*QUANTITIES, *options.measured))
+    d = pivoted_solve(system, given, REFINED)
+    shown = system.shown(given, d)
+    for name, x in interpreter.run_groups(program, given).items():
+        expected = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
+        size = np.abs(expected).max(axis=1, initial=0.0, keepdims=True)
+        if np.any(np.abs(x - expected) > DIFFERENCE * size):
+            raise FileError(f"its program does not solve its problem: {name} is another one")
+
+
+def check_inputs(program: Program, problem: Problem) -> None:
+    """Raise FileError unless the program takes the inputs of the problem."""
+    if dict(program.input_groups) != dict(problem.input_sizes):
+        takes, needs = dict(program.input_groups), dict(problem.input_sizes)
+        raise FileError(f"its program takes {takes}, and its problem has {needs}")
 
 
 def _described_outputs(options: Options, problem: Problem) -> list[str | dict]:
@@ -74,7 +164,7 @@ def _described_outputs(options: Options, problem: Problem) -> list[str | dict]:
     return described(options.outputs, problem.model) or []
 
 
-def packed(arrays: dict[str, np.ndarray]) -> bytes:
+def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Arrays by name as the bytes of an .npz file."""
     buffer, by_name = io.BytesIO(), dict[str, Any](arrays)
     np.savez(buffer, **by_name)
@@ -82,9 +172,21 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def unpacked(payload: bytes) -> dict[str, np.ndarray]:
-    """Inverse of `packed`. Raises what NumPy and zipfile raise on damaged bytes."""
+    """Inverse of `packed`. Raises what NumPy and zipfile raise on damaged bytes, FileError for compressed ones."""
     with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+        if sum(x.file_size for x in archive.zip.infolist()) > len(payload):
+            raise FileError("its arrays are larger than the file")
         return {name: archive[name] for name in archive.files}
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """sha256 of arrays with their names, types and shapes."""
+    h = hashlib.sha256()
+    for name in sorted(arrays):
+        x = arrays[name]
+        h.update(repr((name, x.dtype.str, x.shape)).encode())
+        h.update(np.ascontiguousarray(x).tobytes())
+    return h.digest()
 
 
 def read(path: Path) -> tuple[Compiled, Options, Problem]:
@@ -95,7 +197,7 @@ def read(path: Path) -> tuple[Compiled, Options, Problem]:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         compiled, options, problem = unpack(payload)
-    except FileError as error:
+    except SysdynError as error:
         raise FileError(f"{path} is not a sysdyn solver file of this version: {error}") from error
     if problem is None:
         raise FileError(f"{path} holds no problem: it is a cache entry, not a file written by Solver.save")

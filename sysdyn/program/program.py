@@ -22,6 +22,11 @@ FORMAT = 2  # The version of the stored form of programs: it rises when the mean
 
 Group = tuple[str, int]  # The name and size of a group of inputs or outputs.
 
+# The arrays of a program and their types.
+ARRAYS = {
+    "constants": np.float64, "kind": np.int8, "lhs": np.int32, "rhs": np.int32, "outputs": np.int32, "cuts": np.int32,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -107,7 +112,7 @@ class Program:
     def digest(self) -> str:
         """sha256 of everything that determines what the program computes."""
         h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
-        for array in (self.constants, self.kind, self.lhs, self.rhs, self.outputs, self.cuts):
+        for array in (getattr(self, name) for name in ARRAYS):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
         h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards] + list(self.ranges)).encode())
         return h.hexdigest()
@@ -199,11 +204,11 @@ class Program:
                 raise FileError(
                     f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
                 )
-            guards = [Guard(int(v), float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
-            ranges = tuple((int(k), float(most)) for k, most in head.get("ranges", ()))
+            guards = [Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
+            ranges = tuple((k, float(most)) for k, most in head.get("ranges", ()))
             program = Program(
-                tuple((str(n), int(s)) for n, s in head["inputs"]),
-                tuple((str(n), int(s)) for n, s in head["outputs"]),
+                tuple((str(n), s) for n, s in head["inputs"]),
+                tuple((str(n), s) for n, s in head["outputs"]),
                 arrays["constants"], arrays["kind"], arrays["lhs"], arrays["rhs"], arrays["output_values"],
                 arrays["cuts"], tuple(guards), ranges,
             )  # fmt: skip
@@ -212,13 +217,30 @@ class Program:
                 raise FileError(
                     "the stored program is damaged: its content does not match its digest; compile it again"
                 )
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
             raise FileError(f"not a stored program: {error!r}") from error
         return program
 
     def check(self) -> None:
-        """Raise FileError unless every operand is computed before it is used: damaged files must not crash a kernel."""
-        here = self.first_op + np.arange(len(self))
+        """Raise FileError unless kernels can run the program: no file must make them read beyond their arrays.
+
+        Groups have names of their own and sizes ≥ 0, arrays are one-dimensional and of their types, kinds are known,
+        every operand is computed before it is used, and outputs, cuts, guards and ranges speak of what there is.
+        """
+        for name, dtype in ARRAYS.items():
+            x = getattr(self, name)
+            if x.dtype != dtype or x.ndim != 1:
+                raise FileError(
+                    f"the stored program is damaged: {name} is {x.dtype} of shape {x.shape}, not {np.dtype(dtype)} (n,)"
+                )
+        for groups in (self.input_groups, self.output_groups):
+            if len(dict(groups)) < len(groups) or not all(type(size) is int and size >= 0 for _, size in groups):
+                raise FileError(f"the stored program is damaged: its groups are {groups}")
+        values = self.first_op + len(self)
+        numbers = [g.value for g in self.guards] + [k for k, _ in self.ranges]
+        if values > np.iinfo(np.int32).max or not all(type(k) is int for k in numbers):
+            raise FileError("the stored program is damaged: its values have no numbers")
+        here = np.arange(self.first_op, values)
         one, two = (
             np.isin(self.kind, [kind for kind, x in OPERATIONS.items() if x.executed and x.arity == arity])
             for arity in (1, 2)
@@ -229,10 +251,10 @@ class Program:
             and np.all((self.lhs >= 0) & (self.lhs < here))
             and np.all(np.where(one, self.rhs == -1, (self.rhs >= 0) & (self.rhs < here)))
             and len(self.outputs) == self.n_outputs
-            and np.all((self.outputs >= 0) & (self.outputs < self.first_op + len(self)))
-            and np.all(np.diff(self.cuts) > 0)
+            and np.all((self.outputs >= 0) & (self.outputs < values))
+            and np.all(self.cuts[1:] > self.cuts[:-1])
             and (len(self.cuts) == 0 or (self.cuts[0] > 0 and self.cuts[-1] < len(self)))
-            and all(0 <= g.value < self.first_op + len(self) for g in self.guards)
+            and all(0 <= g.value < values for g in self.guards)
             and all(0 <= k < self.n_inputs for k, _ in self.ranges)
         )
         if not ok:
