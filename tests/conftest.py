@@ -36,7 +36,7 @@ def kept_cache(top: Path, package: Path) -> Path:
     for file in sorted(package.rglob("*.py")):
         digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     folder = top / f"sysdyn-{digest.hexdigest()[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.utime(folder)
     for other in top.glob("sysdyn-*"):
         if other != folder and other.stat().st_mtime < time.time() - FORGOTTEN:

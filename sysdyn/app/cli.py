@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | export | reproduce | demo."""
+"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | export | reproduce | demo | …"""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary, files_of
 from sysdyn.data.states import States, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.files import cache
 from sysdyn.files.tables import WRITERS, table_suffix
 from sysdyn.measurements.columns import measured_columns
 from sysdyn.measurements.measurement import Measurement, output_name
@@ -534,6 +535,30 @@ def demo(
         if path.exists():
             _check_output(path, force)
     run(output(), model, str(robots()["icub"]), out or Path("demo"))
+
+
+@app.command("cache")
+def show_cache(
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Delete what is kept: it is compiled again when needed.")
+    ] = False,
+) -> None:
+    """Show where compiled solvers are kept, and how large they are.
+
+    SYSDYN_CACHE is another folder, or nothing for no cache. SYSDYN_CACHE_LIMIT is the greatest size in MiB (1024 if
+    not set): beyond it what was not used for longest is deleted.
+
+    Example: sysdyn cache
+    """
+    where = cache.folder()
+    if where is None:
+        output().print("there is no cache: SYSDYN_CACHE is empty")
+        return
+    if clear:
+        cache.clear()
+    kept = cache.entries()
+    size, most = sum(entry.size for entry in kept) / cache.UNIT, cache.limit() / cache.UNIT
+    output().print(f"{escape(str(where))}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 
 # ---- the console script ---------------------------------------------------------------------------------------------

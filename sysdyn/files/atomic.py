@@ -59,12 +59,17 @@ def _nameless(folder: Path) -> int | None:
     return None
 
 
-def replace_file(path: Path, payload: bytes) -> None:
-    """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was."""
+def replace_file(path: Path, payload: bytes, mode: int | None = None) -> None:
+    """Make `payload` the content of the file, in one step. Raises OSError, after which the file is as it was.
+
+    mode: of the file; by default as of every new file.
+    """
     new = Replacement(path)
     try:
         with open(new.temporary, "wb") as file:
             file.write(payload)
+        if mode is not None:
+            os.chmod(new.temporary, mode)
     except BaseException:
         new.drop()
         raise

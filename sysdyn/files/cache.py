@@ -1,23 +1,55 @@
 """Cache folder for compiled things: atomic writes, checked reads, and never an error.
 
-A damaged or foreign entry is ignored; a folder that is full or read-only is reported once and then left alone.
-The folder is SYSDYN_CACHE if set (empty: no cache), else the user's cache folder.
+What is stored here is run later. A folder or an entry that belongs to another user, or that others can write to, is
+reported once and left alone; an entry that is damaged, or was stored under another key, is ignored. The folder is
+SYSDYN_CACHE if set (empty: no cache), else the user's cache folder; what was not used for longest goes where it is
+larger than SYSDYN_CACHE_LIMIT.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
+import stat
+import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import platformdirs
 
 from sysdyn.errors import CacheWarning
 from sysdyn.files.atomic import replace_file
 
-_MAGIC = b"sysdyn1\n"  # Every entry begins with this word, its version, and the sha256 of what follows.
-_complained: set[str] = set()  # Folders that a warning was given of.
+# Every entry begins with this word, its version, and the sha256 of its key and of what follows.
+_MAGIC = b"sysdyn2\n"
+# Entries have such names, with the dot and the end of `Replacement` while they are written. No other file is touched.
+_ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
+# SYSDYN_CACHE_LIMIT is a number of these units, MiB.
+UNIT = 2**20
+# The folder holds so many MiB where SYSDYN_CACHE_LIMIT is not set.
+LIMIT = 1024.0
+# A folder over its limit is brought down to this share of it, so that not every entry that follows finds it full.
+_SHARE = 0.9
+# The size of the folder is looked up after so many parts of the limit were stored, as others may store there, too.
+_LOOKS = 16
+# Seconds after which what a process was writing when it died is deleted.
+_FORGOTTEN = 3600.0
+# Flags of files that are no links and, should they be pipes, do not wait for a writer.
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_complained: set[str] = set()  # What a warning was given of.
+_room: dict[tuple[Path, float], float] = {}  # Bytes that may be stored in a folder, of a limit, before the next look.
+
+
+class Entry(NamedTuple):
+    """A file of the cache: its size in bytes, and when it was last used, in seconds since the epoch."""
+
+    path: Path
+    size: int
+    used: float
 
 
 def folder() -> Path | None:
@@ -28,18 +60,38 @@ def folder() -> Path | None:
     return Path(platformdirs.user_cache_dir("sysdyn"))
 
 
+def limit() -> float:
+    """How many bytes the folder may hold."""
+    chosen = os.environ.get("SYSDYN_CACHE_LIMIT", LIMIT)
+    try:
+        size = float(chosen)
+        if not size >= 0.0:
+            raise ValueError
+    except ValueError:
+        size = LIMIT
+        _warn("SYSDYN_CACHE_LIMIT", f"SYSDYN_CACHE_LIMIT is {chosen!r}, not a number ≥ 0 of MiB: {LIMIT:.0f} are used")
+    return size * UNIT
+
+
 def load(key: str) -> bytes | None:
     """The bytes stored under `key`, or None where there are none that can be trusted."""
     where = folder()
     if where is None:
         return None
+    path = where / key
     try:
-        content = (where / key).read_bytes()
+        with open(path, "rb", opener=_opened) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or not _own(path, about) or not _usable(where):
+                return None
+            content = file.read()
     except OSError:
         return None
     head, payload = content[: len(_MAGIC) + 32], content[len(_MAGIC) + 32 :]
-    if head != _MAGIC + hashlib.sha256(payload).digest():
+    if head != _head(key, payload):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
     return payload
 
 
@@ -49,14 +101,105 @@ def store(key: str, payload: bytes) -> None:
     if where is None:
         return
     try:
-        where.mkdir(parents=True, exist_ok=True)
-        replace_file(where / key, _MAGIC + hashlib.sha256(payload).digest() + payload)
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _usable(where):
+            content = _head(key, payload) + payload
+            replace_file(where / key, content, mode=0o600)
+            _make_room(where, len(content))
     except OSError as error:
-        if str(where) not in _complained:
-            _complained.add(str(where))
-            warnings.warn(
-                f"the cache folder {where} cannot be used ({error.strerror or error}); compiling without it. "
-                "Set SYSDYN_CACHE to another folder, or to nothing for no cache.",
-                CacheWarning,
-                stacklevel=3,
-            )
+        _complain(where, error.strerror or str(error))
+
+
+def entries() -> list[Entry]:
+    """What is in the folder, unfinished entries too; the latest used one comes last."""
+    where, found = folder(), []
+    if where is not None:
+        with contextlib.suppress(OSError), os.scandir(where) as files:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    if _ENTRY.fullmatch(file.name):
+                        about = file.stat(follow_symlinks=False)
+                        found.append(Entry(Path(file.path), about.st_size, about.st_mtime))
+    return sorted(found, key=lambda entry: entry.used)
+
+
+def clear() -> None:
+    """Delete all entries that can be deleted."""
+    for entry in entries():
+        _delete(entry)
+    _room.clear()
+
+
+def _make_room(where: Path, size: int) -> None:
+    """Delete what was used longest ago where the folder, which has got `size` more bytes, is over its limit."""
+    most = limit()
+    room = _room.get((where, most), 0.0) - size
+    if room < 0.0:
+        found, now = entries(), time.time()
+        total = sum(entry.size for entry in found)
+        allowed = most if total <= most else _SHARE * most
+        for entry in found:
+            if total > allowed or (entry.path.name.startswith(".") and now - entry.used > _FORGOTTEN):
+                _delete(entry)
+                total -= entry.size
+        room = min(most - total, most / _LOOKS)
+    _room[where, most] = room
+
+
+def _delete(entry: Entry) -> None:
+    with contextlib.suppress(OSError):
+        entry.path.unlink()
+
+
+def _head(key: str, payload: bytes) -> bytes:
+    digest = hashlib.sha256(key.encode() + b"\0")
+    digest.update(payload)
+    return _MAGIC + digest.digest()
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | _PLAIN)
+
+
+# ---- whom files belong to ------------------------------------------------------------------------------------------
+
+
+def _usable(where: Path) -> bool:
+    """Whether nobody else can write to the folder; that of the user, not a chosen one, is closed to all others."""
+    about = where.stat()
+    if "SYSDYN_CACHE" not in os.environ and about.st_mode & 0o077 and not _strange(about):
+        where.chmod(0o700)
+        about = where.stat()
+    return _own(where, about)
+
+
+def _own(path: Path, about: os.stat_result) -> bool:
+    """Whether the user alone can write to the file or folder; complains where not."""
+    if _strange(about):
+        why = "it belongs to another user"
+    elif hasattr(os, "geteuid") and about.st_mode & 0o022:
+        why = f"others can write to it, mode {stat.S_IMODE(about.st_mode):o}: chmod go-w"
+    else:
+        return True
+    _complain(path, why)
+    return False
+
+
+def _strange(about: os.stat_result) -> bool:
+    return hasattr(os, "geteuid") and about.st_uid != os.geteuid()
+
+
+def _complain(path: Path, why: str) -> None:
+    """Warn once that a folder or an entry is not used."""
+    what = "folder" if path == folder() else "entry"
+    _warn(
+        str(path),
+        f"the cache {what} {path} cannot be used ({why}); compiling without it. "
+        "Set SYSDYN_CACHE to another folder, or to nothing for no cache.",
+    )
+
+
+def _warn(about: str, message: str) -> None:
+    if about not in _complained:
+        _complained.add(about)
+        warnings.warn(message, CacheWarning, stacklevel=5)

@@ -500,3 +500,17 @@ def test_malformed_states_are_one_line(tmp_path, name, payload):
     path = tmp_path / name
     path.write_bytes(payload)
     assert str(path) in error("solve", "chain:2", "--states", path)
+
+
+def test_the_cache_is_shown_and_cleared(monkeypatch, tmp_path):
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SYSDYN_CACHE_LIMIT", "7")
+    assert f"{tmp_path / 'cache'}: 0 entries, 0.0 of at most 7 MiB" in run("cache").stdout
+    run("solve", ROBOT, "--problem", "inverse", "--random", 1)
+    kept = len(list((tmp_path / "cache").iterdir()))
+    (tmp_path / "cache" / "notes.txt").write_text("mine")
+    assert kept >= 2 and f": {kept} entries, 0." in run("cache").stdout
+    assert ": 0 entries" in run("cache", "--clear").stdout
+    assert [x.name for x in (tmp_path / "cache").iterdir()] == ["notes.txt"]
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    assert "no cache" in run("cache", "--clear").stdout

@@ -11,6 +11,7 @@ from sources import all_imported, changed_copy, covered
 
 from sysdyn.backends.llvm import kernel
 from sysdyn.backends.llvm.kernel import EMITTING, compile_kernel
+from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 
 # These decide where code is kept and what errors say, but not what the code is.
@@ -34,3 +35,32 @@ def test_a_changed_source_is_another_key(changed, monkeypatch, tmp_path):
         monkeypatch.setattr(kernel, "sources_digest", partial(sources_digest, package=package))
         cached.append(compile_kernel(program, 1, 0).cached)
     assert cached == [False, not changed]
+
+
+def flipped(payload: bytes) -> bytes:
+    middle = len(payload) // 2
+    return payload[:middle] + bytes([payload[middle] ^ 1]) + payload[middle + 1 :]
+
+
+FORGED = {
+    "nothing": lambda mine, other: b"",
+    "text": lambda mine, other: b"not an object" * 100,
+    "half of it": lambda mine, other: mine[: len(mine) // 2],
+    "one bit": lambda mine, other: flipped(mine),
+    "more slots": lambda mine, other: mine[:40] + b"\xff" + mine[41:],
+    "of another program": lambda mine, other: other,
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_an_object_that_is_not_one_of_the_key_never_reaches_llvm(name, monkeypatch, tmp_path):
+    """LLVM ends the process where it is handed a malformed object."""
+    monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
+    program = random_program(3, blocks=1)
+    compile_kernel(random_program(4, blocks=1), 1, 0)
+    other = next(iter(tmp_path.iterdir())).name
+    compile_kernel(program, 1, 0)
+    (key,) = (path.name for path in tmp_path.iterdir() if path.name != other)
+    cache.store(key, FORGED[name](cache.load(key), cache.load(other)))
+    assert not compile_kernel(program, 1, 0).cached
+    assert compile_kernel(program, 1, 0).cached

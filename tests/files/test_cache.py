@@ -24,6 +24,7 @@ def folder(monkeypatch, tmp_path) -> Path:
     where = tmp_path / "deep" / "cache"
     monkeypatch.setenv("SYSDYN_CACHE", str(where))
     monkeypatch.setattr(cache, "_complained", set())
+    monkeypatch.setattr(cache, "_room", {})
     return where
 
 
@@ -196,6 +197,121 @@ def test_solvers_compile_without_a_cache(monkeypatch, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sd.compile(sd.forward_dynamics(model), ordering="aba")
+
+
+# ---- of others -----------------------------------------------------------------------------------------------------
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no such owners here")
+
+
+@posix
+def test_the_folder_and_its_entries_are_the_users_alone(folder):
+    old = os.umask(0)
+    try:
+        cache.store("key", b"payload")
+    finally:
+        os.umask(old)
+    assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "key").stat().st_mode & 0o777 == 0o600
+    assert cache.load("key") == b"payload"
+
+
+@posix
+def test_the_folder_of_the_user_is_closed_to_others(monkeypatch, tmp_path):
+    monkeypatch.delenv("SYSDYN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "sysdyn").mkdir()
+    (tmp_path / "sysdyn").chmod(0o777)
+    cache.store("key", b"payload")
+    assert (tmp_path / "sysdyn").stat().st_mode & 0o777 == 0o700 and cache.load("key") == b"payload"
+
+
+def open_to_the_group(folder: Path, monkeypatch) -> None:
+    folder.chmod(0o770)
+
+
+def open_to_all(folder: Path, monkeypatch) -> None:
+    folder.chmod(0o1777)
+
+
+def of_another_user(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+
+
+@posix
+@pytest.mark.parametrize("change", [open_to_the_group, open_to_all, of_another_user])
+def test_folders_that_others_can_write_to_are_not_used(folder, monkeypatch, change):
+    cache.store("key", b"payload")
+    change(folder, monkeypatch)
+    with pytest.warns(CacheWarning, match=r"others can write to it, mode 1?77|belongs to another user") as found:
+        assert cache.load("key") is None
+        cache.store("other", b"payload")
+        assert cache.load("key") is None
+    assert len({str(x.message) for x in found}) == len(found) and any(str(folder) in str(x.message) for x in found)
+    assert [p.name for p in folder.iterdir()] == ["key"]
+
+
+@posix
+def test_entries_that_others_can_write_to_are_not_used(folder):
+    cache.store("key", b"payload")
+    (folder / "key").chmod(0o666)
+    with pytest.warns(CacheWarning, match=r"the cache entry .*key cannot be used .*mode 666: chmod go-w") as found:
+        assert cache.load("key") is None and cache.load("key") is None
+    assert len(found) == 1
+    cache.store("key", b"new")  # in a folder of the user's own it is replaced
+    assert cache.load("key") == b"new"
+
+
+@posix
+def test_links_and_pipes_are_no_entries(folder, tmp_path):
+    cache.store("key", b"payload")
+    (folder / "link").symlink_to(folder / "key")
+    os.mkfifo(folder / "pipe", 0o600)
+    (folder / "folder").mkdir()
+    assert [cache.load(name) for name in ("link", "pipe", "folder")] == [None] * 3  # at once: nobody writes the pipe
+
+
+def test_an_entry_under_another_key_is_ignored(folder):
+    """Of two robots of equal sizes either's program could be run for the other."""
+    cache.store("one", b"payload")
+    (folder / "one").rename(folder / "other")
+    assert cache.load("other") is None
+
+
+# ---- its size ------------------------------------------------------------------------------------------------------
+
+
+def entry(k: int) -> str:
+    return f"{k:064x}.o"
+
+
+def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
+    monkeypatch.setenv("SYSDYN_CACHE_LIMIT", "0.1")
+    for k in range(9):
+        cache.store(entry(k), bytes(10_000))
+        os.utime(folder / entry(k), (k, k))
+    strange = [folder / "notes.txt", folder / "0.o"]
+    for path in strange:
+        path.write_bytes(bytes(200_000))
+    dead = folder / f".{entry(5)}.123-0123abcd"
+    dead.write_bytes(b"half")
+    os.utime(dead, (1, 1))
+    assert cache.load(entry(1)) is not None  # used just now
+    cache.store(entry(9), bytes(10_000))
+    cache.store(entry(10), bytes(10_000))
+    left = {x.path.name for x in cache.entries()}
+    assert left == {entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10)} and not dead.exists()
+    assert all(path.exists() for path in strange)
+    assert sum(x.size for x in cache.entries()) <= 0.1 * cache.UNIT
+    cache.clear()
+    assert cache.entries() == [] and all(path.exists() for path in strange)
+
+
+@pytest.mark.parametrize("size", ["many", "-1", "nan", ""])
+def test_a_limit_that_is_no_number_is_reported_once(folder, monkeypatch, size):
+    monkeypatch.setenv("SYSDYN_CACHE_LIMIT", size)
+    with pytest.warns(CacheWarning, match=f"SYSDYN_CACHE_LIMIT is '{size}', not a number") as found:
+        assert cache.limit() == 2**30 == cache.limit()
+    assert len(found) == 1
 
 
 # ---- many processes ------------------------------------------------------------------------------------------------

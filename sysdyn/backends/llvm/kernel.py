@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ import numpy as np
 from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.registers import angles_first, arranged
-from sysdyn.backends.llvm.target import library, machine, registers, version
+from sysdyn.backends.llvm.target import LOCK, library, machine, registers, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
@@ -33,8 +32,6 @@ EMITTING = ("program", "backends/llvm", "backends/schedule.py")
 
 # Workspaces begin at multiples of so many bytes, the size of a cache line and of the widest register.
 _ALIGN = 64
-# LLVM makes code for one thread at a time.
-_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
     zeros: write outputs that are the constant 0, too; where not, they are there already. Object code is cached on disk
     by program, width, level, zeros, processor and versions.
     """
-    with _lock:
+    with LOCK:
         llvm = library()
         target = machine(level)
         processor = target.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
@@ -83,14 +80,14 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
             zeros,
         )
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
-        stored = cache.load(key)
+        stored = _unpacked(key, cache.load(key))
         if stored is None:
             emitter = Emitter(arranged(program, registers()) if level else angles_first(program)[0], width, zeros)
             text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
-            cache.store(key, struct.pack("<qq", rounds, n_slots) + code)
+            cache.store(key, _packed(key, rounds, n_slots, code))
         else:
-            (rounds, n_slots), code = struct.unpack("<qq", stored[:16]), stored[16:]
+            rounds, n_slots, code = stored
         # code and constants within reach of each other, which the memory manager of MCJIT does not promise
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
@@ -100,3 +97,22 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         methods = entry.methods(*map(engine.get_function_address, ("call", "direct"))) if width == 1 else None
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
     return Kernel(run, methods, width, rounds, n_slots, engine, stored is not None)
+
+
+def _packed(key: str, rounds: int, n_slots: int, code: bytes) -> bytes:
+    """An entry of the cache: sha256 of the key and of what follows, rounds, n_slots, object code."""
+    content = struct.pack("<qq", rounds, n_slots) + code
+    return _digest(key, content) + content
+
+
+def _unpacked(key: str, stored: bytes | None) -> tuple[int, int, bytes] | None:
+    """(rounds, n_slots, object code) of an entry; None where it is not one of the key, as LLVM dies of other bytes."""
+    if stored is None or stored[:32] != _digest(key, stored[32:]):
+        return None
+    return *struct.unpack("<qq", stored[32:48]), stored[48:]
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(key.encode())
+    digest.update(content)
+    return digest.digest()
