@@ -129,6 +129,31 @@ def test_ragged_lists_and_nothing(name):
         forward()(**{**state(), name: None})
 
 
+class Tracer:
+    """As those of jax.jit, which have a shape and no numbers."""
+
+    shape = (3,)
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("a tracer was asked for its numbers")
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_symbols_and_tracers(name):
+    with Fails(InvalidInput, f"{name} is a test_bad_input.Tracer without numbers", "jax.pure_callback", "to_casadi"):
+        forward()(**{**state(), name: Tracer()})
+    function = sd.compile_function(lambda x: x * 2.0, {"x": (3,)})
+    with Fails(InvalidInput, "x is not an array of real numbers"):
+        function(Tracer())
+
+
+def test_a_solver_inside_jax_jit():
+    jax = pytest.importorskip("jax")
+    given = state()
+    with Fails(InvalidInput, "tau is a jax", "jax.pure_callback"):
+        jax.jit(lambda tau: forward()(**{**given, "tau": tau}).qdd)(given["tau"])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("policy", ["raise", "nan", "repivot"])

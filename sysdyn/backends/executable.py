@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from functools import partial
+from threading import Lock
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend, Results
-from sysdyn.backends.team import TEAM
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.backends.team import TEAM, cores
+from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
 THREAD_STATES = 2048  # A further thread is worth its while from so many states on.
-CORES = os.cpu_count() or 1  # The cores of this machine, counted once: counting costs more than a small kernel.
+CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
 class Executable:
@@ -23,7 +25,7 @@ class Executable:
         self.backend, self.program = backend, backend.program
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
-        """threads: as many as the batch is worth, up to the number of cores, where it is None."""
+        """threads: as many as the batch is worth, up to the number of `cores`, where it is None."""
         n = len(status)
         if threads is None:
             threads = min(CORES, -(-n // THREAD_STATES))
@@ -54,10 +56,11 @@ class Executable:
             for share in _shares(len(status), threads, backend.width)
         ]
         keep = calls, inputs, outputs, status
-        if len(calls) == 1:
+        if single:  # holds the interpreter's lock
             return Step(calls[0][0], out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
-        return Step(partial(TEAM.run, [partial(_run, call, keep) for call, _ in calls]), out, status, keep)
+        parts = [partial(_alone, Lock(), call, keep) for call, _ in calls]
+        return Step(parts[0] if len(parts) == 1 else partial(TEAM.run, parts), out, status, keep)
 
     def require_binding(self) -> None:
         """Raise ProblemError unless the back end has prepared calls."""
@@ -72,7 +75,9 @@ class Executable:
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero where all went well.
+    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero where all went well. Its arrays
+    are those of one thread at a time: threads that work side by side bind a step each. Raises SysdynError where it is
+    running on another thread.
     """
 
     __slots__ = ("_keep", "_run", "out", "status")
@@ -82,6 +87,29 @@ class Step:
 
     def __call__(self) -> None:
         self._run()
+
+    def __reduce__(self) -> NoReturn:
+        raise SysdynError(
+            "a bound step cannot be copied or pickled, as it is tied to its arrays: pickle the solver, and bind it "
+            "where it is needed"
+        )
+
+
+def is_plain(x: object) -> TypeGuard[np.ndarray]:
+    """Whether a kernel can read x in place: C-contiguous, aligned float64, of which nothing is masked."""
+    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
+        return False
+    return x.dtype == np.float64 and x.flags.c_contiguous and x.flags.aligned
+
+
+def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise InvalidInput where two plain arrays, by what they are called, share memory."""
+    places = sorted((x.__array_interface__["data"][0], name) for name, x in arrays.items() if x.size)
+    for (start, first), (next_start, second) in itertools.pairwise(places):
+        if next_start < start + arrays[first].nbytes:
+            raise InvalidInput(
+                f"{first} and {second} share memory: bind reads and writes in place, and needs an array for each"
+            )
 
 
 def checked_threads(threads: object) -> None:
@@ -96,5 +124,11 @@ def _shares(n: int, threads: int, width: int) -> list[tuple[int, int]]:
     return [(start, min(share, n - start)) for start in range(0, n, share)] if threads > 1 and n else [(0, n)]
 
 
-def _run(call: Callable[[], None], keep: object) -> None:
-    call()
+def _alone(lock: Lock, call: Callable[[], None], keep: object) -> None:
+    """Run a part of a step, unless another thread does: they would share its workspace."""
+    if not lock.acquire(blocking=False):
+        raise SysdynError("this step is running on another thread: bind one for each thread")
+    try:
+        call()
+    finally:
+        lock.release()

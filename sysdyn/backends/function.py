@@ -17,7 +17,7 @@ from sysdyn.backends import casadi
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
-from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.executable import Executable, Step, is_plain, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
@@ -166,9 +166,10 @@ class Function:
         """
         rows = {}
         for (name, shape), x in zip(self.inputs.items(), self._matched(arrays), strict=True):
-            if not isinstance(x, np.ndarray) or x.dtype != np.float64 or x.shape != shape or not x.flags.c_contiguous:
-                raise InvalidInput(f"{name} must be a C-contiguous float64 array of shape {shape}")
+            if not is_plain(x) or x.shape != shape:
+                raise InvalidInput(f"{name} must be a C-contiguous float64 array of shape {shape}, not masked")
             rows[name] = x.reshape(-1)
+        reject_shared(rows)
         return self._step(rows, self._results.handed_over)
 
     def export_c(

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
+
+# Limits of groups of processes are files below this folder; this file says which groups this process is in.
+_CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class Team:
@@ -24,22 +32,28 @@ class Team:
         self._size = 0
 
     def run(self, parts: Sequence[Callable[[], object]]) -> None:
-        """Call all parts and return when the last one is done. Raises what a part raised."""
+        """Call all parts and return when the last one is done. Raises what a part raised.
+
+        Threads that cannot be started are done without: the parts wait for others, or are called one after another.
+        """
         if self._size < len(parts) - 1:
             self._grow(len(parts) - 1)
-        done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
-        for part in parts[1:]:
-            self._todo.put((part, done))
-        errors = [_outcome(parts[0]), *(done.get() for _ in parts[1:])]
+        if not self._size:
+            errors = [_outcome(part) for part in parts]
+        else:
+            done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
+            for part in parts[1:]:
+                self._todo.put((part, done))
+            errors = [_outcome(parts[0]), *(done.get() for _ in parts[1:])]
         for error in errors:
             if error is not None:
                 raise error
 
     def _grow(self, size: int) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(RuntimeError, MemoryError):  # that a thread cannot be started
             while self._size < size:
+                Thread(target=_work, args=(self._todo,), name=f"sysdyn_{self._size + 1}", daemon=True).start()
                 self._size += 1
-                Thread(target=_work, args=(self._todo,), name=f"sysdyn_{self._size}", daemon=True).start()
 
 
 def _work(todo: SimpleQueue) -> None:
@@ -57,7 +71,51 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
     return None
 
 
+def cores() -> int:
+    """How many threads of this process can run at a time: cores that it may use, and shares of cores by its cgroup."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        count = os.cpu_count() or 1
+    return max(1, math.ceil(min(count, _quota(_CGROUPS, _OWN_CGROUP))))
+
+
+def _quota(root: Path, own: Path) -> float:
+    """The least number of cores that the cgroup of this process, or one that it is in, may use; ∞ without a limit."""
+    least = math.inf
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return least
+    for line in lines:
+        controllers, _, place = line.partition(":")[2].partition(":")
+        version_1 = "cpu" in controllers.split(",")
+        if version_1 or not controllers:
+            inside = (root / "cpu" if version_1 else root) / place.lstrip("/")
+            for group in (inside, *inside.parents):
+                if not group.is_relative_to(root):
+                    break
+                with contextlib.suppress(OSError, ValueError):
+                    if version_1:
+                        quota, period = ((group / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
+                    else:
+                        quota, period = (group / "cpu.max").read_text().split()
+                    if quota != "max" and int(quota) > 0:
+                        least = min(least, int(quota) / int(period))
+    return least
+
+
+def _forked() -> None:
+    """In a forked process there are no other threads, and nobody to release what they had locked."""
+    TEAM.reset()
+    for module in [x for name, x in sys.modules.items() if name.startswith("sysdyn.")]:
+        for kind in vars(module).values():
+            for x in vars(kind).values() if isinstance(kind, type) else ():
+                if isinstance(x, cached_property) and hasattr(x, "lock"):  # before Python 3.12
+                    x.lock = RLock()
+
+
 # The threads that all batches of this process share.
 TEAM = Team()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=TEAM.reset)
+    os.register_at_fork(after_in_child=_forked)

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends.executable import is_plain
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.measurements.noise import noise_of
@@ -90,9 +91,10 @@ class Inputs:
         for name, x in self._collected(arguments, keep=True).items():
             size = self.sizes[name]
             shape = self.shape(name, size)
-            if not isinstance(x, np.ndarray) or x.dtype != np.float64 or not x.flags.c_contiguous:
+            if not is_plain(x):
                 raise InvalidInput(
-                    f"bind keeps {label_of(name)} and reads it in place: it must be a C-contiguous float64 array"
+                    f"bind keeps {label_of(name)} and reads it in place: it must be a C-contiguous float64 array, not "
+                    "masked"
                 )
             self._reject_wrenches(name, x)
             single = x.shape in ((size,), shape)
@@ -323,6 +325,12 @@ def real(name: str, x: ArrayLike | None) -> np.ndarray:
         array = np.asarray(x)
     except ValueError as error:
         raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
+    except Exception as error:  # each library raises its own where a symbol or tracer has no value
+        raise InvalidInput(
+            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: a solver takes values. "
+            "Inside jax.jit and the like call it through jax.pure_callback, with solver.derivatives() for its "
+            f"derivatives; solver.to_casadi() is for symbols ({type(error).__name__})"
+        ) from error
     if array.dtype.kind not in "fiu":
         raise InvalidInput(f"{name} has type {array.dtype}, but real numbers are needed")
     return array.astype(np.float64)

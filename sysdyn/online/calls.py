@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.backend import Argument, Direct
-from sysdyn.backends.executable import Executable, Step, checked_threads
+from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.measurements.groups import label_of
 from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
 
@@ -201,6 +202,7 @@ class Calls(Generic[Key]):
         arrays, lead = self.inputs.in_place(arguments)
         self._require_switches(arrays, math.prod(lead))
         shown, n = self._outputs(out, lead), math.prod(lead)
+        reject_shared({label_of(x): a for x, a in arrays.items()} | {f"out[{x!r}]": a for x, a in shown.items()})
         flat = {group: shown[key].reshape(n, math.prod(shape)) for group, (key, shape) in self._results.items()}
         return self._executable.step(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
 
@@ -228,10 +230,9 @@ class Calls(Generic[Key]):
         for name, x in given.items():
             if name not in shapes:
                 raise UnknownName("output", name, [str(key) for key in shapes])
-            fits = isinstance(x, np.ndarray) and x.dtype == np.float64 and x.shape == shapes[name]
-            if not fits or not x.flags.c_contiguous or not x.flags.writeable:
+            if not is_plain(x) or not x.flags.writeable or x.shape != shapes[name]:
                 raise InvalidInput(
-                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}"
+                    f"out[{name!r}] must be a writeable C-contiguous float64 array of shape {shapes[name]}, not masked"
                 )
         return {key: given[key] if key in given else np.zeros(shape) for key, shape in shapes.items()}
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -60,8 +62,14 @@ class Posterior:
     def __init__(self, problem: Problem, choice: Choice, options: Options, key: str | None = None):
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
-        self._lock = threading.Lock()
         self._executables: dict[str, Executable] = {}
+        self.begin()
+        _ALIVE.add(self)
+
+    def begin(self) -> None:
+        """Forget who makes a program, and what of it is half made: in a forked process nobody goes on with it."""
+        self._lock = threading.Lock()
+        self.__dict__.pop("_root", None)
 
     @functools.cached_property
     def system(self) -> WhitenedSystem:
@@ -184,10 +192,22 @@ class Posterior:
         if payload is None:
             return None
         try:
-            return Program.from_arrays(storage.unpacked(payload))
+            program = Program.from_arrays(storage.unpacked(payload))
+            storage.check_inputs(program, self.problem)
+            return program
         except (FileError, ValueError, OSError):
             return None  # a damaged entry is made again
 
     def _store(self, name: str, program: Program) -> None:
         if self._key:
             cache.store(self._file(name), storage.packed(program.to_arrays()))
+
+
+def _forked() -> None:
+    for posterior in _ALIVE:
+        posterior.begin()
+
+
+_ALIVE: weakref.WeakSet[Posterior] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

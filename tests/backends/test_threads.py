@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from functools import partial
 
 import numpy as np
 import pytest
+from programs import random_program
 
 import sysdyn as sd
-from sysdyn.backends.team import Team
-from sysdyn.errors import InvalidInput
+from sysdyn.backends import team
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.interpreter import Interpreter
+from sysdyn.backends.team import Team, cores
+from sysdyn.errors import InvalidInput, SysdynError
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,159 @@ def test_the_other_parts_are_finished_when_one_fails(bad):
     with pytest.raises(ZeroDivisionError):
         Team().run([partial(part, k) for k in range(3)])
     assert sorted(done) == [k for k in range(3) if k != bad]
+
+
+@pytest.mark.parametrize("started", [0, 1, 2])
+def test_threads_that_cannot_be_started_are_done_without(monkeypatch, started):
+    """As where the limit of processes is reached; the team goes on, and starts them when it can."""
+    made = []
+
+    class Limited(threading.Thread):
+        def start(self) -> None:
+            if len(made) == started:
+                raise RuntimeError("can't start new thread")
+            made.append(self)
+            super().start()
+
+    crew, done = Team(), []
+    monkeypatch.setattr(team, "Thread", Limited)
+    for _ in range(3):
+        in_time(lambda: crew.run([partial(done.append, k) for k in range(5)]))
+    assert sorted(done) == sorted([*range(5)] * 3) and len(made) == started
+    monkeypatch.undo()
+    meeting = threading.Barrier(5)
+    crew.run([lambda: meeting.wait(10)] * 5)
+
+
+def in_time(call) -> None:
+    """Call it on a thread; fails where it does not return."""
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(20.0)
+    assert not caller.is_alive()
+
+
+class Waiting(Interpreter):
+    """A back end whose prepared calls take as long as they are told."""
+
+    binds = True
+    began, go_on = threading.Event(), threading.Event()
+
+    def prepared(self, inputs, outputs, status, start, size, single):
+        return (lambda: (self.began.set(), self.go_on.wait(20.0))), None
+
+
+def test_a_step_is_refused_while_it_runs_on_another_thread():
+    """The two would share a workspace."""
+    program = random_program(3, blocks=1)
+    inputs = {name: np.zeros((8, size)) for name, size in program.input_groups}
+    outputs = {name: np.zeros((8, size)) for name, size in program.output_groups}
+    step = Executable(Waiting(program)).step(inputs, outputs, np.zeros(8, np.int64), outputs, single=False)
+    busy = threading.Thread(target=step)
+    busy.start()
+    assert Waiting.began.wait(10.0)
+    with pytest.raises(SysdynError, match="running on another thread: bind one for each thread"):
+        step()
+    Waiting.go_on.set()
+    busy.join()
+    step()
+
+
+# ---- cores ---------------------------------------------------------------------------------------------------------
+
+V1, V2 = "4:cpu,cpuacct:/user/jobs\n0::/\n", "0::/user/jobs\n"
+QUOTAS = {
+    "no files": (V2, {}, None),
+    "no limit": (V2, {"user/jobs/cpu.max": "max 100000\n"}, None),
+    "of its own": (V2, {"user/jobs/cpu.max": "200000 100000\n"}, 2),
+    "a part of a core": (V2, {"user/jobs/cpu.max": "50000 100000\n"}, 1),
+    "of a group above": (V2, {"user/jobs/cpu.max": "max 100000\n", "user/cpu.max": "250000 100000\n"}, 3),
+    "in a container": (V2, {"cpu.max": "150000 100000\n"}, 2),
+    "first version": (V1, {"cpu/user/jobs/cpu.cfs_quota_us": "300000", "cpu/user/jobs/cpu.cfs_period_us": "100000"}, 3),
+    "none in the first": (V1, {"cpu/user/cpu.cfs_quota_us": "-1", "cpu/user/cpu.cfs_period_us": "100000"}, None),
+    "damaged": (V2, {"cpu.max": "many\n"}, None),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_threads_are_no_more_than_the_cores_that_may_be_used(name, monkeypatch, tmp_path):
+    groups, files, allowed = QUOTAS[name]
+    own, root = tmp_path / "own", tmp_path / "cgroup"
+    own.write_text(groups)
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    monkeypatch.setattr(team, "_CGROUPS", root)
+    monkeypatch.setattr(team, "_OWN_CGROUP", own)
+    for available in (1, 4, 64):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=available: set(range(n)), raising=False)
+        assert cores() == min(available, allowed or available)
+
+
+# ---- forks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_process_is_forked_while_another_thread_compiles(monkeypatch):
+    """In the new process nobody releases what that thread has locked."""
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    stop = threading.Event()
+
+    def compile_on() -> None:
+        function, size = (lambda x: np.tanh(1.0) * x / (x + 2.0)), 3
+        while not stop.is_set():
+            size += 1
+            sd.compile_function(function, {"x": (size,)}, level=0)(np.ones(size))
+
+    def child() -> None:
+        threading.Timer(30.0, os._exit, (2,)).start()
+        sd.compile_function(lambda x: x / 3.0, {"x": (2,)}, level=0)(np.ones((9, 2)))
+        os._exit(0)
+
+    busy = threading.Thread(target=compile_on)
+    busy.start()
+    try:
+        codes = []
+        for _ in range(8):
+            number = os.fork()
+            if not number:
+                child()
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
+    finally:
+        stop.set()
+        busy.join()
+    assert codes == [0] * 8
+
+
+class Slow:
+    """Something with a property that takes its time."""
+
+    began, go_on = threading.Event(), threading.Event()
+
+    @functools.cached_property
+    def value(self) -> int:
+        self.began.set()
+        self.go_on.wait(60.0)
+        return 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_computes_properties_that_another_thread_was_at(monkeypatch):
+    """Before Python 3.12 a lock is held meanwhile."""
+    monkeypatch.setattr(team, "Slow", Slow, raising=False)
+    busy = threading.Thread(target=lambda: Slow().value)
+    busy.start()
+    Slow.began.wait(10.0)
+    child = os.fork()
+    if not child:
+        threading.Timer(30.0, os._exit, (2,)).start()
+        Slow.go_on.set()
+        os._exit(0 if Slow().value == 3 else 1)
+    Slow.go_on.set()
+    busy.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
+import pytest
 from solvers import ALIGNED, ALL_JOINTS, aligning, aligning_states, compiled, small, small_states
 
 import sysdyn as sd
+from sysdyn.errors import InvalidInput, SysdynError
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.program.status import BAD_PIVOT
 
@@ -73,3 +76,47 @@ def test_bind_reports_a_singular_state_in_its_status():
         single = solver.bind(*(np.array(x[k]) for x in (q, qd, tau)), fx=np.array(fx[k]))
         single()
         assert (single.status[0] != 0) == singular
+
+
+def arrays() -> dict[str, np.ndarray]:
+    return {name: x.copy() for name, x in zip(("q", "qd", "tau", "fx"), small_states(3), strict=True)}
+
+
+def test_arrays_that_share_memory_are_refused():
+    solver, given = small(), arrays()
+    n, nv = given["tau"].shape
+    shared = np.zeros(n * nv + 1)
+    pairs = {
+        "one array twice": {"qd": given["tau"]},
+        "overlapping inputs": {"qd": shared[:-1].reshape(n, nv), "tau": shared[1:].reshape(n, nv)},
+        "an output over an input": {"out": {"qdd": given["tau"]}},
+        "one output twice": {"out": {"qdd": shared[1:].reshape(n, nv), "tau": shared[1:].reshape(n, nv)}},
+    }
+    for name, changes in pairs.items():
+        with pytest.raises(InvalidInput, match="share memory: bind reads and writes in place"):
+            solver.bind(**{**given, **changes})
+            pytest.fail(name)
+    whole = np.zeros((2, n, nv))  # neighbours share none
+    solver.bind(**{**given, "tau": whole[0]}, out={"qdd": whole[1]})()
+    function = sd.compile_function(lambda x, y: x + y, {"x": (3,), "y": (3,)})
+    x = np.ones(3)
+    with pytest.raises(InvalidInput, match="x and y share memory"):
+        function.bind(x, x)
+
+
+def test_masked_and_unaligned_arrays_are_refused():
+    solver, given = small(), arrays()
+    masked = np.ma.masked_invalid(given["tau"])
+    odd = np.zeros(given["tau"].nbytes + 1, dtype=np.uint8)[1:].view(np.float64).reshape(given["tau"].shape)
+    for wrong in (masked, odd):
+        with pytest.raises(InvalidInput, match="bind keeps tau .* not masked"):
+            solver.bind(**{**given, "tau": wrong})
+        with pytest.raises(InvalidInput, match=r"out\['qdd'\] must be .* not masked"):
+            solver.bind(**given, out={"qdd": wrong})
+
+
+def test_a_step_is_not_pickled_or_copied():
+    for step in (small().bind(**arrays()), small().derivatives("qdd", "tau").bind(**arrays())):
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(SysdynError, match="pickle the solver, and bind it where it is needed"):
+                attempt(step)

@@ -32,15 +32,15 @@ class MachineCode(Backend):
         self.width = target.simd_width()
         self.scalar = compile_kernel(program, 1, level, zeros)
         self._vector: Kernel | None = None
-        self._making = threading.Lock()
         self._local = threading.local()
 
     @property
     def vector(self) -> Kernel:
-        with self._making:
-            if self._vector is None:
-                self._vector = compile_kernel(self.program, self.width, self.level, self.zeros)
-            return self._vector
+        if self._vector is None:
+            with target.LOCK:
+                if self._vector is None:
+                    self._vector = compile_kernel(self.program, self.width, self.level, self.zeros)
+        return self._vector
 
     @classmethod
     def require(cls) -> None:

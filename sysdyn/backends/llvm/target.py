@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import threading
 from types import ModuleType
 from typing import Any
 
 from sysdyn.backends.llvm.registers import REGISTERS
 from sysdyn.errors import BackendUnavailable
+
+# LLVM makes code for one thread at a time, which holds this lock.
+LOCK = threading.RLock()
 
 
 @functools.cache
@@ -21,9 +26,27 @@ def library() -> ModuleType:
             "machine code needs llvmlite, which cannot be imported here: pip install llvmlite, or do without machine "
             "code by backend='python'"
         ) from error
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    _fork_between_calls(llvm)
+    with LOCK:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
     return llvm
+
+
+def _fork_between_calls(llvm: ModuleType) -> None:
+    """Let forks wait until no thread makes code, for the forked process could not finish it, nor release its locks."""
+    inner = getattr(llvm.ffi.lib, "_lock", LOCK)  # llvmlite's own, which it holds to free code, too
+
+    def acquire() -> None:
+        LOCK.acquire()
+        inner.__enter__()
+
+    def release() -> None:
+        inner.__exit__(None, None, None)
+        LOCK.release()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
 
 
 def version() -> str:
@@ -32,7 +55,7 @@ def version() -> str:
 
 
 def machine(level: int) -> Any:
-    """llvmlite's TargetMachine of this processor; code-generation level 0 to 3."""
+    """llvmlite's TargetMachine of this processor; code-generation level 0 to 3. Only with the `LOCK`."""
     llvm = library()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
@@ -44,13 +67,18 @@ def machine(level: int) -> Any:
     )
 
 
+@functools.cache
 def simd_width() -> int:
     """Doubles in the widest vector register of this machine."""
-    features = library().get_host_cpu_features()
+    with LOCK:
+        features = library().get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
 
 
 def registers() -> int:
-    """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
+    """Registers of a function that need not hold constants: a few less than there are of the widest kind.
+
+    Only with the `LOCK`.
+    """
     features = library().get_host_cpu_features()
     return REGISTERS if features.get("avx512f") or not features.get("sse2") else REGISTERS - 16
