@@ -28,7 +28,7 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
-from sysdyn.measurements.constraints import Contact, LoopJoint
+from sysdyn.measurements.constraints import Contact, JointCoupling, LoopJoint, closures
 from sysdyn.measurements.declared import declared_sensors, sensor
 from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Constraint, Measurement
@@ -101,12 +101,12 @@ __all__ = [
     "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis", "Estimate", "Expr",
     "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame",
     "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "Inconsistent", "InvalidInput",
-    "InverseDynamics", "JointAcceleration", "JointTorque", "JointWrench", "Kinematics", "Learned", "Linear",
-    "LoadCells", "LogWarning", "LoopJoint",
+    "InverseDynamics", "JointAcceleration", "JointCoupling", "JointTorque", "JointWrench", "Kinematics", "Learned",
+    "Linear", "LoadCells", "LogWarning", "LoopJoint",
     "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
     "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
-    "UnknownName", "aba", "auto_tree", "chain", "compile", "compile_function", "count_flops", "crba",
+    "UnknownName", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "count_flops", "crba",
     "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
     "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
     "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",

@@ -10,7 +10,9 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import UnknownName
-from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.constraints import JointCoupling, closures
+from sysdyn.measurements.linear import MotorTorque
+from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES, Layout
@@ -57,25 +59,47 @@ class Problem(Statement):
 
 
 def inverse_dynamics(model: Model) -> Problem:
-    """Known q̈ and fx, wanted τ. Nori eq. (7)."""
-    return Problem(model, [JointAcceleration("all", name="qdd"), ExternalWrench("all", name="fx")])
+    """Known q̈ and fx, wanted τ. Nori eq. (7).
+
+    Coupled joints follow: q̈ is known of the others alone, and τ of theirs includes what the followers need, which have
+    none (or that handed in as y={"followers": …}). Loops (`sd.closures`) stay open, for they leave no single τ.
+    """
+    led = _led(model)
+    known = JointAcceleration(
+        tuple(x for x in model.joint_names if x not in model.followers) if led else "all", name="qdd"
+    )
+    return Problem(model, [known, ExternalWrench("all", name="fx"), *_undriven(model.followers), *led])
 
 
 def forward_dynamics(model: Model) -> Problem:
-    """Known τ and fx, wanted q̈. Nori eq. (13)."""
-    return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
+    """Known τ and fx, wanted q̈. Nori eq. (13). Couplings and loops of the model (`sd.closures`) hold."""
+    return Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx"), *closures(model)])
 
 
 def hybrid_dynamics(model: Model, torque: Sequence[str]) -> Problem:
-    """Known τ of the joints named in `torque`, q̈ of all others, and fx. RBDA section 9.2."""
+    """Known τ of the joints named in `torque`, q̈ of all others, and fx. RBDA section 9.2.
+
+    Coupled joints follow, as of `inverse_dynamics`, and loops of the model hold.
+    """
     torque = (torque,) if isinstance(torque, str) else tuple(torque)
     for name in torque:
         if name not in model.joint_names:
             raise UnknownName("joint", name, model.joint_names)
-    rest = tuple(name for name in model.joint_names if name not in torque)
+    rest = tuple(name for name in model.joint_names if name not in (*torque, *model.followers))
     known: list[Measurement] = [ExternalWrench("all", name="fx")]
     if torque:
         known.insert(0, JointTorque(torque, name="tau"))
     if rest:
         known.insert(0, JointAcceleration(rest, name="qdd"))
-    return Problem(model, known)
+    others = [name for name in model.followers if name not in torque]
+    return Problem(model, [*known, *_undriven(others), *closures(model)])
+
+
+def _led(model: Model) -> list[Constraint]:
+    """The couplings of the model."""
+    return [m for m in closures(model) if isinstance(m, JointCoupling)]
+
+
+def _undriven(joints: Sequence[str]) -> list[Measurement]:
+    """That no motor drives these joints."""
+    return [MotorTorque(joints, name="followers", optional=True)] if joints else []

@@ -55,7 +55,7 @@ def count_forms(task: Task, seconds: float | None) -> list[tuple[str, ...]]:
             if solver.passes != PAPER:
                 fill = f"{solver.fill_in:,}" if solver.fill_in else ""
                 rows.append((f"{label}, {solver.ordering}", *count_cells(solver.flops.end_to_end), fill, ""))
-    if task.kind in REFERENCES:
+    if task.kind in REFERENCES and not task.problem.model.couplings:
         algorithm = REFERENCES[task.kind]
         by_the_book = count_flops(algorithm, task.problem.model, fx=True)
         rows.append((f"{algorithm.__name__.upper()}, reference", *count_cells(by_the_book), "", ""))

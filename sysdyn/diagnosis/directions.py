@@ -125,7 +125,7 @@ def units(layout: Layout) -> tuple[str, ...]:
     for x, i in layout.blocks:
         if x == "w":
             turn, slide = PARTS["w"]
-            result += [turn if name in WRENCH[:3] else slide for name in layout.constraints[i][1]]
+            result += [turn if name in (*WRENCH[:3], "torque") else slide for name in layout.constraints[i][1]]
         elif x in freedoms:
             result += freedoms[x][layout.model.v_slice(i)]
         else:

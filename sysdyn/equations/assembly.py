@@ -162,6 +162,8 @@ def _custom_rows(
             i, load = model.body_index(owner), np.asarray(coefficients).astype(object)
             load = load if form.frames.X is None else form.frames.forth("f", i) @ load
             rows.extend(("f", i), columns, -load)
+        for owner, coefficients in m.torques(context).items():
+            rows.extend(("tau", model.joint_index(owner)), columns, -np.asarray(coefficients).astype(object))
 
 
 def measured_row(m: Measurement, component: str) -> str:

@@ -1,4 +1,4 @@
-"""Rigid contacts and loop closures: motions kept to a known acceleration by a wrench that is unknown.
+"""Rigid contacts, loop closures and coupled joints: motions kept to a known acceleration by a wrench that is unknown.
 
 Each adds rows C (J a − J' a' + bias) = y and the components w of a wrench, which loads the bodies by the transpose of
 what the rows have for their accelerations: D'Alembert's principle, so that the constraint does no work. With a
@@ -9,15 +9,18 @@ A H⁻¹ A^T, positive definite. RBDA sections 8.1 and 8.5; Baraff (1996) elimin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import FrameAcceleration
+from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Constraint, Context, Place, find_frame, moving_frame
 from sysdyn.measurements.sensor import Sensor, diagonal, linear, placed
-from sysdyn.measurements.variables import ACCELERATION, WRENCH
+from sysdyn.measurements.variables import ACCELERATION, WRENCH, freedom_units
 from sysdyn.model import Frame, Model
+from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import path
 from sysdyn.model.spatial import X_inverse, cross, rotation
 
@@ -201,8 +204,90 @@ class LoopJoint(FrameConstraint, Sensor):
         return {**kept, "kind": _stored(self.kind), "axis": self.axis}
 
 
+class JointCoupling(Constraint):
+    """A joint that moves as another one demands, through a transmission whose force is an unknown.
+
+    q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
+    where there is no leader. What is handed in as y is added (a drift e is taken out by −2 ζ ω ė − ω² e). The
+    transmission exerts w [N m or N] on the joint and −r w on its leader: one coordinate, on which the torque τ of the
+    joint acts as r τ. A state should have q and q̇ as demanded: `Model.imposed`.
+
+    joint, leader  names of joints with one freedom
+    coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
+
+    Raises UnknownName, InvalidInput.
+    """
+
+    optional = True
+    units = ("rad/s²", "m/s²")
+
+    def __init__(
+        self, joint: str, leader: str | None = None, coefficients: Sequence[float] = (0.0, 1.0), name: str | None = None
+    ):
+        self.name = name or f"JointCoupling({joint})"
+        self.coupling = Coupling(joint, leader, tuple(numbers(f"coefficients of {self.name!r}", coefficients, (None,))))
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        for joint in filter(None, (self.coupling.joint, self.coupling.leader)):
+            if model.joints[model.joint_index(joint)].nv != 1:
+                raise InvalidInput(f"{self.name!r}: joint {joint!r} has not one freedom")
+        return ("acceleration",)
+
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        return (freedom_units(model, "qdd")[model.v_slice(model.joint_index(self.coupling.joint)).start],)
+
+    def wrench(self, model: Model) -> tuple[str, ...]:
+        return ("torque",) if self.component_units(model) == self.units[:1] else ("force",)
+
+    def loads(self, ctx: Context) -> dict[str, np.ndarray]:
+        return {}
+
+    def torques(self, ctx: Context) -> dict[str, np.ndarray]:
+        return {joint: block.T for (_, joint), block in self.rows(ctx).items()}
+
+    def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
+        rows = {("qdd", self.coupling.joint): np.array([[1.0]], dtype=object)}
+        if self.coupling.leader is not None:
+            rows["qdd", self.coupling.leader] = np.array([[-self._leading(ctx)[0]]], dtype=object)
+        return rows
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        bias = zeros(1)
+        if self.coupling.leader is not None:
+            _, curve, rate = self._leading(ctx)
+            bias[0] = -(curve * rate * rate)
+        return bias
+
+    def _leading(self, ctx: Context) -> tuple[Any, Any, Any]:
+        """(r, r', q̇) of the leader."""
+        i = ctx.model.joint_index(self.coupling.leader or "")
+        _, slope, curve = self.coupling.derivatives(ctx.q[ctx.model.q_slice(i).start])
+        return slope, curve, ctx.qd[ctx.model.v_slice(i).start]
+
+    def describe(self, model: Model | None = None) -> dict:
+        c = self.coupling
+        return {
+            "type": "JointCoupling", "name": self.name, "joint": c.joint, "leader": c.leader,
+            "coefficients": list(c.coefficients),
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.coupling}>"
+
+
 # Constraints by the name of their class.
-CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contact, LoopJoint)}
+CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contact, LoopJoint, JointCoupling)}
+
+
+def closures(model: Model) -> list[Constraint]:
+    """What a robot file says beside the tree, as constraints: a JointCoupling of each coupled joint, a LoopJoint of
+    each loop.
+    """
+    return [
+        LoopJoint(c.frame_a, c.frame_b, c.kind, name=c.name) if isinstance(c, Loop)
+        else JointCoupling(c.joint, c.leader, c.coefficients)
+        for c in model.closures
+    ]  # fmt: skip
 
 
 def _named(what: str, kind: Kind, kinds) -> Sequence[str]:

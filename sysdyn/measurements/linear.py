@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
+from sysdyn.model.closures import dissipated
+from sysdyn.model.tree import SLIP
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
@@ -130,25 +133,49 @@ class MotorTorque(_Combination):
     joints  names, whose freedoms follow each other in τ; matrix (m, freedoms of the joints), default the identity
     bias    (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
     components  name of each motor, default those of the joints where there are as many, else their numbers
+    passive the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias, slip in
+            rad/s or m/s
+    optional  the value is zero where none is handed in, as of joints without a motor
 
     With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
     Raises InvalidInput for shapes that do not fit, UnknownName.
     """
 
+    passive: bool = False  # instances of version 0.1 do not say
+    slip: float = SLIP
+
     def __init__(
         self, joints: str | Sequence[str], matrix=None, bias=None, components: Sequence[str] | None = None,
-        name: str | None = None, noise=None,
+        name: str | None = None, noise=None, passive: bool = False, slip: float = SLIP, optional: bool = False,
     ):  # fmt: skip
         self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
         name = name or f"MotorTorque({','.join(self.joints)})"
         if not self.joints or len(set(self.joints)) < len(self.joints):
             raise InvalidInput(f"{name!r} must name joints, each once, not {self.joints!r}")
+        if passive:
+            self.passive, self.slip = True, float(slip)
+            if not (math.isfinite(self.slip) and self.slip > 0.0):
+                raise InvalidInput(f"slip of {name!r} is {slip}; friction needs a positive velocity to grow over")
+        if optional:
+            self.optional = True
         n = len(self.joints)
         self.matrix = np.eye(n) if matrix is None else numbers(f"matrix of {name!r}", matrix, (None, None))
         if components is None:
             m = len(self.matrix)
             components = self.joints if m == n else [str(k) for k in range(m)]
         super().__init__(name, noise, bias, components, "N m or N")
+
+    def bias(self, ctx: Context) -> np.ndarray:
+        bias = super().bias(ctx)
+        if not self.passive:
+            return bias
+        places = self._places(ctx.model)
+        damping, friction = (x[places] for x in (ctx.model.damping, ctx.model.friction))
+        return bias + self.matrix.astype(object) @ dissipated(damping, friction, np.asarray(ctx.qd)[places], self.slip)
+
+    def _places(self, model: Model) -> list[int]:
+        """The freedoms of the joints in τ."""
+        return [k for joint in self.joints for k in range(model.nv)[model.v_slice(model.joint_index(joint))]]
 
     def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
         ends = np.cumsum([0, *(model.joints[model.joint_index(joint)].nv for joint in self.joints)])
@@ -166,7 +193,14 @@ class MotorTorque(_Combination):
         return {
             "type": "MotorTorque", "name": self.name, "components": list(self.chosen), "joints": list(self.joints),
             "matrix": self.matrix.tolist(), "bias": stored(self.offset),
+            **({"passive": True, "slip": self.slip} if self.passive else {}),
+            **({"optional": True} if self.optional else {}),
+            **({"resistance": self._resistance(model)} if self.passive and model is not None else {}),
         }  # fmt: skip
+
+    def _resistance(self, model: Model) -> list[list[float]]:
+        places = self._places(model)
+        return [model.damping[places].tolist(), model.friction[places].tolist()]
 
 
 def _index(key: tuple[str, str], model: Model) -> int:

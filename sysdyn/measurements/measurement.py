@@ -177,7 +177,8 @@ class Constraint(Measurement):
 
     Subclasses give `wrench(model) → names of the components of w` and `loads(ctx) → {body name: (6, size of w)}`: the
     wrench L w on each body, in its coordinates, which is one term more in c(f_i) as fx_i is. Without friction L is the
-    transpose of what `rows` has for the acceleration of that body.
+    transpose of what `rows` has for the acceleration of that body. `torques` does for joints, and what `rows` has for
+    their accelerations, what `loads` does for bodies.
     """
 
     def wrench(self, model: Model) -> tuple[str, ...]:
@@ -185,3 +186,7 @@ class Constraint(Measurement):
 
     def loads(self, ctx: Context) -> Mapping[str, np.ndarray]:
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
+
+    def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
+        """{joint name: (freedoms, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
+        return {}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.model.closures import Closure
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Joint, snap
 from sysdyn.model.spatial import X_motion
@@ -56,12 +57,15 @@ class GrowingTree:
         self.X_tree: list[np.ndarray] = []
         self.inertias: list[np.ndarray] = []
         self.armature: list[float] = []
+        self.damping: list[float] = []
+        self.friction: list[float] = []
         self.limits: list[Limits] = []
+        self.closures: list[Closure] = []
         self.frames: dict[str, Frame] = {}
 
     def add(
         self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, limits: Limits = UNLIMITED,
-        armature: np.ndarray | None = None,
+        armature: np.ndarray | None = None, damping: ArrayLike = 0.0, friction: ArrayLike = 0.0,
     ) -> int:  # fmt: skip
         """A body on a joint called `name`, without mass so far; returns its number."""
         self.body_names.append(body)
@@ -71,6 +75,8 @@ class GrowingTree:
         self.X_tree.append(X_tree)
         self.inertias.append(np.zeros((6, 6)))
         self.armature += (np.zeros(joint.nv) if armature is None else armature).tolist()
+        self.damping += np.broadcast_to(damping, joint.nv).tolist()
+        self.friction += np.broadcast_to(friction, joint.nv).tolist()
         self.limits += [limits] * joint.nv
         return len(self.parent) - 1
 
@@ -94,6 +100,9 @@ class GrowingTree:
             "X_tree": np.array(self.X_tree).reshape(-1, 6, 6),
             "inertias": np.array(self.inertias).reshape(-1, 6, 6),
             "armature": np.array(self.armature, dtype=float),
+            "damping": np.array(self.damping, dtype=float),
+            "friction": np.array(self.friction, dtype=float),
+            "closures": tuple(self.closures),
             "lower": lower,
             "upper": upper,
             "velocity_limit": velocity,

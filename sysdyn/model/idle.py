@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import ModelError, PlausibilityWarning
+from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.tree import Model
 
@@ -59,7 +60,10 @@ def idle_joints(model: Model) -> tuple[Idle, ...]:
     q, _, _ = model.random_state(seed=SEED, batch=STATES)
     found = [_idle_freedoms(model, x) for x in q]
     result = []
+    carried = _carried(model, [all(idle[i].all() for idle, _ in found) for i in range(model.nb)])
     for i in range(model.nb):
+        if i in carried:
+            continue
         freedoms = np.all([idle[i] for idle, _ in found], axis=0)
         if not freedoms.any():
             continue
@@ -69,6 +73,19 @@ def idle_joints(model: Model) -> tuple[Idle, ...]:
         massless = tuple(model.body_names[j] for j in none)
         result.append(Idle(model.joint_names[i], model.body_names[i], massless, carrying))
     return tuple(result)
+
+
+def _carried(model: Model, idle: list[bool]) -> set[int]:
+    """Coupled joints of which one moves inertia, so that all of them have it."""
+    group: dict[int, set[int]] = {}
+    for c in model.closures:
+        if isinstance(c, Coupling):
+            ends = [model.joint_index(joint) for joint in (c.joint, c.leader) if joint is not None]
+            joined = set(ends).union(*(group.get(i, ()) for i in ends))
+            group |= dict.fromkeys(joined, joined)
+            if c.leader is None:
+                idle[ends[0]] = False  # it stands still
+    return {i for i, others in group.items() if not all(idle[j] for j in others)}
 
 
 def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
 from sysdyn.model.checks import MOST_BODIES
+from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
@@ -33,6 +34,7 @@ _MANY = ("replicate", "composite", "flexcomp")
 _ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
 # The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
+_STILL = np.array([1.0, 0.0, 0.0, 0.0])  # MuJoCo's quaternion of no rotation.
 # A free joint with armature becomes these joints; their names end like this.
 _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
@@ -65,10 +67,13 @@ def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
     "floating" if one free body carries all others.
     lower, upper: the ranges of hinges and slides; effort_limit: the larger bound of `actuatorfrcrange`.
     armature: of the joints, and of actuators at joints times gear².
+    damping, friction: `damping` and `frictionloss` of the joints, which act where they are asked for.
+    closures: active equalities of joints become `Coupling`s, `connect` and `weld` `Loop`s between frames called
+    "<equality>:a" and "<equality>:b", rigid where MuJoCo's are soft.
 
     strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Warns once, with
-    IgnoredWarning, of what acts in MuJoCo and is not part of the model: contacts, constraints, tendons, actuators,
-    springs, damping and other passive forces.
+    IgnoredWarning, of what acts in MuJoCo and is not part of the model: contacts, limits of balls, other equalities,
+    tendons, actuators, springs and other passive forces; and of damping and friction, which have to be asked for.
     Raises ModelError for flexes, InvalidInput for what is no MjModel.
     """
     return _convert(mj_model, strict)
@@ -171,13 +176,14 @@ def _check_size(text: bytes, folder: Path, shown: str) -> None:
 class _Step:
     """A joint on the way to a MuJoCo body.
 
-    origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0. armature: by freedom.
+    origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0. own: armature, damping and friction by
+    freedom.
     """
 
     name: str
     joint: Joint
     origin: np.ndarray
-    armature: np.ndarray
+    own: Mapping[str, np.ndarray]
     limits: Limits
 
 
@@ -207,6 +213,7 @@ def _convert(m: Any, strict: bool) -> Model:
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found by Model
         places = _add_bodies(tree, m, links, steps, taken)
     _add_sites(tree, m, links, places, taken)
+    _add_closures(tree, m, joint_names, places, taken)
     model = Model(
         name=name,
         base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
@@ -230,7 +237,7 @@ def _add_bodies(
             plain = step is steps[b][-1] and not step.origin.any()
             name = link if plain else _unique(f"{link}@{step.name}", taken)
             X_tree = X_motion(place.E, place.r + place.E.T @ step.origin)
-            body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, step.armature)
+            body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, **step.own)
             place = Place(body, np.eye(3), 0.0 - step.origin)
         tree.weld(place.body, _inertia(m, b, place.E, place.r))
         tree.name(link, place)
@@ -247,6 +254,58 @@ def _add_sites(tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
             place = Place(body, snap(_attitude(m.site_quat[s]) @ E), r + E.T @ m.site_pos[s])
             tree.name(_unique(site, taken), place)
+
+
+def _add_closures(tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequence[Place], taken: set[str]) -> None:
+    """Add the equalities that are imposed."""
+    kinds, names = _mujoco().mjtEq, {c.name for c in tree.closures if isinstance(c, Loop)}
+    for e in _imposed(m):
+        one, other, data = m.eq_obj1id[e], m.eq_obj2id[e], m.eq_data[e]
+        if m.eq_type[e] == kinds.mjEQ_JOINT:
+            leader = None if other < 0 else joints[other]
+            tree.closures.append(Coupling(joints[one], leader, data[:5] if leader else data[:1]))
+            continue
+        weld = m.eq_type[e] == kinds.mjEQ_WELD
+        points = (data[3:6], data[:3]) if weld else (data[:3], data[3:6])
+        turns = (data[6:10], _STILL) if weld else (_STILL, _STILL)
+        ends = []
+        for (body, site), quat, r in zip(_ends(m, e), turns, points, strict=True):
+            quat, r = (m.site_quat[site], m.site_pos[site]) if site >= 0 else (quat, r)
+            ends.append(places[body].then(_attitude(quat), r))
+        name = _unique(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
+        frame_a, frame_b = (_unique(f"{name}:{end}", taken) for end in "ab")
+        for frame, place in zip((frame_a, frame_b), ends, strict=True):
+            tree.name(frame, place)
+        tree.closures.append(Loop(name, frame_a, frame_b, "fixed" if weld else "spherical"))
+
+
+def _ends(m: Any, e: int) -> list[tuple[int, int]]:
+    """(body, site or −1) of both ends of a connect or weld."""
+    ids = m.eq_obj1id[e], m.eq_obj2id[e]
+    sites = m.eq_objtype[e] == _mujoco().mjtObj.mjOBJ_SITE
+    return [(int(m.site_bodyid[k]), int(k)) if sites else (int(k), -1) for k in ids]
+
+
+def _imposed(m: Any) -> list[int]:
+    """Numbers of the equalities that become closures: of a joint the first, where it does not lead itself."""
+    if _off(m, "CONSTRAINT", "EQUALITY"):
+        return []
+    kinds, found = _mujoco().mjtEq, []
+    leaders: dict[int, int] = {}
+    for e in np.flatnonzero(m.eq_active0).tolist():
+        one, other = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+        if m.eq_type[e] == kinds.mjEQ_JOINT:
+            way = other
+            while way in leaders:
+                way = leaders[way]
+            if one not in leaders and way != one:
+                leaders[one] = other
+                found.append(e)
+        elif m.eq_type[e] in (int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)):
+            a, b = (m.body_weldid[body] for body, _ in _ends(m, e))
+            if a != b:
+                found.append(e)
+    return found
 
 
 def _names(m: Any) -> tuple[list[str], list[str]]:
@@ -272,20 +331,24 @@ def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
     """The joints on the way to each MuJoCo body."""
     armature = armature_of(m)
     joints = joints_of(m, armature)
+    damping = np.zeros(m.nv) if _off(m, "DAMPER") else m.dof_damping
+    friction = np.zeros(m.nv) if _off(m, "CONSTRAINT", "FRICTIONLOSS") else m.dof_frictionloss
+    resisting = {"armature": armature, "damping": damping, "friction": friction}
     taken = set(names)
     result: list[list[_Step]] = []
     for b in range(m.nbody):
         here = range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b])
         result.append([])
         for j, origin in zip(here, _origins(m, joints, here), strict=True):
-            own = armature[m.dof_jntid == j]
+            own = {name: x[m.dof_jntid == j] for name, x in resisting.items()}
             if joints[j] is _SPLIT:
-                for part, suffix, at in zip(_SPLIT, _PARTS, np.split(own, [1, 2, 3]), strict=True):
+                for k, (part, suffix) in enumerate(zip(_SPLIT, _PARTS, strict=True)):
+                    at = {name: np.split(x, [1, 2, 3])[k] for name, x in own.items()}
                     result[b].append(_Step(_unique(names[j] + suffix, taken), part, origin, at, UNLIMITED))
                 continue
             (joint,) = joints[j]
             if isinstance(joint, Free):
-                own = own[[3, 4, 5, 0, 1, 2]]
+                own = {name: x[[3, 4, 5, 0, 1, 2]] for name, x in own.items()}
             limits = _limits(m, j) if joint.nv == 1 else UNLIMITED
             result[b].append(_Step(names[j], joint, origin, own, limits))
     return result
@@ -383,10 +446,13 @@ def _ignored(m: Any) -> list[str]:
         return not _off(m, flag)
 
     constrained = on("CONSTRAINT")
+    kinds = _mujoco().mjtEq
+    loops = np.isin(m.eq_type, [int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)])  # those left out hold by themselves
+    not_imposed = set(np.flatnonzero(m.eq_active0 & ~loops).tolist()) - set(_imposed(m))
     balls = m.jnt_type == _mujoco().mjtJoint.mjJNT_BALL
     acts = {
         "contacts": constrained and on("CONTACT") and _may_touch(m),
-        "equality constraints": constrained and on("EQUALITY") and m.neq,
+        "equality constraints": constrained and on("EQUALITY") and not_imposed,
         "joint friction": constrained and on("FRICTIONLOSS") and given("dof_frictionloss"),
         "limits of ball joints": constrained and on("LIMIT") and np.any(m.jnt_limited & balls),
         "joint springs": on("SPRING") and given("jnt_stiffness", "jnt_stiffnesspoly"),

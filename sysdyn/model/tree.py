@@ -31,12 +31,30 @@ from sysdyn.model.checks import (
     frozen,
     implausible,
 )
+from sysdyn.model.closures import (
+    Closure,
+    Coupling,
+    Link,
+    check_closures,
+    dissipated,
+    impose,
+    matrix,
+    ordered,
+    restored,
+    stored,
+)
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
 # The fields of limits of joints, each (nv,).
 _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
+# The fields of freedoms that are not negative, each (nv,), and what is said of those that are.
+_RESISTANCES = {
+    "armature": "rotor inertias are ≥ 0", "damping": "it takes energy and is ≥ 0", "friction": "it is ≥ 0",
+}  # fmt: skip
+# Friction grows to its full size over velocities of about this size [rad/s, m/s].
+SLIP = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +75,9 @@ class Model:
     sensors: as declared in the file.
     lower, upper, velocity_limit, effort_limit (nv,): ±inf where there is none; lower and upper only for joints with one
         freedom.
+    damping [N m s/rad or N s/m], friction [N m or N] (nv,): ≥ 0; no equation has them unless `passive_torque` or
+        `MotorTorque(…, passive=True)` is used.
+    closures: `Coupling`s of joints and `Loop`s of frames, which problems impose and algorithms of trees do not.
     strict: raise ModelError for implausible inertias instead of warning (None: do not look).
 
     Raises ModelError naming the body or field that is wrong; warns with PlausibilityWarning of inertias no rigid body
@@ -79,6 +100,9 @@ class Model:
     upper: np.ndarray = None  # type: ignore[assignment]
     velocity_limit: np.ndarray = None  # type: ignore[assignment]
     effort_limit: np.ndarray = None  # type: ignore[assignment]
+    damping: np.ndarray = None  # type: ignore[assignment]
+    friction: np.ndarray = None  # type: ignore[assignment]
+    closures: tuple[Closure, ...] = ()
     strict: InitVar[bool | None] = False
 
     def __post_init__(self, strict: bool | None):
@@ -86,7 +110,7 @@ class Model:
             object.__setattr__(self, name, value)
 
         check_count(len(self.parent))
-        for name in ("body_names", "joint_names", "joints", "sensors"):
+        for name in ("body_names", "joint_names", "joints", "sensors", "closures"):
             put(name, tuple(getattr(self, name)))
         put("parent", checked_parents(self.parent))
         self._check_tree()
@@ -97,13 +121,12 @@ class Model:
         put("X_tree", frozen(X_tree))
         put("inertias", frozen(checked_inertias(checked_array("inertias", self.inertias, (nb, 6, 6)), self.body_names)))
         put("gravity", frozen(checked_array("gravity", self.gravity, (3,))))
-        put(
-            "armature",
-            frozen(checked_array("armature", np.zeros(nv) if self.armature is None else self.armature, (nv,))),
-        )
-        if np.any(self.armature < 0.0):
-            bad = self.dof_names[int(np.argmax(self.armature < 0.0))]
-            raise ModelError(f"the armature of {bad!r} is {self.armature.min()}; rotor inertias are ≥ 0")
+        for name, what in _RESISTANCES.items():
+            value = getattr(self, name)
+            value = checked_array(name, np.zeros(nv) if value is None else value, (nv,))
+            if np.any(value < 0.0):
+                raise ModelError(f"the {name} of {self.dof_names[int(np.argmin(value))]!r} is {value.min()}; {what}")
+            put(name, frozen(value))
         for name in _LIMITS:
             value = getattr(self, name)
             if value is None:
@@ -111,6 +134,8 @@ class Model:
             put(name, frozen(checked_array(name, value, (nv,), infinite=True)))
         self._check_position_limits()
         put("frames", self._completed_frames(self.frames))
+        check_closures(self)
+        _ = self.couplings
         if strict is not None:
             self._check_plausible(strict)
 
@@ -212,12 +237,45 @@ class Model:
         """(q (nq,), q̇ (nv,), q̈ (nv,)), each with a leading axis of length `batch` if given; the same for the same seed.
 
         q: angles uniform in ±π, lengths in ±1 m, attitudes uniform (position limits are not looked at); q̇ and q̈
-        uniform in ±`scale`.
+        uniform in ±`scale`. Followers move as their leaders demand.
         """
         rng = np.random.default_rng(seed)
         shape = () if batch is None else (batch,)
         q = np.concatenate([joint.random(rng, shape) for joint in self.joints] or [np.zeros((*shape, 0))], axis=-1)
-        return q, rng.uniform(-scale, scale, (*shape, self.nv)), rng.uniform(-scale, scale, (*shape, self.nv))
+        qd, qdd = rng.uniform(-scale, scale, (*shape, self.nv)), rng.uniform(-scale, scale, (*shape, self.nv))
+        return impose(self.couplings, q, qd, qdd)
+
+    @cached_property
+    def couplings(self) -> tuple[Link, ...]:
+        """The couplings by places in q and q̇, leaders first."""
+        return ordered(self)
+
+    @cached_property
+    def followers(self) -> tuple[str, ...]:
+        """Names of the joints whose position is a function of another's."""
+        return tuple(c.joint for c in self.closures if isinstance(c, Coupling))
+
+    def imposed(
+        self, q: ArrayLike, qd: ArrayLike | None = None, qdd: ArrayLike | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(q (…, nq), q̇ (…, nv), q̈ (…, nv)) with the entries of followers as their leaders demand; None: zeros."""
+        q = self._shaped("q", q, self.nq)
+        rest = np.zeros((*q.shape[:-1], self.nv))
+        rates = [rest if x is None else self._shaped(name, x, self.nv) for name, x in (("qd", qd), ("qdd", qdd))]
+        lead = np.broadcast_shapes(*(x.shape[:-1] for x in (q, *rates)))
+        q, qd, qdd = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, *rates))
+        return impose(self.couplings, q, qd, qdd)
+
+    def coupling_matrix(self, q: ArrayLike) -> np.ndarray:
+        """G (nv, n) at q (nq,), with a column for each freedom that follows no other, in order.
+
+        q̇ = G q̇_independent, τ_independent = G^T τ, and G^T H G is the joint-space inertia of the coupled robot.
+        """
+        return matrix(self.couplings, self.nv, self._shaped("q", q, self.nq))
+
+    def passive_torque(self, qd: ArrayLike, slip: float = SLIP) -> np.ndarray:
+        """−(damping q̇ + friction q̇/√(q̇² + slip²)) (…, nv) at q̇ (…, nv), to be added to the τ of motors."""
+        return 0.0 - dissipated(self.damping, self.friction, self._shaped("qd", qd, self.nv), slip)
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> np.ndarray:
         """q ⊕ v dt (…, nq): exact for velocities v (…, nv) constant in body coordinates over dt [s]."""
@@ -289,6 +347,9 @@ class Model:
         for name in changes:
             if name not in known and name != "strict":
                 raise UnknownName("field of Model", name, known)
+        for name in ("damping", "friction"):
+            if not known[name].any():
+                changes.setdefault(name, None)  # none is none, whatever the joints are now
         if "inertias" not in changes:
             changes.setdefault("strict", None)  # already warned of when this model was made
         return Model(**{**known, **changes})
@@ -315,6 +376,8 @@ class Model:
                 }
                 for s in self.sensors
             ],
+            **{name: getattr(self, name).tolist() for name in ("damping", "friction")},
+            "closures": [stored(c) for c in self.closures],
             **{name: [x if math.isfinite(x) else None for x in getattr(self, name).tolist()] for name in _LIMITS},
         }  # fmt: skip
 
@@ -322,6 +385,7 @@ class Model:
     def from_dict(cls, data: Mapping[str, Any]) -> Model:
         """The model of `to_dict`. Raises ModelError for a missing or unknown field."""
         known = {f.name for f in fields(cls)}
+        data = {"damping": None, "friction": None, "closures": (), **data}  # since 0.2
         if set(data) != known:
             missing, extra = sorted(known - set(data)), sorted(set(data) - known)
             raise ModelError(f"not the data of a Model: missing fields {missing}, unknown fields {extra}")
@@ -329,6 +393,7 @@ class Model:
         values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])
         values["frames"] = {f["name"]: Frame(f["name"], f["body"], np.array(f["X"])) for f in data["frames"]}
         values["sensors"] = tuple(Sensor(**{**s, "X": np.array(s["X"])}) for s in data["sensors"])
+        values["closures"] = tuple(restored(c) for c in data["closures"])
         for name in _LIMITS:
             none = -math.inf if name == "lower" else math.inf
             values[name] = [none if x is None else x for x in data[name]]

@@ -26,6 +26,8 @@ from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty,
 
 # The joint types that the format knows.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
+# Joints of these types have one freedom.
+_ONE_FREEDOM = ("revolute", "continuous", "prismatic")
 # Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
 _ANGLE_SNAP = 1e-11
 # Robot files are at most so long, in bytes; longer ones would not fit into memory as elements.
@@ -52,7 +54,7 @@ class UrdfJoint:
     """A `<joint>`: E (3, 3), r (3,) [m] place the joint frame in the parent link; axis in the joint frame.
 
     lower, upper, velocity, effort: limits, ±inf where not given (also lower and upper, which the format defaults to 0).
-    damping [N s/m, N m s/rad] and friction [N, N m] are kept, but no equation uses them. mimic: the joint imitated.
+    damping [N s/m, N m s/rad], friction [N, N m]. mimic: the joint imitated, multiplier and offset [rad, m] of it.
     """
 
     name: str
@@ -68,7 +70,7 @@ class UrdfJoint:
     effort: float
     damping: float
     friction: float
-    mimic: str | None
+    mimic: tuple[str, float, float] | None
     line: int
 
 
@@ -156,6 +158,7 @@ class _Reader:
             self.fail(root, f"{n:,} links; a robot may have {MOST_BODIES:,}")
         links = self.unique([self.link(e) for e in root.iterchildren("link")], "link")
         joints = self.unique([self.joint(e, links) for e in root.iterchildren("joint")], "joint")
+        self.check_mimics(joints)
         sensors = self.sensors(root, links, joints)
         if not links:
             self.fail(root, "no <link>: a robot needs at least one")
@@ -334,9 +337,9 @@ class _Reader:
             upper=upper,
             velocity=self.number(limit, "velocity", math.inf),
             effort=self.number(limit, "effort", math.inf),
-            damping=self.number(dynamics, "damping", 0.0),
-            friction=self.number(dynamics, "friction", 0.0),
-            mimic=None if mimic is None else self.attribute(mimic, "joint"),
+            damping=self.resistance(dynamics, "damping"),
+            friction=self.resistance(dynamics, "friction"),
+            mimic=None if mimic is None else self.mimic(mimic),
             line=element.sourceline,
         )
 
@@ -378,6 +381,33 @@ class _Reader:
         if carrier not in valid:
             self.fail(parent, str(UnknownName(f"parent {kind}", carrier, valid)))
         return self.placed_sensor(element, name, kind, carrier, X_motion(*self.origin(element)), joints)
+
+    def resistance(self, element, key: str) -> float:
+        value = self.number(element, key, 0.0)
+        if value < 0.0:
+            self.depart(self.told(element, f"negative {key} {value:g}"), "read as 0")
+        return max(value, 0.0)
+
+    def mimic(self, element) -> tuple[str, float, float]:
+        leader = self.attribute(element, "joint")
+        return leader, self.number(element, "multiplier", 1.0), self.number(element, "offset", 0.0)
+
+    def check_mimics(self, joints: dict[str, UrdfJoint]) -> None:
+        """Make joints independent that imitate none with one freedom, or themselves by way of others."""
+        for j in list(joints.values()):
+            if j.mimic is None:
+                continue
+            leader, way = joints.get(j.mimic[0]), [j.name]
+            fault = "" if leader is not None else str(UnknownName("joint", j.mimic[0], joints))
+            if leader is not None and {leader.type, j.type} - set(_ONE_FREEDOM):
+                fault = f"{j.name!r} or {leader.name!r} has not one freedom"
+            while leader is not None and not fault:
+                fault = f"it imitates itself: {' → '.join([*way, leader.name])}" if leader.name in way else ""
+                way.append(leader.name)
+                leader = joints.get(leader.mimic[0]) if leader.mimic is not None else None
+            if fault:
+                self.depart(f'{self.source}:{j.line}: <mimic> in <joint name="{j.name}">: {fault}', "left out")
+                joints[j.name] = replace(j, mimic=None)
 
     def gazebo_sensor(
         self, element, carrier: str, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]

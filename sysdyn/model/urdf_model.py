@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import FormatWarning, PlausibilityWarning, UnknownName
+from sysdyn.errors import FormatWarning, UnknownName
+from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
@@ -45,12 +46,14 @@ def load_urdf(
         1.57079632679. Torques differ by as much from those of a tool that takes the digits as they stand.
 
     Bodies have the names of their links, depth first in document order. Entries of placements within 1e-12 of 0 and ±1
-    are made exact. A `<mimic>` joint becomes independent, with one warning.
+    are made exact. A `<mimic>` joint becomes a `Coupling` in `closures`, which problems impose; `<dynamics>` become
+    damping and friction, which act where they are asked for.
 
     Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
     element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
     `<inertial>` without `<inertia>` (a point mass), a second `<axis>` (the first is taken), a lower limit above the
-    upper (no limits), duplicate and malformed sensors (an error where one is asked for by name).
+    upper (no limits), negative damping or friction (none), a `<mimic>` of no joint with one freedom (none), duplicate
+    and malformed sensors (an error where one is asked for by name).
 
     Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
     `fixed_joints`.
@@ -59,13 +62,6 @@ def load_urdf(
     if robot.departures:
         warnings.warn(_words(robot.departures), FormatWarning, stacklevel=2)
     kept = _kept(fixed_joints, robot)
-    mimics = [j.name for j in robot.joints.values() if j.mimic is not None]
-    if mimics:
-        warnings.warn(
-            f"{robot.source}: <mimic> is not imposed; these joints are independent: {', '.join(mimics)}",
-            PlausibilityWarning,
-            stacklevel=2,
-        )
     tree = GrowingTree()
     root = tree.add(robot.root, ROOT_JOINT, Free(), -1, np.eye(6)) if base == "floating" else -1
     places = {robot.root: Place.of(root)}
@@ -77,7 +73,14 @@ def load_urdf(
         if j.type == "fixed" and j.name not in kept:
             I = transform_inertia(I, X)
         else:
-            place = Place.of(tree.add(j.child, j.name, _joint(j), place.body, X, _limits(j)))
+            place = Place.of(
+                tree.add(
+                    j.child, j.name, _joint(j), place.body, X, _limits(j), damping=j.damping, friction=j.friction
+                )  # fmt: skip
+            )
+        if j.mimic is not None:
+            leader, multiplier, offset = j.mimic
+            tree.closures.append(Coupling(j.name, leader, (offset, multiplier)))
         tree.weld(place.body, I)
         tree.name(j.child, place)
         places[j.child] = place

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import SingularState
+from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import cross_force
@@ -28,10 +28,16 @@ def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike
 
     q (…, nq), qd (…, nv), tau (…, nv): the state and the joint forces; leading axes are batch axes.
     fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
-    Arrays of Expr give Expr. Raises InvalidInput, and SingularState naming a joint that moves no inertia.
+    Arrays of Expr give Expr. Raises InvalidInput, also for coupled joints, which move bodies of several branches, and
+    SingularState naming a joint that moves no inertia.
 
     RBDA Table 7.1. The armature A_i is not in the book; our W_i = D_i⁻¹ U_i^T is formed once and used three times.
     """
+    if model.couplings:
+        raise InvalidInput(
+            f"aba is for trees, and joints of {model.name!r} are coupled: {', '.join(map(repr, model.followers))}; use "
+            "forward_dynamics_crba or compile(forward_dynamics(model)), or uncouple them by model.replace(closures=())"
+        )
     (qdd,) = run(_recursion, model, {"q": q, "qd": qd, "tau": tau, "fx": fx})
     return qdd
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
+from sysdyn.model.closures import bias, matrix
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import rotation, skew, translation
 from sysdyn.reference.aba import moves_no_inertia, symmetric
@@ -46,16 +47,50 @@ def forward_dynamics_crba(
     fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
     Arrays of Expr give Expr. Raises InvalidInput, and SingularState naming a joint that moves no inertia.
 
+    Couplings of the model hold: q̈ = G q̈_r + γ with (G^T H G) q̈_r = G^T (τ − C − H γ), `Model.coupling_matrix`; loops
+    do not.
+
     RBDA §6.1; FDcrb of spatial_v2.
     """
     C = rnea(model, q, qd, np.zeros(model.nv), fx)
     (b,) = run_arrays(lambda tau, C: (tau - C,), {"tau": (tau, (model.nv,)), "C(q, qd, fx)": (C, (model.nv,))})
+    if model.couplings:
+        return _coupled(model, q, qd, b)
 
     def failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
         i = next(i for i in range(model.nb) if row < model.v_slice(i).stop)
         return moves_no_inertia(model, i, row - model.v_slice(i).start, pivot, states)
 
     return ltdl_or(failure, crba(model, q), expanded_parent(model)).solve(b)
+
+
+def _coupled(model: Model, q: ArrayLike, qd: ArrayLike, b: np.ndarray) -> np.ndarray:
+    """q̈ (…, nv) of a robot with coupled joints under the forces b = τ − C."""
+    G, gamma = run(_coupling, model, {"q": q, "qd": qd})
+    nv, n = G.shape[-2:]
+
+    def reduced(G, H, b, gamma):
+        return G.T @ H @ G, G.T @ (b - H @ gamma)
+
+    def expanded(G, x, gamma):
+        return (G @ x + gamma,)
+
+    sizes = {"G": (G, (nv, n)), "H(q)": (crba(model, q), (nv, nv)), "tau": (b, (nv,)), "gamma": (gamma, (nv,))}
+    H, rest = run_arrays(reduced, sizes)
+    independent = np.setdiff1d(np.arange(nv), [link.v for link in model.couplings]).tolist()
+
+    def failure(row: int, pivot: float, states: tuple[int, ...]) -> SingularState:
+        i = next(i for i in range(model.nb) if independent[row] < model.v_slice(i).stop)
+        return moves_no_inertia(model, i, independent[row] - model.v_slice(i).start, pivot, states)
+
+    x = ltdl_or(failure, H, range(-1, n - 1)).solve(rest)
+    (qdd,) = run_arrays(expanded, {"G": (G, (nv, n)), "qdd": (x, (n,)), "gamma": (gamma, (nv,))})
+    return qdd
+
+
+def _coupling(model: Model, q, qd) -> tuple[np.ndarray, np.ndarray]:
+    """(G, γ) with q̈ = G q̈_independent + γ."""
+    return matrix(model.couplings, model.nv, q), bias(model.couplings, q, qd)
 
 
 def _recursion(model: Model, q) -> tuple[np.ndarray]:

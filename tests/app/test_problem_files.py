@@ -54,7 +54,7 @@ WRONG = {
         r"xyz has shape \(2,\), but \(3,\)",
     ),
     "gravity": ('robot = "chain:3"\ngravity = [0, 1]\nproblem = "forward"\n', 2, InvalidInput, "gravity has shape"),
-    "unknown robot": ('# a comment\nrobot = "chian:3"\nproblem = "forward"\n', 2, InvalidInput, "Did you mean 'chain'"),
+    "unknown robot": ('# a comment\nrobot = "chian:3"\nproblem = "forward"\n', 2, InvalidInput, "mean 'chain:N'"),
     "unknown base": ('robot = "icub"\nbase = "floting"\nproblem = "forward"\n', 2, UnknownName, "'floating'"),
     "unknown frame": (
         ICUB + '[[measurement]]\ntype = "Accelerometer"\nnoise = 0.1\nframe = "l_sol"\n', 6, UnknownName,
@@ -231,6 +231,12 @@ kind = "cylindrical"
 axis = "x"
 name = "loop"
 
+[[measurement]]
+type = "JointCoupling"
+joint = "joint2"
+leader = "joint1"
+coefficients = [0.1, 2]
+
 [units]
 q = "rad"
 imu = "m/s^2"
@@ -251,6 +257,7 @@ tip = "m/s²"
         sd.Prior(sd.JointTorque(noise=30.0, name="expected"), "expected"),
         sd.Linear(blocks, [0.5], name="sum", units="N m", noise=0.1), sd.Contact("body2", ("a_x", "a_y"), name="tip"),
         sd.LoopJoint("body2", ("body0", ahead), "cylindrical", "x", name="loop"),
+        sd.JointCoupling("joint2", "joint1", (0.1, 2.0)),
     ]  # fmt: skip
     found = task.problem.to_dict()
     place = found["measurements"][2]["frame"][1]

@@ -390,10 +390,11 @@ def pair(joint: str = "", second: str = "") -> str:
     return f'<body name="a"><joint name="j" {joint}/><geom name="ga" size=".1"/>{inner}</body>'
 
 
+TWICE = '<joint joint1="j" joint2="k"/><joint joint1="j" joint2="k" polycoef="0 2 0 0 0"/>'
 IGNORED = {
     "contacts": (pair(), "", ""),
     "contacts ": (pair(), '<contact><pair geom1="ga" geom2="gb"/></contact>', NO_CONTACT),
-    "equality constraints": (pair(), '<equality><joint joint1="j" joint2="k"/></equality>', NO_CONTACT),
+    "equality constraints": (pair(), f"<equality>{TWICE}</equality>", NO_CONTACT),
     "joint friction": (pair('frictionloss=".1"'), "", NO_CONTACT),
     "limits of ball joints": (
         pair(second=f'<body><joint type="ball" range="0 20" limited="true"/>{GEOM}</body>'), "", NO_CONTACT,
@@ -509,10 +510,10 @@ def test_without_mujoco(monkeypatch):
 
 # ---- files that would not fit, and names that are none -----------------------------------------------------------
 
-BALL = '<body><joint/><geom size="1"/></body>'
+MANY = '<body><joint/><geom size="1"/></body>'
 TOO_LARGE = {
-    "replicate": f'<worldbody><replicate count="1e8">{BALL}</replicate></worldbody>',
-    "nested": f'<worldbody><replicate count="1000"><replicate count="1000">{BALL}</replicate></replicate></worldbody>',
+    "replicate": f'<worldbody><replicate count="1e8">{MANY}</replicate></worldbody>',
+    "nested": f'<worldbody><replicate count="1000"><replicate count="1000">{MANY}</replicate></replicate></worldbody>',
     "many geoms": '<worldbody><replicate count="100000000"><geom size="1"/></replicate></worldbody>',
     "composite": '<worldbody><body><composite type="cable" count="2000 2000 1" prefix="c"/></body></worldbody>',
     "texture": '<asset><texture type="2d" builtin="flat" width="100000" height="100000"/></asset>',
@@ -529,7 +530,7 @@ def test_what_would_not_fit_is_said_before_memory_is_gone(case, tmp_path):
 
 
 def test_what_fits_is_loaded():
-    replicated = f'<worldbody><replicate count="7" offset="1 0 0">{BALL}</replicate></worldbody>'
+    replicated = f'<worldbody><replicate count="7" offset="1 0 0">{MANY}</replicate></worldbody>'
     assert load_mjcf(f"<mujoco>{NO_CONTACT}{replicated}</mujoco>").nb == 7
 
 

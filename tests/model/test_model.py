@@ -303,10 +303,9 @@ def test_digest_is_of_the_dynamics_only():
 
 
 def test_load_dispatches_on_the_suffix(tmp_path):
-    with pytest.raises(ModelError, match="MJCF"):
-        load("robot.xml")
-    with pytest.raises(ModelError, match="xacro"):
-        load("robot.xacro")
+    with pytest.raises(ModelError, match="MJCF file is <mujoco>, but it is <robot>: read a URDF with load_urdf"):
+        (tmp_path / "robot.xml").write_text("<robot/>")
+        load(tmp_path / "robot.xml")
     with pytest.raises(ModelError, match="suffix '.sdf'; readable: .urdf"):
         load("robot.sdf")
     path = tmp_path / "robot.URDF"

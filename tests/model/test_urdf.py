@@ -26,6 +26,7 @@ from sysdyn.model import (
     read_urdf,
     velocities,
 )
+from sysdyn.model.closures import Coupling
 from sysdyn.model.spatial import X_motion, inertia, rotation, rotx, roty, rotz, transform_inertia, translation
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
@@ -191,13 +192,14 @@ def test_description_keeps_lines_and_dynamics(tmp_path):
     assert load(path).digest == load_urdf(str(path)).digest == load_urdf(TREE).digest
 
 
-def test_mimic_joints_are_independent_with_one_warning():
-    text = robot(link("a"), link("b"), link("c"), link("d"), joint("lead", "a", "b"),
-                 joint("m1", "b", "c", '<mimic joint="lead" multiplier="2"/>'),
-                 joint("m2", "c", "d", '<mimic joint="lead"/>'))  # fmt: skip
-    with pytest.warns(PlausibilityWarning, match="independent: m1, m2") as caught:
-        m = load_urdf(text)
-    assert len(caught) == 1 and m.nv == 3
+def test_mimic_and_dynamics_are_kept():
+    text = robot(link("a"), link("b"), link("c"), link("d"), joint("lead", "a", "b", '<dynamics damping="0.7"/>'),
+                 joint("m1", "b", "c", '<mimic joint="lead" multiplier="2"/>', "prismatic"),
+                 joint("m2", "c", "d", '<mimic joint="m1" offset="-1"/><dynamics friction="0.2"/>'))  # fmt: skip
+    m = load_urdf(text)
+    assert m.nv == 3 and m.followers == ("m1", "m2")
+    assert m.closures == (Coupling("m1", "lead", (0.0, 2.0)), Coupling("m2", "m1", (-1.0, 1.0)))
+    np.testing.assert_array_equal([m.damping, m.friction], [[0.7, 0, 0], [0, 0, 0.2]])
 
 
 def test_sensors_are_kept():
@@ -353,6 +355,18 @@ DEPARTURES = {
         robot(*PAIR, joint("j", "a", "b", '<axis xyz="0 0 1"/>\n<axis xyz="0 1 0"/>')), 5,
         '<axis> in <joint name="j">: a second <axis>; only one is allowed; the first is taken',
     ),
+    "mimic of none": (
+        robot(*PAIR, joint("j", "a", "b", '<mimic joint="i"/>')), 4,
+        """<mimic> in <joint name="j">: unknown joint 'i'. Valid names: j""",
+    ),
+    "mimic of itself": (
+        robot(*PAIR, joint("j", "a", "b", '<mimic joint="j"/>')), 4,
+        '<mimic> in <joint name="j">: it imitates itself: j → j; left out',
+    ),
+    "negative damping": (
+        robot(*PAIR, joint("j", "a", "b", '<dynamics damping="-1"/>')), 4,
+        '<dynamics> in <joint name="j">: negative damping -1; read as 0',
+    ),
     "limits crossed": (
         robot(*PAIR, joint("j", "a", "b", '<limit lower="1" upper="-1"/>')), 4,
         '<limit> in <joint name="j">: lower limit 1 is above the upper limit -1; read as no limits',
@@ -389,7 +403,13 @@ def test_departures_are_read_with_one_warning_and_are_errors_where_that_is_stric
         model = load_urdf(path)
     assert len(caught) == 1 and str(caught[0].message).startswith(f"{path}:{line}: ")
     assert message in str(caught[0].message) and caught[0].filename == __file__
-    assert model.nv == 1 and model.mass == 1.0 and model.lower[0] == -math.inf
+    assert (
+        model.nv == 1
+        and model.mass == 1.0
+        and not model.closures
+        and not model.damping.any()
+        and model.lower[0] == -math.inf
+    )
     assert model.joints[0].axis == ((0, 0, 1) if case == "second axis" else (1, 0, 0))
     assert np.trace(model.inertias[0]) == (5.0 if case == "no inertia" else 6.0)
     with pytest.raises(ModelError) as caught:

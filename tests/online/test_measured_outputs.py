@@ -89,6 +89,7 @@ OUTPUTS: dict[str, list[Measurement]] = {
     "JointWrench": [sd.JointWrench("body3", "fz", name="transmitted")],
     "Contact": [sd.Contact("tool", "point", name="contact")],
     "LoopJoint": [sd.LoopJoint("body2", "tool", name="loop")],
+    "JointCoupling": [sd.JointCoupling("joint1", "joint3", (0.1, -2.0, 0.3), name="coupling")],
     "custom": [Drift()],
 }  # fmt: skip
 
