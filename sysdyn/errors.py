@@ -27,7 +27,9 @@ class UnknownName(InvalidInput, KeyError):
         self.name, self.valid = name, tuple(valid)
         if len(str(name)) > _LONGEST_NAME:
             name = f"{str(name)[:_LONGEST_NAME]}…"
-        near = difflib.get_close_matches(str(name), self.valid, n=3, cutoff=0.5)
+        folded = {x.casefold(): x for x in reversed(self.valid)}
+        close = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+        near = [folded[str(name).casefold()]] if str(name).casefold() in folded else [folded[x] for x in close]
         shown = ", ".join(self.valid[:12]) + (f", … ({len(self.valid)} in all)" if len(self.valid) > 12 else "")
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
         super().__init__(f"unknown {kind} {name!r}. {hint}Valid names: {shown or '(none)'}.")

@@ -22,7 +22,16 @@ from sysdyn.diagnosis.directions import Direction, directions
 from sysdyn.diagnosis.reduction import DENSE, PART, RELATIVE_RANK, Reduced, Reduction, involved
 from sysdyn.diagnosis.remedy import Candidate, additions, independent_rows, removals, restricted, written
 from sysdyn.diagnosis.structure import Structure, structure
-from sysdyn.diagnosis.words import JOINT_AND_CONTACT, few, idle_among, joints_first, kind_of_state, listed, stated
+from sysdyn.diagnosis.words import (
+    JOINT_AND_CONTACT,
+    few,
+    held_twice,
+    idle_among,
+    joints_first,
+    kind_of_state,
+    listed,
+    stated,
+)
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, UnknownName
@@ -381,7 +390,7 @@ def _additions(
             seen = usual.free[[system.layout.columns(m.quantity, i)[k] for i, k in pairs]]
             seen = seen * [[(m.quantity, *pair) not in stated] for pair in pairs]
             stated |= {(m.quantity, *pair) for pair in pairs}
-        candidates.append(Candidate(m, seen, m.divisible and m.noise is None))
+        candidates.append(Candidate(m, seen, m.divisible and (m.noise is None or isinstance(m, RawMeasurement))))
     chosen = additions(candidates, missing)
     if chosen is not None:
         return tuple(x for c, components in chosen for x in restricted(c.measurement, components, model)), ()
@@ -434,6 +443,7 @@ def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
     if not names:
         wrenches = few(tuple(x for x in found.undetermined if x.startswith("w(")), 8)
         text = f"leave out constraints that hold the same motion twice, with {wrenches}"
+        text = "; ".join((text, *held_twice(reduction.system.problem)))
     elif found.missing == found.by_structure[0]:
         text = f"state {found.missing} of: {few(names, 8)}"
     else:

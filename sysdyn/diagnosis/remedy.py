@@ -14,7 +14,8 @@ import numpy as np
 
 from sysdyn.diagnosis.reduction import PART
 from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import RAW, RawMeasurement
+from sysdyn.measurements.noise import noise_part
+from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.variables import COMPONENTS, Layout
 from sysdyn.model import Model
 
@@ -96,7 +97,7 @@ def _extended(candidates: Sequence[Candidate], held: np.ndarray) -> list[tuple[C
         if not new[best]:
             return chosen
         candidate = left.pop(best)
-        components = sorted(new[best]) if candidate.exact else list(range(len(candidate.seen)))
+        components = sorted(new[best]) if candidate.exact or candidate.split else list(range(len(candidate.seen)))
         chosen.append((candidate, components))
         held = np.vstack([held, candidate.seen[new[best]]])
     return chosen
@@ -138,12 +139,14 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
         names: Sequence = COMPONENTS.get(m.quantity, tuple(range(6)))
         key = "all" if full else tuple(names[n] for n in sorted(numbers))
         groups.setdefault(key, []).append(layout.owner(m.quantity, i))
+    if m.noise is not None:
+        return [Subset(m, tuple(pairs[k] for k in components), noise_part(m.noise, components))]
     return [RAW[m.quantity](tuple(owners), key) for key, owners in groups.items()]
 
 
 def written(m: Measurement, model: Model) -> str:
     """How the measurement is written down, shortly."""
-    if isinstance(m, RawMeasurement):
+    if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
         of = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         chosen = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
         return f"{type(m).__name__}({of!r}{chosen})"

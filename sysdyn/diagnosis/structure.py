@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.diagnosis.words import few, idle_among, joints_first, stated
+from sysdyn.diagnosis.words import few, held_twice, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
@@ -27,6 +27,7 @@ class Structure:
     over_unknowns: tuple[str, ...]
     excess: int
     idle: tuple[str, ...] = ()  # what makes accelerations free: joints that move no inertia, in words
+    twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
 
     @property
     def sound(self) -> bool:
@@ -45,7 +46,7 @@ class Structure:
                 f"{few(stated(self.redundant) or self.redundant)} are {self.excess} equation(s) too many for "
                 f"{few(joints_first(self.over_unknowns))}. Remove measurements (problem − …)"
             )
-        parts += self.idle
+        parts += (*self.idle, *self.twice)
         return "; ".join(parts) + "."
 
     def require_solvable(self) -> None:
@@ -83,4 +84,5 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
         tuple(plain.col_names[c] for c in strict.over.columns),
         strict.excess,
         idle_among(plain.model, undetermined),
+        () if not (found.missing or strict.excess) else held_twice(plain.problem),
     )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from sysdyn.diagnosis.directions import FIRST, Direction
+from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.groups import VALUE, group_of
+from sysdyn.measurements.measurement import find_frame
+from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.idle import idle_joints, without_inertia
 
@@ -55,6 +61,27 @@ def massless_among(model: Model, unknowns: Sequence[str]) -> str:
     parts = zip(model.joint_names, model.body_names, model.inertias, strict=True)
     bodies = tuple(body for joint, body, I in parts if joint in joints and not I.any())
     return without_inertia(bodies) if bodies else ""
+
+
+def held_twice(problem: Statement) -> tuple[str, ...]:
+    """Pairs of constraints that hold the same motion of the same bodies, in words."""
+    model, names = problem.model, problem.model.body_names
+    held = []
+    for m in problem.constraints:
+        if isinstance(m, FrameConstraint):
+            frames = [find_frame(model, place) for place in m.places]
+            held.append((m, {f.body for f in frames}, np.concatenate([f.X for f in frames])))
+    found = []
+    for (a, bodies, X), (b, others, Y) in itertools.combinations(held, 2):
+        common = set(a.chosen) & set(b.chosen) if X.shape == Y.shape and np.allclose(X, Y) else ()
+        if bodies == others and (common or len(a.chosen) + len(b.chosen) > 6):
+            what = " and ".join(names[i] if i >= 0 else "the world" for i in sorted(bodies, reverse=True))
+            found.append(
+                f"{a.name!r} and {b.name!r} hold the same motion of {what}"
+                + (f" ({', '.join(c for c in a.chosen if c in common)})" if common else "")
+                + ": leave one of them out, or let it hold fewer components"
+            )
+    return tuple(found)
 
 
 def _joints_of(unknowns: Sequence[str]) -> set[str]:

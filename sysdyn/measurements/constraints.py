@@ -56,6 +56,11 @@ class FrameConstraint(Constraint):
     reference: str
     divisible = False
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The frames that it holds: one to the world, or two to each other."""
+        return (self.frame,)
+
     def wrench(self, model: Model) -> tuple[str, ...]:
         return tuple(WRENCH[k] for k in self._numbers)
 
@@ -152,6 +157,10 @@ class LoopJoint(FrameConstraint, Sensor):
         self.frame_b, label_b = placed(frame_b, "LoopJoint")
         name = name or f"LoopJoint({label_a},{label_b})"
         super().__init__(name, held, name, None, frame_a=self.frame, frame_b=self.frame_b)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return self.frame, self.frame_b
 
     def _frames(self, model: Model) -> tuple[Frame, Frame]:
         return find_frame(model, self.frame), find_frame(model, self.frame_b)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.groups import noise_group, switch_group
-from sysdyn.measurements.measurement import Context, Measurement, Names
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
@@ -135,6 +135,12 @@ class Wrapped(Measurement):
         kind = type(self).__name__
         if not isinstance(of, Measurement) or isinstance(of, ModelNoise):
             raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
+        if isinstance(of, Constraint):
+            raise ProblemError(
+                f"{kind} is for measurements with noise, but the wrench of {of.name!r} follows from its motion, which "
+                f"is exact: state both by themselves, {kind}(FrameAcceleration(…, noise=…)) for the motion and "
+                f"{kind}(ExternalWrench(…, noise=…)) for the wrench"
+            )
         if of.noise is None:
             raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
         self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise

@@ -71,7 +71,7 @@ class RawMeasurement(Measurement):
         if self.quantity == "f" and target in model.joint_names:
             return model.joint_names.index(target)
         kind = "joint" if self.quantity in ("tau", "qdd") else "body"
-        raise UnknownName(f"{kind} in {self.name!r}:", target, names)
+        raise UnknownName(f"{kind} in {self.name!r}:", target, ("all", *names))
 
     def components(self, model: Model) -> tuple[str, ...]:
         layout = Layout(model)

@@ -453,6 +453,12 @@ def test_what_can_be_added_is_split_where_it_can_be():
     assert inverse_dynamics(model).diagnose(available=[cells]).suggestions == (
         "none of the available measurements is needed",
     )
+    noise = np.arange(1.0, 19.0)
+    guessed = problem.diagnose(available=[sd.ExternalWrench("all", name="guess", noise=noise)])
+    (added,) = guessed.additions
+    assert added.components(model) == ("fx(body2).fx", "fx(body2).fy", "fx(body2).fz") and added.name == "guess"
+    assert np.array_equal(added.noise, noise[15:]) and (problem + added).diagnose().well_posed
+    assert guessed.suggestions[-1] == "add guess: fx(body2).fx, fx(body2).fy, fx(body2).fz"
     with pytest.raises(InvalidInput, match="a list"):
         problem.diagnose(available=cells)
     with pytest.raises(InvalidInput, match="not a measurement that could be added"):

@@ -126,3 +126,25 @@ def test_two_feet_on_load_cells_are_singular_by_value():
     assert suggestion.startswith("state one of ") and "(1)" in suggestion
     with pytest.raises(sd.StructurallySingular, match=r"(?s)singular at every sampled state.*undetermined.*fx\(l_ank"):
         sd.compile(problem, "umfpack", level="fast")
+
+
+def test_constraints_that_hold_the_same_motion_are_named():
+    arm = chain(6, seed=1)
+    tip = ("body5", np.eye(4))
+    free = inverse_dynamics(arm) - ExternalWrench("body5")
+    moved = np.eye(4)
+    moved[0, 3] = 0.2
+    for second, shared in (
+        (sd.Contact(tip, name="b"), "alpha_x, alpha_y, "),
+        (sd.Contact(("body5", moved), name="b"), ""),
+    ):
+        problem = free + sd.Contact(tip, name="a") + second
+        with pytest.raises(sd.StructurallySingular, match=rf"'a' and 'b' hold the same motion of body5( \({shared}|:)"):
+            sd.compile(problem, level="fast")
+    points = [sd.Contact("body5", "point", name=name) for name in "ab"]
+    found = (sd.forward_dynamics(arm) + points).diagnose()
+    assert "'a' and 'b' hold the same motion of body5 (a_x, a_y, a_z): leave one" in found.suggestions[0]
+    loops = [sd.LoopJoint("body1", "body4", name=name) for name in "cd"]
+    with pytest.raises(sd.SysdynError, match="'c' and 'd' hold the same motion of body4 and body1"):
+        sd.compile(sd.Problem(arm, [*free.measurements, *loops]), level="fast")
+    assert "hold the same" not in str(structure((free + sd.Contact(tip, name="a")).system()))
