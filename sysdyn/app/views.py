@@ -7,8 +7,7 @@ from rich.markup import escape
 
 from sysdyn.app.terminal import new_table, output
 from sysdyn.measurements import variables
-from sysdyn.measurements.columns import column_names
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.columns import column_names, measured_units
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model import Model
 from sysdyn.online.solution import Solution
@@ -81,14 +80,9 @@ def _print_values(solver: Solver, solution: Solution) -> None:
     for name, m in solver.measured.items():
         table = new_table(escape(name), "value", "unit", left=1)
         values = np.reshape(solution[name], (-1,))
-        for component, x, unit in zip(m.components(model), values, _units(m, model), strict=True):
+        for component, x, unit in zip(m.components(model), values, measured_units(m, model), strict=True):
             table.add_row(escape(component), f"{x:.9g}", unit)
         output().print(table)
-
-
-def _units(m: Measurement, model: Model) -> tuple[str, ...]:
-    """Unit of each component; none where a measurement of one's own does not say."""
-    return tuple(m.component_units(model)) or ("",) * len(m.components(model))
 
 
 def _print_ranges(solver: Solver, solution: Solution) -> None:
@@ -100,7 +94,7 @@ def _print_ranges(solver: Solver, solution: Solution) -> None:
         finite = x[np.isfinite(x)]
         least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
         measured = solver.measured.get(quantity)
-        unit = ", ".join(dict.fromkeys(_units(measured, solver.model))) if measured else UNITS[quantity]
+        unit = ", ".join(dict.fromkeys(measured_units(measured, solver.model))) if measured else UNITS[quantity]
         table.add_row(escape(quantity), str(x.shape), least, most, unit)
     console.print(table)
     if set(solver.outputs) == set(solver.problem.quantities):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sysdyn.measurements.measurement import Constraint, Measurement
-from sysdyn.measurements.variables import COMPONENTS, PARTS, WRENCHES
+from sysdyn.measurements.variables import COMPONENTS, PARTS, UNIT_OF, WRENCHES, freedom_units
 from sysdyn.model import Model
 
 
@@ -26,6 +26,20 @@ def column_names(model: Model, quantity: str, constraints: Sequence[Constraint] 
 def measured_columns(measured: Iterable[Measurement], model: Model) -> dict[str, list[str]]:
     """{name: columns} of measurements, such as "imu: a_x", as in `problem.y_names`."""
     return {m.name: [f"{m.name}: {c}" for c in m.components(model)] for m in measured}
+
+
+def quantity_units(model: Model, quantity: str, constraints: Sequence[Constraint] = ()) -> list[str]:
+    """Unit of each of `column_names`, but for q."""
+    if quantity == "w":
+        return [UNIT_OF[c] for m in constraints for c in m.wrench(model)]
+    if quantity in WRENCHES:
+        return [UNIT_OF[c] for c in COMPONENTS[quantity]] * model.nb
+    return freedom_units(model, quantity)
+
+
+def measured_units(m: Measurement, model: Model) -> tuple[str, ...]:
+    """Unit of each component; "" where a measurement of one's own does not say."""
+    return tuple(m.component_units(model)) or ("",) * len(m.components(model))
 
 
 def position_units(model: Model) -> list[str]:

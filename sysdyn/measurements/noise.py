@@ -188,8 +188,8 @@ class Switchable(Wrapped):
     """A noisy measurement that can be switched off, state by state and component by component, when solving.
 
     active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. Its value is zero where none is
-    handed in and what is off may be anything finite. Nothing is compiled again. With one of an acceleration and one of
-    an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    handed in and what is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and
+    one of an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
     """
 
     optional = True

@@ -261,6 +261,8 @@ class Statement:
         for m in self.valued:
             if m.name not in values and not m.has_default:
                 raise InvalidInput(f"no value for measurement {m.name!r}: pack needs {', '.join(map(repr, sizes))}")
+            if np.ma.is_masked(values.get(m.name)):
+                raise InvalidInput(f"the value of {m.name!r} has masked entries, which y has no place for")
             x = np.asarray(values.get(m.name, np.zeros(sizes[m.name])), dtype=float)
             if x.shape[-1:] != (sizes[m.name],):
                 raise InvalidInput(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.executable import is_plain
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.columns import column_names, measured_columns
 from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import QUANTITIES, WRENCHES, flat_place
+from sysdyn.online.labels import by_label, is_labelled, labels_of, numbers, places
 from sysdyn.problem import Problem
 
 # Values are given by the name of a measurement, quantity or parameter.
@@ -82,7 +84,16 @@ class Inputs:
 
     def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """As `checked`, with quaternions as they are."""
-        return self._broadcast(self._collected(arguments, keep=False))
+        given = self._collected(arguments, keep=False)
+        for name in ("q", "qd", *self.positional):
+            if is_labelled(given[name]):
+                given[name] = by_label(name, given[name], column_names(self.model, name))
+        arrays, lead = self._broadcast(given)
+        for name in self.switches:  # what is off may be anything
+            off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
+            if off.any() and not np.isfinite(value).all():
+                arrays[value_group(name)] = np.where(off & ~np.isfinite(value), 0.0, value)
+        return arrays, lead
 
     def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
@@ -156,7 +167,7 @@ class Inputs:
             if name not in self.noises:
                 raise UnknownName("noisy measurement", name, self.noises)
         for name, x in self.noises.items():
-            given[x.group] = x.numbers(noise[name]) if name in noise else x.declared
+            given[x.group] = x.numbers(unmasked(f"noise[{name!r}]", noise[name])) if name in noise else x.declared
 
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Parameters of the model that are inputs: as the model has them, or as in {name: (…, size)}."""
@@ -176,7 +187,7 @@ class Inputs:
             if name not in sizes:
                 raise UnknownName("switchable measurement", name, sizes)
         for name, size in sizes.items():
-            x = np.asarray(active.get(name, True))
+            x = np.asarray(unmasked(f"active[{name!r}]", active.get(name, True)))
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
             whole = x.ndim == 0 or x.shape[-1] != size
@@ -189,10 +200,14 @@ class Inputs:
     def _add_measured(self, given: dict[str, ArrayLike], y: Named | ArrayLike, keep: bool) -> None:
         """Values by measurement; those of exact quantities are scattered into groups of full size."""
         parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
-        for name, value in (y if isinstance(y, Mapping) else self.problem.unpack(real("y", y))).items():
+        for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             if name not in self.measurements:
                 raise UnknownName("measurement", name, self.measurements)
             m, size = self.measurements[name]
+            if not keep and is_labelled(value):
+                value = by_label(f"y[{name!r}]", value, measured_columns([m], self.model)[name])
+            elif not keep and name in self.switches and np.ma.is_masked(value):
+                value = self._switched_off(given, name, value)
             x = value if keep else _sized(name, value, size)
             if not isinstance(m, RawMeasurement) or m.noise is not None:
                 given[value_group(name)] = x
@@ -206,6 +221,36 @@ class Inputs:
                 parts.setdefault(m.quantity, []).append((m, np.asarray(x)))
         for quantity, values in parts.items():
             given[quantity] = self._scattered(quantity, values)
+
+    def _unpacked(self, y: Any) -> dict[str, np.ndarray]:
+        """{measurement: (…, m)} of a packed y, of a masked one with its masks, or of a DataFrame of some or all."""
+        if np.ma.is_masked(y):
+            gone = self.problem.unpack(np.ma.getmaskarray(y))
+            parts = self.problem.unpack(np.ma.getdata(y))
+            return {name: np.ma.array(x, mask=gone[name]) for name, x in parts.items()}
+        if not is_labelled(y):
+            return self.problem.unpack(real("y", y))
+        columns = {name: measured_columns([m], self.model)[name] for name, (m, _) in self.measurements.items()}
+        found = places("y", labels_of(y), [c for names in columns.values() for c in names])
+        begin, values, result = 0, numbers("y", y), {}
+        for name, names in columns.items():
+            at = range(begin, begin + len(names))
+            begin += len(names)
+            missing = [c for c, k in zip(names, at, strict=True) if k not in found]
+            if not missing:
+                result[name] = values[..., [found[k] for k in at]]
+            elif len(missing) < len(names):
+                raise InvalidInput(f"y lacks the columns {', '.join(missing)}")
+        return result
+
+    def _switched_off(self, given: dict[str, ArrayLike], name: str, value: Any) -> np.ndarray:
+        """The value without its mask, which switches components off."""
+        x: Any = np.ma.asarray(value)
+        try:
+            given[switch_group(name)] = np.where(np.ma.getmaskarray(x), 0.0, given[switch_group(name)])
+        except ValueError:
+            raise InvalidInput(f"y[{name!r}] has shape {x.shape}, which does not fit active[{name!r}]") from None
+        return x.filled(0)
 
     def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
         """(…, size) of a quantity whose components several measurements state; fx is zero where none does."""
@@ -322,7 +367,7 @@ def real(name: str, x: ArrayLike | None) -> np.ndarray:
     if x is None:
         raise InvalidInput(f"{name} is None: an array is needed")
     try:
-        array = np.asarray(x)
+        array = np.asarray(unmasked(name, x))
     except ValueError as error:
         raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
     except Exception as error:  # each library raises its own where a symbol or tracer has no value
@@ -334,3 +379,12 @@ def real(name: str, x: ArrayLike | None) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise InvalidInput(f"{name} has type {array.dtype}, but real numbers are needed")
     return array.astype(np.float64)
+
+
+def unmasked(name: str, x: Any) -> Any:
+    """x itself. Raises InvalidInput where entries are masked."""
+    if np.ma.is_masked(x):
+        raise InvalidInput(
+            f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
+        )
+    return x

@@ -26,10 +26,13 @@ class Estimate(Solution):
     """
 
     def __init__(
-        self, found: Found, problem: Problem, components: Mapping[str, Sequence[str]], posterior: Posterior
+        self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]], posterior: Posterior
     ):  # fmt: skip
         super().__init__(found, problem, components)
         self._posterior = posterior
+
+    def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
+        return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
 
     # ---- covariances --------------------------------------------------------------------------------------------
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.columns import column_names, quantity_units
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, find_frame
 from sysdyn.measurements.variables import QUANTITIES
@@ -81,7 +83,7 @@ class Solution:
     w: np.ndarray = _Quantity()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __init__(self, found: Found, problem: Problem, components: Mapping[str, Sequence[str]]):
+    def __init__(self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]]):
         self._found, self._problem, self._components, self.ok = found, problem, components, found.ok
 
     def __getattr__(self, name: str) -> Any:
@@ -122,7 +124,7 @@ class Solution:
         if name is None:
             return values
         if quantity in self._components:
-            components = self._components[quantity]
+            components = list(self._components[quantity])
             if name not in components:
                 raise UnknownName(f"component of {quantity!r}:", name, components)
             return values[..., components.index(name)]
@@ -226,6 +228,37 @@ class Solution:
     def _equations(self) -> BlockSystem:
         """The equations without multipliers, in terms of reported quantities; the problem keeps them."""
         return self._problem.system().plain
+
+    # ---- tables -------------------------------------------------------------------------------------------------
+
+    def to_pandas(self) -> Any:
+        """The outputs as a DataFrame, a row a state, with columns as in files of results: "tau:l_knee", "imu: a_x", ok.
+
+        frame.attrs["units"] has the unit of each column. Those of an Estimate are followed by their standard
+        deviations, "std:tau:l_knee". Several batch axes make a MultiIndex. Raises BackendUnavailable.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise BackendUnavailable("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        model, constraints = self._problem.model, self._problem.constraints
+        columns: dict[str, np.ndarray] = {}
+        units: dict[str, str] = {}
+        for prefix, values in self._tables():
+            for name, x in values.items():
+                measured = self._components.get(name)
+                names = [f"{name}: {c}" for c in measured] if measured else column_names(model, name, constraints)
+                each = list(measured.values()) if measured else quantity_units(model, name, constraints)
+                columns |= {f"{prefix}{c}": y for c, y in zip(names, x.reshape(self._n, -1).T, strict=True)}
+                units |= {f"{prefix}{c}": unit for c, unit in zip(names, each, strict=True)}
+        index = pandas.MultiIndex.from_product(map(range, self._lead)) if len(self._lead) > 1 else range(self._n)
+        frame = pandas.DataFrame({**columns, "ok": np.reshape(self.ok, self._n)}, index=index)
+        frame.attrs["units"] = units
+        return frame
+
+    def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
+        """(prefix of columns, arrays by output)."""
+        return [("", self._values)]
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 

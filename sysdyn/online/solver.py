@@ -19,6 +19,7 @@ from sysdyn.diagnosis.words import massless_among
 from sysdyn.equations.augmented import System
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
+from sysdyn.measurements.columns import measured_units
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice, Compiled
@@ -75,7 +76,10 @@ class Solver:
         self._machine_code_seconds = time.perf_counter() - began
         results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
         self._calls = Calls(self._inputs, self._executable, results)
-        components = {m.name: tuple(m.components(self.model)) for m in options.measured}
+        components = {
+            m.name: dict(zip(m.components(self.model), measured_units(m, self.model), strict=True))
+            for m in options.measured
+        }
         self._solution: Callable[..., Solution] = Solution
         self._about: tuple = (problem, components)
         if problem.noisy:
@@ -101,7 +105,9 @@ class Solver:
 
         Known quantities are full-size and positional (in the order tau, qdd, fx, a, f of those the problem knows) or
         by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). Entries that the problem does not know are ignored; fx is
-        zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`.
+        zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
+        and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
+        what `active` switches off may be NaN.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
             was declared, of the same kind. active: {name: (…) or (…, m) bool} of what is Switchable.
         parameters: {name: (…, size)} of those that are inputs, in place of the model's.

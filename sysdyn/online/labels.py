@@ -1,0 +1,61 @@
+"""Arguments with labels: DataFrames and Series of pandas go in by the names of their columns, never by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+
+
+def is_labelled(x: Any) -> bool:
+    """Whether x is a DataFrame, or a Series, which is one row of one."""
+    return not isinstance(x, np.ndarray) and hasattr(x, "to_numpy") and (hasattr(x, "columns") or hasattr(x, "index"))
+
+
+def labels_of(x: Any) -> list[str]:
+    return [str(label) for label in (x.columns if hasattr(x, "columns") else x.index)]
+
+
+def places(name: str, found: Sequence[str], labels: Sequence[str]) -> dict[int, int]:
+    """{place in labels: place in found}; a label "tau:l_knee" may also be "tau.l_knee" or "l_knee" alone.
+
+    Raises InvalidInput for those that are unknown or occur twice.
+    """
+    spelled: dict[str, set[int]] = {}
+    for k, label in enumerate(labels):
+        whole, bare = label.replace(": ", ":", 1), label.partition(":")[2].strip()
+        for form in (label, whole, whole.replace(":", ".", 1), bare):
+            spelled.setdefault(form, set()).add(k)
+    result: dict[int, int] = {}
+    for j, label in enumerate(found):
+        meant = spelled.get(label, set())
+        if len(meant) != 1:
+            raise InvalidInput(
+                f"{name} has the label {label!r}, but its labels are {', '.join(labels[:6])}"
+                f"{' …' if len(labels) > 6 else ''}: choose and name its columns, or hand in an array (to_numpy)"
+            )
+        (k,) = meant
+        if k in result:
+            raise InvalidInput(f"{name} has two columns for {labels[k]!r}")
+        result[k] = j
+    return result
+
+
+def by_label(name: str, x: Any, labels: Sequence[str]) -> np.ndarray:
+    """The numbers of a DataFrame (N, labels) or Series (labels,) in the order of the labels. Raises InvalidInput."""
+    found = places(name, labels_of(x), labels)
+    missing = [label for k, label in enumerate(labels) if k not in found]
+    if missing:
+        raise InvalidInput(f"{name} lacks the columns {', '.join(missing[:6])}{' …' if len(missing) > 6 else ''}")
+    return numbers(name, x)[..., [found[k] for k in range(len(labels))]]
+
+
+def numbers(name: str, x: Any) -> np.ndarray:
+    """The numbers of a DataFrame or Series as they lie."""
+    try:
+        return np.asarray(x.to_numpy(), dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} holds no real numbers: {error}") from error
