@@ -62,6 +62,10 @@ class SingularState(SysdynError, ArithmeticError):
         super().__init__(message)
 
 
+class LostDigits(SingularState):
+    """A result would keep fewer than 8 digits with the covariances that are handed in; names whose they are."""
+
+
 class Inconsistent(SysdynError, ValueError):
     """Values of redundant measurements contradict those of others; both are named, and the states of a batch."""
 

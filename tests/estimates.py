@@ -60,11 +60,13 @@ def dense(problem, q, qd, y, covariances=None, active=None):
     }  # fmt: skip
 
 
-def dense_inverse(K: np.ndarray) -> tuple[np.ndarray, float]:
-    """(K⁻¹, log |det K|) by Gauss-Jordan elimination with row pivoting in 80 digits."""
+def dense_inverse(K: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+    """(K⁻¹, log |det K|, −K⁻¹ b) by Gauss-Jordan elimination with row pivoting in 80 digits."""
     n = len(K)
     with decimal.localcontext(prec=80):
-        A = np.array([[Decimal(x) for x in row] for row in np.hstack([K, np.eye(n)]).tolist()], dtype=object)
+        A = np.array(
+            [[Decimal(x) for x in row] for row in np.hstack([K, np.eye(n), b[:, None]]).tolist()], dtype=object
+        )
         log_det = Decimal(0)
         for k in range(n):
             p = k + int(np.argmax(np.abs(A[k:, k])))
@@ -75,7 +77,28 @@ def dense_inverse(K: np.ndarray) -> tuple[np.ndarray, float]:
             rows = np.flatnonzero(A[:, k] != 0)
             rows = rows[rows != k]
             A[np.ix_(rows, used)] -= np.outer(A[rows, k], A[k, used])
-    return A[:, n:].astype(float), float(log_det)
+    return A[:, n:-1].astype(float), float(log_det), -A[:, -1].astype(float)
+
+
+def matrix(problem: sd.Problem, q, qd, noise: dict, active: dict, y: dict):
+    """The augmented system, its matrix and its right-hand side."""
+    system = problem.system()
+    inputs = {"q": q, "qd": qd, **{f"active:{name}": on.astype(float) for name, on in active.items()}}
+    inputs |= {f"y:{name}": x for name, x in y.items()}
+    for m in problem.noisy:
+        found = noise_of(m, problem.model)
+        inputs[found.group] = found.numbers(noise[m.name])
+    entries, b = system.values(inputs)
+    return system, system.matrix(entries[0]).toarray(), b[0]
+
+
+def multiplied(problem: sd.Problem, decades: float, rng) -> dict:
+    """Declared noise with the variances of each measurement times a factor out of so many decades."""
+    result = {}
+    for m in problem.noisy:
+        factor = 10.0 ** (0.5 * rng.uniform(-decades / 2, decades / 2))
+        result[m.name] = np.asarray(m.noise) * factor ** (2 if np.ndim(m.noise) == 2 else 1)
+    return result
 
 
 def random_problem(seed: int) -> tuple[sd.Problem, dict]:

@@ -44,6 +44,12 @@ def stated(rows: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(row for row in reversed(rows) if group_of(row).role == VALUE)
 
 
+def at_states(states: Sequence[int] | np.ndarray, n: int) -> str:
+    """Which of n states: " 3 (and 4 more of 9)"; "" where there is one."""
+    more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
+    return "" if n == 1 else f" {int(states[0])}{more}"
+
+
 def few(names: tuple[str, ...], most: int = 6) -> str:
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(names[:most]) + more

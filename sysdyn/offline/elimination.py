@@ -10,6 +10,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, generic
 from sysdyn.equations.augmented import System
+from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import NoSafeOrdering, SysdynError
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
@@ -160,7 +161,7 @@ def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:
 
 
 def output_groups(
-    system: System, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
+    system: LinearSystem, assembly: Assembly, solution: Sequence, outputs: Sequence[Output]
 ) -> list[tuple[str, list]]:
     """Expressions of the requested outputs: quantities, full size, in the frames of bodies; values of measurements.
 

@@ -12,10 +12,11 @@ from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.offline.sampling import ORDER_SEED, sample_states
+from sysdyn.offline.stages import Stages
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.information import Information
-from sysdyn.sparse.least_squares import Order, Row, least_squares
-from sysdyn.sparse.lu import Factors, eliminate
+from sysdyn.sparse.least_squares import Row, least_squares
+from sysdyn.sparse.lu import Factors, Pivots, eliminate
 
 # The order is searched at this many states.
 STATES = 12
@@ -29,18 +30,20 @@ class SquareRoot(NamedTuple):
     information: Information
 
 
-def square_root(system: WhitenedSystem) -> SquareRoot:
+def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
     """The system eliminated by orthogonal columns, where all equations of motion are noisy the cheaper of two orders.
 
     Raises NoSafeOrdering where there is no estimate.
     """
+    stages.say("ordering the square-root form", 0.1)
     order = _order(system)
+    stages.say("eliminating by orthogonal columns", 0.3)
     assembly = system.assemble(Graph(system.sharing))
-    factors = eliminate(assembly.rows, assembly.b, order.rows, order.columns, joined=order.joined)
+    factors = eliminate(assembly.rows, assembly.b, *order)
     return SquareRoot(assembly, factors, Information(factors, system.plain.noise_by_row))
 
 
-def _order(system: WhitenedSystem) -> Order:
+def _order(system: WhitenedSystem) -> Pivots:
     rows = _rows(system)
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     fronts: list[list[int]] = [[] for _ in range(system.model.nb + 1)]
@@ -48,11 +51,11 @@ def _order(system: WhitenedSystem) -> Order:
         fronts[body].append(column)
     first = system.plain.definitions()
     whole, from_leaves = [list(range(system.shape[1]))], [*reversed(fronts[:-1]), fronts[-1]]
-    best: Order | None = None
-    failed = None
+    best: Pivots | None = None
+    operations, failed = math.inf, None
     for parts in [whole] if first else [from_leaves, whole]:
         try:
-            best = least_squares(rows, exact, first, parts, best.operations if best else math.inf)
+            best, operations = least_squares(rows, exact, first, parts, operations)
         except NoSafeOrdering as error:
             failed = error
     if best is None:

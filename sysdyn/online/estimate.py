@@ -10,7 +10,7 @@ import numpy as np
 from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.variables import WRENCHES
-from sysdyn.online.posterior import Part, Posterior
+from sysdyn.online.posterior import Part, Posterior, States
 from sysdyn.online.solution import Found, Solution
 from sysdyn.problem import Problem
 
@@ -23,7 +23,12 @@ class Estimate(Solution):
 
     The maximum a posteriori of the unknowns d, given y: exact equations hold exactly, and ½ ε^T Σ⁻¹ ε of the noisy ones
     is least. Quantities are those of any `Solution`.
+
+    Where covariances handed in with the call are so far from the declared ones that a result keeps fewer than 8 digits,
+    asking for it raises LostDigits; where not `refuse`, that is after on_singular="nan" or "repivot", it is NaN there.
     """
+
+    refuse: bool = True
 
     def __init__(
         self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]], posterior: Posterior
@@ -43,7 +48,7 @@ class Estimate(Solution):
 
         The program for it is compiled when it is first asked for.
         """
-        values = np.sqrt(self._posterior.variances(quantity, self._inputs, self._n))
+        values = np.sqrt(self._posterior.variances(quantity, self._states()))
         model = self._problem.model
         shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
         return self._picked(values.reshape(*self._lead, *shape), quantity, name)
@@ -51,7 +56,7 @@ class Estimate(Solution):
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
         other = first if second is None else second
-        found = self._posterior.covariance(first, other, self._inputs, self._n)
+        found = self._posterior.covariance(first, other, self._states())
         return found.reshape(*self._lead, *found.shape[1:])
 
     # ---- tests --------------------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ class Estimate(Solution):
 
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
-        det = self._posterior.log_determinant(self._inputs, self._n)
+        det = self._posterior.log_determinant(self._states())
         for name in self._noises:
             det = det + 2.0 * np.log(np.einsum("nii->ni", self._factor(name))).sum(axis=1)
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
@@ -128,18 +133,21 @@ class Estimate(Solution):
 
     # ---- whitened equations and switches ------------------------------------------------------------------------
 
+    def _states(self) -> States:
+        return States(self._inputs, self._n, self.refuse)
+
     @property
     def _noises(self) -> dict[str, Noise]:
         return {noise.name: noise for noise in self._posterior.noises}
 
     def _whitened(self) -> dict[str, np.ndarray]:
         """{name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
-        found = self._posterior.residuals(self._inputs, self._n)
+        found = self._posterior.residuals(self._states())
         return {name: x * self._on(name) for name, x in found.items()}
 
     def _multipliers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
-        shares, result = self._posterior.redundancy(self._inputs, self._n), {}
+        shares, result = self._posterior.redundancy(self._states()), {}
         for name, x in self._whitened().items():
             inverse = np.linalg.inv(self._factor(name))
             M = inverse.swapaxes(1, 2) @ shares[name] @ inverse

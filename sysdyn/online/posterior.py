@@ -16,7 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,15 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files import cache
-from sysdyn.measurements.noise import Noise
+from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import output_groups
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.offline.square_root import SquareRoot, square_root
+from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
+from sysdyn.online.digits import KEPT, Distance, sizes_of_mean
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import product
@@ -50,19 +53,39 @@ Terms = Mapping[int, Any]
 # Outputs of programs are listed by (group, values), results are arrays (n, size) by group.
 Groups = list[tuple[str, list]]
 Arrays = Mapping[str, np.ndarray]
+# What errors of results are relative to, from results at some states and the numbers of these.
+Sizes = Callable[[Arrays, np.ndarray], Arrays]
+
+
+class States(NamedTuple):
+    """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN."""
+
+    inputs: Arrays
+    n: int
+    refuse: bool
+
+    def at(self, chosen: np.ndarray) -> Arrays:
+        """Inputs {group: (k, size)} of some of the states, by number."""
+        return {name: np.broadcast_to(x, (self.n, x.shape[-1]))[chosen] for name, x in self.inputs.items()}
 
 
 class Posterior:
     """Posterior covariances, and residuals with theirs.
 
     choice: how the mean is computed, whose passes these programs have as well. key: the key of the solver in the cache,
-    under which programs are stored, too; None where they are not stored.
+    under which programs are stored, too; None where they are not stored. progress: called while programs are made.
+    Where covariances are far from the declared ones results are checked, see `Distance`.
     """
 
-    def __init__(self, problem: Problem, choice: Choice, options: Options, key: str | None = None):
+    def __init__(
+        self, problem: Problem, choice: Choice, options: Options, key: str | None = None,
+        progress: Progress | None = None,
+    ):  # fmt: skip
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
+        self._progress = progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
         self._executables: dict[str, Executable] = {}
+        self.distance = Distance([noise_of(m, problem.model) for m in problem.noisy])
         self.begin()
         _ALIVE.add(self)
 
@@ -79,24 +102,39 @@ class Posterior:
 
     @functools.cached_property
     def _root(self) -> SquareRoot:
-        return square_root(self.system)
+        return square_root(self.system, Stages(None, self._progress))
 
     @property
     def noises(self) -> list[Noise]:
         return self.system.noises
 
+    # ---- mean ---------------------------------------------------------------------------------------------------
+
+    def mean(self, states: States) -> Arrays:
+        """{output: (n, size)}: the estimate from the square-root form; NaN where digits are lost."""
+
+        def groups() -> Groups:
+            root = self._root
+            return output_groups(self.system, root.assembly, root.factors.solution, self._options.outputs)
+
+        return self._run("mean", groups, states._replace(refuse=False), lambda found, _: sizes_of_mean(found))
+
     # ---- covariances --------------------------------------------------------------------------------------------
 
-    def variances(self, quantity: str, inputs: Arrays, n: int) -> np.ndarray:
-        """(n, size) of every scalar of a quantity or measured output."""
-        scalars = self._scalars(quantity)
+    def variances(self, part: Part, states: States) -> np.ndarray:
+        """(n, size) of every scalar of a part."""
+        scalars = self._scalars(part)
 
         def groups() -> Groups:
             return [("variance", [product(z, z) for z in map(self._root.information.deviations, scalars())])]
 
-        return self._run(f"variance {quantity}", groups, inputs, n)["variance"]
+        def sizes(found: Arrays, _: np.ndarray) -> Arrays:
+            x = found["variance"]
+            return {"variance": np.maximum(x, VANISHING * x.max(axis=1, initial=0.0, keepdims=True))}
 
-    def covariance(self, first: Part, second: Part, inputs: Arrays, n: int) -> np.ndarray:
+        return self._run(f"variance {_words(part)}", groups, states, sizes, 1.0)["variance"]
+
+    def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
         """(n, size of first, size of second)."""
         rows_of, columns_of = self._scalars(first), self._scalars(second)
 
@@ -104,7 +142,14 @@ class Posterior:
             rows, columns = ([*map(self._root.information.deviations, of())] for of in (rows_of, columns_of))
             return [(f"row {k}", [product(x, y) for y in columns]) for k, x in enumerate(rows)]
 
-        found = self._run(f"covariance {first} {second}", groups, inputs, n)
+        def sizes(found: Arrays, chosen: np.ndarray) -> Arrays:
+            part = States(states.at(chosen), len(chosen), refuse=False)
+            rows, columns = (np.sqrt(self.variances(x, part)) for x in (first, second))
+            least = np.sqrt(VANISHING) * rows.max(axis=1, initial=0.0) * columns.max(axis=1, initial=0.0)
+            sizes = np.maximum(rows[:, :, None] * columns[:, None], least[:, None, None])
+            return {name: sizes[:, k] for k, name in enumerate(found)}
+
+        found = self._run(f"covariance {_words(first)} {_words(second)}", groups, states, sizes, 1.0)
         return np.stack([*found.values()], axis=1)
 
     def _scalars(self, part: Part) -> Callable[[], Sequence[Terms]]:
@@ -129,16 +174,20 @@ class Posterior:
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
-    def residuals(self, inputs: Arrays, n: int) -> Arrays:
+    def residuals(self, states: States) -> Arrays:
         """{name: ε (n, m)} of the whitened noisy equations, independent errors of variance 1 before the estimate."""
 
         def groups() -> Groups:
             residual = self._root.information.residuals()
             return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in self.system.places()]
 
-        return self._run("residuals", groups, inputs, n)
+        def sizes(found: Arrays, _: np.ndarray) -> Arrays:
+            size = np.max([np.abs(x).max(axis=1, initial=1.0) for x in found.values()], axis=0)
+            return dict.fromkeys(found, size[:, None])
 
-    def redundancy(self, inputs: Arrays, n: int) -> Arrays:
+        return self._run("residuals", groups, states, sizes, -0.5)
+
+    def redundancy(self, states: States) -> Arrays:
         """{name: Cov(ε) (n, m, m)} of the whitened residuals; of independent components, the diagonal alone."""
 
         def groups() -> Groups:
@@ -150,27 +199,60 @@ class Posterior:
                 found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
             return found
 
-        found = self._run("redundancy", groups, inputs, n)
+        found = self._run("redundancy", groups, states, lambda found, _: dict.fromkeys(found, np.ones((1, 1))))
         return {noise.name: noise.matrix(found[noise.name]) for noise in self.noises}
 
-    def log_determinant(self, inputs: Arrays, n: int) -> np.ndarray:
+    def log_determinant(self, states: States) -> np.ndarray:
         """(n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
-        pivots = self._run("pivots", lambda: [("pivots", [*self._root.factors.pivots])], inputs, n)["pivots"]
+
+        def groups() -> Groups:
+            noisy, factors = self.system.plain.noise_by_row, self._root.factors
+            pairs = [(i in noisy, x) for i, x in zip(factors.row_perm, factors.pivots, strict=True)]
+            return [(name, [x for y, x in pairs if y == of]) for name, of in (("exact", False), ("noisy", True))]
+
+        def sizes(found: Arrays, _: np.ndarray) -> Arrays:
+            return {name: np.abs(x) for name, x in found.items()}
+
+        found = self._run("determinant", groups, states, sizes, {"exact": 0.0, "noisy": -0.5})
         with np.errstate(divide="ignore"):
-            return 2.0 * np.log(np.abs(pivots)).sum(axis=1)
+            return 2.0 * np.sum([np.log(np.abs(x)).sum(axis=1) for x in found.values()], axis=0)
 
     # ---- programs -----------------------------------------------------------------------------------------------
 
-    def _run(self, name: str, groups: Callable[[], Groups], inputs: Arrays, n: int) -> Arrays:
-        """Outputs (n, size) of the program `name`, which `groups` describes."""
+    def _run(
+        self, name: str, groups: Callable[[], Groups], states: States, sizes: Sizes,
+        power: float | Mapping[str, float] = 0.0,
+    ) -> Arrays:  # fmt: skip
+        """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`."""
+        executable = self._executable(name, groups)
+        found = executable.results(states.inputs, states.n)[0]
+        far = self.distance.far(states.inputs, states.n)
+        if len(far):
+            part = {output: x[far] for output, x in found.items()}
+            powers = power if isinstance(power, Mapping) else dict.fromkeys(found, power)
+            lost = far[self.distance.errors(executable, part, states.at(far), sizes(part, far), powers) > KEPT]
+            if len(lost) and states.refuse:
+                raise self.distance.lost(f"the {name}", states.inputs, states.n, lost)
+            for x in found.values():
+                x[lost] = np.nan
+        return found
+
+    def _executable(self, name: str, groups: Callable[[], Groups]) -> Executable:
+        """The program `name` ready to run, made where it is asked for for the first time."""
         with self._lock:
             if name not in self._executables:
-                program = self._stored(name)
-                if program is None:
-                    program = self._program(groups())
-                    self._store(name, program)
-                self._executables[name] = Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
-        return self._executables[name].results(inputs, n)[0]
+                stages = Stages(None, self._progress)
+                stages.say(name)
+                try:
+                    program = self._stored(name)
+                    if program is None:
+                        program = self._program(groups())
+                        self._store(name, program)
+                    stages.say(f"{name}: compiling machine code", 0.6)
+                    self._executables[name] = Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
+                finally:
+                    stages.say("done", 1.0)
+            return self._executables[name]
 
     def _program(self, groups: Groups) -> Program:
         """The program, with zeros for variances that are zero at every state but for rounding."""
@@ -211,3 +293,7 @@ def _forked() -> None:
 _ALIVE: weakref.WeakSet[Posterior] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
+
+
+def _words(part: Part) -> str:
+    return part if isinstance(part, str) else " of ".join(reversed(part))

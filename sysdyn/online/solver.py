@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from sysdyn.backends import casadi
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import massless_among
+from sysdyn.diagnosis.words import at_states, massless_among
 from sysdyn.equations.augmented import System
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
@@ -27,16 +28,18 @@ from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import REFINED, is_singular, pivoted, reach
+from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
+from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
 from sysdyn.online.estimate import Estimate
-from sysdyn.online.posterior import Posterior
+from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.status import OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
 # A call deals with the states where its order fails in one of these ways.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -57,15 +60,19 @@ class Counts(NamedTuple):
 
 
 class Solver:
-    """A compiled problem.
+    """A compiled problem, and `whole`, as it was stated: of a `CheckedSolver` with the measurements that are left out.
 
     solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
     called from many threads, pickled, saved to a file and loaded again. Unpickling runs what a pickle says: files from
     others are for `load_solver`.
     """
 
-    def __init__(self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise"):
-        self.problem, self.model, self.options = problem, problem.model, options
+    def __init__(
+        self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise",
+        progress: Progress | None = None,
+    ):  # fmt: skip
+        self.problem = self.whole = problem
+        self.model, self.options = problem.model, options
         self.compiled, self.program = compiled, compiled.program
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
@@ -82,9 +89,10 @@ class Solver:
         }
         self._solution: Callable[..., Solution] = Solution
         self._about: tuple = (problem, components)
+        self._posterior: Posterior | None = None
         if problem.noisy:
-            posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options))
-            self._solution, self._about = Estimate, (problem, components, posterior)
+            self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
+            self._solution, self._about = Estimate, (problem, components, self._posterior)
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -115,6 +123,10 @@ class Solver:
             States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
 
+        Where a variance is beyond 1e4 times the declared one, or below its inverse, it is seen whether digits are kept.
+        States that keep fewer than 8 are solved in square-root form, and where that keeps no more are not ok, or raise
+        LostDigits.
+
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
         if noise is None and active is None and parameters is None and on_singular is None and threads is None:
@@ -124,10 +136,46 @@ class Solver:
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        policy = on_singular or self.on_singular
+        if noise:
+            self._check_digits(run)
         if np.count_nonzero(run.status):  # several times faster than any() for one state
-            self._resolve(run, on_singular or self.on_singular)
+            self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        return self._solution(Results(run.arrays, run.lead, self._calls.results(run), ok), *self._about)
+        solution = self._solution(Results(run.arrays, run.lead, self._calls.results(run), ok), *self._about)
+        if isinstance(solution, Estimate):
+            solution.refuse = policy == "raise"
+        return solution
+
+    # ---- covariances that are far from the declared ones ----------------------------------------------------------
+
+    def _check_digits(self, run: Run) -> None:
+        """Where covariances are far from the declared ones, see that digits are kept, or take the square-root form.
+
+        Status LOST_DIGITS where neither does.
+        """
+        assert self._posterior is not None
+        distance, n = self._posterior.distance, len(run.status)
+        far = distance.far(run.arrays, n)
+        far = far[run.status[far] & BAD_INPUT == 0]
+        if not len(far):
+            return
+        found = {name: x[far] for name, x in run.outputs.items()}
+        powers = dict.fromkeys(found, 0.0)
+        error = distance.errors(self._executable, found, run.at(far), sizes_of_mean(found), powers)
+        failing = far[(error > KEPT) | (run.status[far] != 0)]
+        if not len(failing):
+            return
+        singular = is_singular(self.problem.system(), run.at(failing))
+        run.status[failing[singular]] |= BAD_PIVOT
+        failing = failing[~singular]
+        if not len(failing):
+            return
+        root = self._posterior.mean(States(run.at(failing), len(failing), refuse=False))
+        kept = np.all([np.isfinite(x).all(axis=1) for x in root.values()], axis=0)
+        for name, x in root.items():
+            run.outputs[name][failing[kept]] = x[kept]
+        run.status[failing] = np.where(kept, 0, LOST_DIGITS)
 
     # ---- states where the order fails ---------------------------------------------------------------------------
 
@@ -144,7 +192,7 @@ class Solver:
         for x in run.outputs.values():
             x[bad] = np.nan
         if policy == "repivot":
-            self._repivot(run, bad)
+            self._repivot(run, bad[run.status[bad] & LOST_DIGITS == 0])
 
     def _repivot(self, run: Run, states: np.ndarray) -> None:
         """Solve these states by pivoting; outputs and status of those that it solves are replaced.
@@ -176,7 +224,10 @@ class Solver:
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """The error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
-        which = "" if n == 1 else f" {int(bad[0])}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
+        if run.status[bad[0]] & LOST_DIGITS:
+            assert self._posterior is not None
+            return self._posterior.distance.lost("the estimate", run.arrays, n, bad)
+        which = at_states(bad, n)
         if run.status[bad[0]] & OUT_OF_RANGE:
             return SingularState(
                 f"the system cannot be solved at this state{which}: {self._out_of_range(run, bad[:1])}. "
@@ -231,9 +282,15 @@ class Solver:
         of `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
         digits are lost that a call of the solver would keep. A step is for one thread at a time, see `Step`.
 
-        Raises InvalidInput for arrays that are of another kind, are masked, or overlap.
+        Raises InvalidInput for arrays that are of another kind, are masked, or overlap. It is not seen whether digits
+        are kept where variances are other than declared: LostDigits refuses factors beyond 1e8.
         """
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
+        if noise and self._posterior is not None:
+            arrays, lead = self._inputs.in_place(given)
+            far = self._posterior.distance.far(arrays, math.prod(lead), TOO_FAR)
+            if len(far):
+                raise self._posterior.distance.lost("a prepared call", arrays, math.prod(lead), far, hint="")
         return self._calls.bind(given, threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,21 +38,11 @@ Row = dict[int, Any]  # The entries of a row by their columns, arrays (states,) 
 Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a scalar pivot or −1, column.
 
 
-@dataclass
-class Order:
-    """Rows and columns of the pivots, {k: rows that are turned with that of pivot k}, and about what it costs."""
-
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    joined: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    operations: float = 0.0
-
-
 def least_squares(
     rows: Sequence[Row], exact: Sequence[bool], first: Iterable[tuple[int, int]], fronts: Sequence[Sequence[int]],
     most: float = math.inf,
-) -> Order:  # fmt: skip
-    """The order of E d + e = 0, |W d + w| least, from the entries at sampled states.
+) -> tuple[Pivots, float]:  # fmt: skip
+    """(the order of E d + e = 0, |W d + w| least, from the entries at sampled states; about the operations it takes).
 
     exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
     that are eliminated one after the other. most: operations. Entries are in natural units of the columns and of the
@@ -66,7 +55,7 @@ def least_squares(
             search.take(i, j)
         for front in fronts:
             search.work(search.left.intersection(front))
-    return search.order
+    return Pivots(search.row_perm, search.col_perm, search.joined), search.operations
 
 
 class _Search:
@@ -80,7 +69,10 @@ class _Search:
             for j in row:
                 self.holders[j].add(i)
         self.left = set(range(columns))
-        self.order, self.most = Order(), most
+        self.row_perm: list[int] = []
+        self.col_perm: list[int] = []
+        self.joined: dict[int, tuple[int, ...]] = {}
+        self.operations, self.most = 0.0, most
 
     def work(self, front: set[int]) -> None:
         """Eliminate these columns, the cheapest first."""
@@ -96,11 +88,11 @@ class _Search:
             bad, cost, i, j = heapq.heappop(heap)
             if bad == NEVER:
                 raise NoSafeOrdering(f"{len(self.left)} unknowns are determined by no equation that is left")
-            if self.order.operations > self.most:
+            if self.operations > self.most:
                 raise NoSafeOrdering("given up: more expensive than what is known")
             del options[j]
             front.discard(j)
-            self.order.operations += cost if bad == 0 else 0.0
+            self.operations += cost if bad == 0 else 0.0
             touched = set(self.holders[j])
             stale = {c for k in touched for c in self.rows[k]}
             self.take(self._turn(j) if i < 0 else i, j)
@@ -133,7 +125,7 @@ class _Search:
 
     def _turn(self, j: int) -> int:
         """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
-        rows, order = self.rows, self.order
+        rows = self.rows
         turned = sorted(self.holders[j] & self.exact or self.holders[j])
         if len(turned) > 1:
             weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
@@ -148,7 +140,7 @@ class _Search:
                 self.holders[c].update(y)
             rows[turned[0]][j] = r
             self.holders[j].difference_update(turned[1:])
-            order.joined[len(order.rows)] = tuple(turned[1:])
+            self.joined[len(self.row_perm)] = tuple(turned[1:])
         return turned[0]
 
     def take(self, i: int, j: int) -> None:
@@ -171,8 +163,8 @@ class _Search:
                 self.holders[c].add(k)
         self.holders[j] = set()
         self.left.discard(j)
-        self.order.rows.append(i)
-        self.order.columns.append(j)
+        self.row_perm.append(i)
+        self.col_perm.append(j)
 
 
 def orthogonal(a: Sampled) -> Pivots:
@@ -181,5 +173,4 @@ def orthogonal(a: Sampled) -> Pivots:
     row_scale, column_scale = a.scaling
     for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):
         rows[i][j] = a.values[:, e] * (row_scale[i] * column_scale[j])
-    found = least_squares(rows, [False] * a.n, (), [range(a.n)], a.budget)
-    return Pivots(found.rows, found.columns, found.joined)
+    return least_squares(rows, [False] * a.n, (), [range(a.n)], a.budget)[0]

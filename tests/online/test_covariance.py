@@ -6,33 +6,13 @@ import copy
 
 import numpy as np
 import pytest
-from estimates import FAST, dense_inverse, random_problem, small
+from estimates import FAST, dense_inverse, matrix, multiplied, random_problem, small
 
 import sysdyn as sd
-from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.variables import QUANTITIES, Layout
 
 TOLERANCE = 1e-10  # of standard deviations, each relative to itself
 NOTHING = 1e-22  # variance relative to the greatest of its kind: zero but for the last digit of the matrix
-
-
-def matrix(problem: sd.Problem, q, qd, noise: dict, active: dict):
-    """The augmented system and its matrix."""
-    system = problem.system()
-    inputs = {"q": q, "qd": qd, **{f"active:{name}": on.astype(float) for name, on in active.items()}}
-    for m in problem.noisy:
-        found = noise_of(m, problem.model)
-        inputs[found.group] = found.numbers(noise[m.name])
-    return system, system.matrix(system.values(inputs)[0][0]).toarray()
-
-
-def multiplied(problem: sd.Problem, decades: float, rng) -> dict:
-    """Declared noise with the variances of each measurement times a factor out of so many decades."""
-    result = {}
-    for m in problem.noisy:
-        factor = 10.0 ** (0.5 * rng.uniform(-decades / 2, decades / 2))
-        result[m.name] = np.asarray(m.noise) * factor ** (2 if np.ndim(m.noise) == 2 else 1)
-    return result
 
 
 def declaring(problem: sd.Problem, noise: dict) -> sd.Problem:
@@ -63,8 +43,8 @@ def test_standard_deviations_and_covariances_over_many_decades(seed, decades, de
         solution = sd.compile(problem, **FAST)(q, qd, y=y, active=active)
     else:
         solution = sd.compile(problem, **FAST)(q, qd, y=y, noise=noise, active=active)
-    system, K = matrix(problem, q, qd, noise, active)
-    Z, log_det = dense_inverse(K)
+    system, K, b = matrix(problem, q, qd, noise, active, y)
+    Z, log_det, _ = dense_inverse(K, b)
     layout, number = Layout(model), {c: k for k, c in enumerate(system.plain.columns)}
     places = {x: [number.get(c, -1) for c in layout.quantity_columns(x)] for x in QUANTITIES}
     C = np.zeros((len(K) + 1,) * 2)  # the last one stands for what is known

@@ -568,7 +568,8 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
     for k in range(2):
         state = {"q": q[k], "qd": qd[k]}
         given = {n.group: n.numbers(noise[n.name]) for n in system.noises if n.name in noise}
-        C, _ = dense_inverse(system.matrix(system.values({**state, **given})[0][0]).toarray())
+        entries, b = system.values({**state, **given})
+        C, _, _ = dense_inverse(system.matrix(entries[0]).toarray(), b[0])
         for name in ("imu", "ft"):
             for row, std in zip(system.shown_values(state)[name].rows, solution.std(name)[k], strict=True):
                 x = {c: float(np.broadcast_to(v, 1)[0]) for c, v in row.items()}
