@@ -27,7 +27,7 @@ class Problem(Statement):
 
     problem + measurement adds one; problem − measurement makes its scalar components unknown again.
 
-    Raises ProblemError where the same scalar is stated twice or two measurements have one name, UnknownName where a
+    Raises ProblemError where a measurement states a scalar twice or two have one name, UnknownName where a
     measurement speaks of a joint, body or component that the model does not have.
     """
 

@@ -114,7 +114,7 @@ class Log:
         self.missing, self.rows, self.values = missing, rows, dict(values or {})
         self.options = {"values": values, "missing": missing, "rows": rows, "columns": columns,
                         "velocities": velocities, "timed": timed}  # fmt: skip
-        self.problem = solver.problem if isinstance(solver, Solver) else solver
+        self.problem = solver.whole if isinstance(solver, Solver) else solver
         free = ("qd",) if velocities == "difference" else ()
         self.columns = Columns(self.problem, self.values, columns, timed, free)
         self.told = told if told is not None else set()

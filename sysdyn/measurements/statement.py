@@ -54,16 +54,12 @@ class Statement:
                 raise ProblemError(f"two measurements are called {name!r}: give one of them another name=")
 
     def _check_scalars(self) -> None:
-        """Raise ProblemError where a scalar is stated exactly more than once."""
-        owner: dict[tuple[str, int, int], str] = {}
-        for m in self.raw:
-            for body, k in m.pairs(self.model):
-                key = m.quantity, body, k
-                if key in owner:
-                    scalar, first = Layout(self.model).scalar_names(m.quantity, body)[k], owner[key]
-                    which = f"twice by {m.name!r}" if first == m.name else f"by {first!r} and again by {m.name!r}"
-                    raise ProblemError(f"{scalar} is stated {which}: remove one of them")
-                owner[key] = m.name
+        """Raise ProblemError where a measurement states a scalar more than once."""
+        for m in self._exact:
+            for (body, k), count in Counter(m.pairs(self.model)).items():
+                if count > 1:
+                    scalar = Layout(self.model).scalar_names(m.quantity, body)[k]
+                    raise ProblemError(f"{scalar} is stated twice by {m.name!r}: remove one of them")
 
     def _check_noise(self) -> None:
         """Raise InvalidInput where a noise is no covariance, ProblemError where an equation of motion has two."""
@@ -138,7 +134,7 @@ class Statement:
         """The measurements but for scalars of a quantity: exact ones where they are stated exactly, else noisy ones."""
         gone = set(measurement.pairs(self.model))
         stated = [m for m in self.measurements if isinstance(m, RawMeasurement) and m.quantity == measurement.quantity]
-        exact = self.knows(measurement.quantity)
+        exact = {pair for m in stated if m.noise is None for pair in m.pairs(self.model)}
         noisy = {pair for m in stated if m.noise is not None for pair in m.pairs(self.model)}
         if missing := gone - exact - noisy:
             body, k = min(missing)
@@ -173,15 +169,27 @@ class Statement:
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
+    @property
+    def _exact(self) -> list[RawMeasurement]:
+        return [m for m in self.measurements if isinstance(m, RawMeasurement) and m.noise is None]
+
     @cached_property
     def raw(self) -> tuple[RawMeasurement, ...]:
-        """Exact components of quantities."""
-        return tuple(m for m in self.measurements if isinstance(m, RawMeasurement) and m.noise is None)
+        """Exact components of quantities; not those of which another one before states a scalar, too."""
+        stated: set[tuple[str, int, int]] = set()
+        found = []
+        for m in self._exact:
+            own = {(m.quantity, *pair) for pair in m.pairs(self.model)}
+            if not own & stated:
+                found.append(m)
+                stated |= own
+        return tuple(found)
 
     @cached_property
     def custom(self) -> tuple[Measurement, ...]:
-        """Measurements with a value of their own: sensors, and all that is noisy."""
-        return tuple(m for m in self.valued if not isinstance(m, RawMeasurement) or m.noise is not None)
+        """Measurements with a value of their own: sensors, all that is noisy, and what states scalars again."""
+        raw = {m.name for m in self.raw}
+        return tuple(m for m in self.valued if m.name not in raw)
 
     @cached_property
     def valued(self) -> tuple[Measurement, ...]:

@@ -209,7 +209,7 @@ class Inputs:
             elif not keep and name in self.switches and np.ma.is_masked(value):
                 value = self._switched_off(given, name, value)
             x = value if keep else _sized(name, value, size)
-            if not isinstance(m, RawMeasurement) or m.noise is not None:
+            if not isinstance(m, RawMeasurement) or value_group(name) in self.sizes:
                 given[value_group(name)] = x
             elif keep:
                 raise InvalidInput(

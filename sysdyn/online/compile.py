@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, SysdynError, UnknownName
+from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, ProblemError, SysdynError, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.offline.choice import Compiled
@@ -19,7 +19,7 @@ from sysdyn.offline.pipeline import build
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
-from sysdyn.online.consistency import CheckedSolver, redundant
+from sysdyn.online.consistency import CheckedSolver, Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
@@ -74,7 +74,8 @@ def compile(
                  A seed draws the same in every run; how many of them are tried is a matter of time
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
-    progress     called with (what, share done) while it works
+    progress     called with (what, share done) while it works, and again while the solver makes a program that an
+                 estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
 
@@ -89,19 +90,36 @@ def compile(
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     if on_singular not in ON_SINGULAR:
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-    found = redundant(problem)
-    whole, problem = problem, found.rest if found else problem
     backend_named(backend)  # what it needs is missed now, not after the search
-    given: tuple[tuple[int, ...], ...] = ()
-    if not isinstance(ordering, str):
-        ordering, given = GIVEN, given_order(problem, ordering, Equations(layout, known))
-    asked = requested_outputs(outputs, whole)
-    asked = found.outputs(asked) if found else asked
-    options = Options(
-        ordering, asked, level, backend, formulation, bool(wrenches),
-        named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
-        given, bool(given) and on_singular == "repivot",
-    )  # fmt: skip
+    asked = requested_outputs(outputs, problem)
+
+    def options(found: Redundant | None) -> Options:
+        """For the problem without what is redundant."""
+        given: tuple[tuple[int, ...], ...] = ()
+        if not isinstance(ordering, str):
+            given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
+        name = ordering if isinstance(ordering, str) else GIVEN
+        return Options(
+            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(wrenches),
+            named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
+            given, bool(given) and on_singular == "repivot",
+        )  # fmt: skip
+
+    found = None if problem.noisy else redundant(problem)
+    try:
+        return _solver(problem, found, options(found), on_singular, progress)
+    except ProblemError as error:
+        found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
+        if not found:
+            raise
+        return _solver(problem, found, options(found), on_singular, progress)
+
+
+def _solver(
+    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None
+) -> Solver:
+    """A solver of the whole problem, or of the rest without what is redundant."""
+    problem = found.rest if found else whole
     key = cache_key(problem, options)
     compiled = _kept(key, problem, options)
     if compiled is None:
@@ -119,9 +137,9 @@ def compile(
         if progress:
             progress("compiling machine code", 0.95)
     solver = (
-        CheckedSolver(whole, found, options, compiled, on_singular)
+        CheckedSolver(whole, found, options, compiled, on_singular, progress)
         if found
-        else Solver(problem, options, compiled, on_singular)
+        else Solver(problem, options, compiled, on_singular, progress)
     )
     if progress:
         progress("done", 1.0)
@@ -150,5 +168,5 @@ def _warn_of_errors(safety: Safety) -> None:
             f"is wrong by {safety.pivoted_difference:.1e}: see solver.report(); ordering= or formulation= may name a "
             "better order, and problem.diagnose() says what is nearly singular",
             AccuracyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
 from sysdyn.diagnosis.structure import structure
-from sysdyn.diagnosis.words import few
+from sysdyn.diagnosis.words import at_states, few
 from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
 from sysdyn.measurements.groups import value_group
@@ -22,6 +22,7 @@ from sysdyn.measurements.raw import RawMeasurement, Subset
 from sysdyn.measurements.variables import WRENCHES, flat_place
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
+from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
@@ -50,15 +51,17 @@ class Redundant(NamedTuple):
 
 
 def redundant(problem: Problem) -> Redundant | None:
-    """What to leave out of a problem without noise that has one solution and too many equations; None for others.
+    """What to leave out of a problem that has one solution and too many exact equations; None for others.
 
-    Of constraints that hold the same motion twice the wrenches are open: what is left out of them exerts none.
+    With noise that takes a diagnosis: ask for problems that are singular at every state. Of constraints that hold the
+    same motion twice the wrenches are open: what is left out of them exerts none.
     """
     model = problem.model
-    motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-    twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
-    if problem.noisy or (motion + stated <= problem.layout().n and not twice):
-        return None
+    if not problem.noisy:
+        motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
+        twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
+        if motion + stated <= problem.layout().n and not twice:
+            return None
     found = problem.diagnose()
     places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
     gone: dict[Measurement, list[int]] = {}
@@ -98,9 +101,10 @@ class CheckedSolver(Solver):
     """
 
     def __init__(
-        self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise"
-    ):
-        super().__init__(found.rest, options, compiled, on_singular)
+        self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise",
+        progress: Progress | None = None,
+    ):  # fmt: skip
+        super().__init__(found.rest, options, compiled, on_singular, progress)
         self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
         self._found, self._whole_inputs = found, Inputs(whole, options.wrenches)
 
@@ -114,8 +118,8 @@ class CheckedSolver(Solver):
         self._whole_inputs.reject_not_finite(given)
         values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in given.items()}
         solution = super().__call__(
-            values["q"], values["qd"], *self._quantities(values), y=self._kept(values), parameters=parameters,
-            on_singular=on_singular, threads=threads,
+            values["q"], values["qd"], *self._quantities(values), y=self._kept(values), noise=noise, active=active,
+            parameters=parameters, on_singular=on_singular, threads=threads,
         )  # fmt: skip
         off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
         for m, components in self.left_out:
@@ -130,34 +134,40 @@ class CheckedSolver(Solver):
         return solution
 
     def _kept(self, values: Arrays) -> Arrays:
-        """Values of the measurements of `problem`, by name."""
-        left = dict(self.left_out)
-        found = {}
-        for m in self.whole.custom:
-            gone = left.get(m, ())
-            rest = [k for k in range(len(m.components(self.model))) if k not in gone]
-            if rest:
-                found[m.name] = values[value_group(m.name)][..., rest]
-        return found
+        """Values of the measurements of `problem` that are no quantities, by name."""
+        groups = {m.name: value_group(m.name) for m in self.problem.custom}
+        return {m.name: values[groups[m.name]][..., self._rest(m)] for m in self.whole.custom if m.name in groups}
+
+    def _rest(self, m: Measurement) -> list[int]:
+        """The components of a measurement that are not left out."""
+        gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
+        return [k for k in range(len(m.components(self.model))) if k not in gone]
 
     def _quantities(self, values: Arrays) -> list[np.ndarray]:
         """Values of the known quantities of `problem`, in their shapes and as their positions are."""
-        known = self._inputs.positional
-        return [values[x].reshape(*values[x].shape[:-1], -1, 6) if x in WRENCHES else values[x] for x in known]
+        found = {x: values.get(x, np.zeros(self._inputs.sizes[x])) for x in self._inputs.positional}
+        raw = {m.name for m in self.problem.raw}
+        for m in self.whole.custom:  # what states some scalars again, and others alone
+            if isinstance(m, RawMeasurement) and m.name in raw:
+                rest, y, x = self._rest(m), values[value_group(m.name)], found[m.quantity]
+                x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1])).copy()
+                x[..., np.array(self._places(m))[rest]] = y[..., rest]
+                found[m.quantity] = x
+        return [x.reshape(*x.shape[:-1], -1, 6) if name in WRENCHES else x for name, x in found.items()]
 
     def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
-        if not isinstance(m, RawMeasurement):
-            return values[value_group(m.name)]
-        return self._of_quantity(m, values[m.quantity])
+        group = value_group(m.name)
+        return values[group] if group in values else values[m.quantity][..., self._places(m)]
 
     def _implied(self, m: Measurement, solution: Solution) -> np.ndarray:
         if not isinstance(m, RawMeasurement):
             return solution[m.name]
-        x = solution[m.quantity]
-        return self._of_quantity(m, x.reshape(*solution.ok.shape, -1))
+        return solution[m.quantity].reshape(*solution.ok.shape, -1)[..., self._places(m)]
 
-    def _of_quantity(self, m: RawMeasurement, x: np.ndarray) -> np.ndarray:
-        return x[..., [flat_place(self.model, m.quantity, i, k) for i, k in m.pairs(self.model)]]
+    def _places(self, m: Measurement) -> list[int]:
+        """Where the components of a raw measurement are in its quantity."""
+        assert isinstance(m, RawMeasurement)
+        return [flat_place(self.model, m.quantity, i, k) for i, k in m.pairs(self.model)]
 
     def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
         """The error that names what contradicts what at the first bad state."""
@@ -168,15 +178,13 @@ class CheckedSolver(Solver):
             error = np.abs(off[m.name].reshape(n, -1)[state])
             if np.any(error > self.tolerance * (1.0 + np.abs(self._reads(m, one)[0, list(components)]).max())):
                 k = int(np.argmax(error))
-                component = m.components(self.model)[components[k]]
+                component, unit = (x(self.model)[components[k]] for x in (m.components, m.component_units))
                 row = measured_row(m, component)
                 others = contradicting(self.whole.system().plain, one, row)
                 names += [m.name, *others]
                 against = few(tuple(map(repr, others)))
-                words.append(
-                    f"{m.name!r} is off by {error[k]:.3g} {m.units[components[k]]} at {component} by {against}"
-                )
-        where = "" if n == 1 else f" at state {state}" + (f" (and {len(bad) - 1} more of {n})" if len(bad) > 1 else "")
+                words.append(f"{m.name!r} is off by {error[k]:.3g} {unit} at {component} by {against}")
+        where = f" at state{at_states(bad, n)}" if n > 1 else ""
         return Inconsistent(
             f"measurements contradict each other{where}: {'; '.join(words)}. Correct their values, leave some out, or "
             "raise solver.tolerance; on_singular='nan' goes on with solution.ok False",

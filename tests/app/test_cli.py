@@ -326,7 +326,8 @@ WRONG_FILES = {
         'robot = "chain:2"\n[[measurement]]\ntype = "ExternalWrench"\ncomponents = ["n"]\n', UnknownName, "nx"
     ),
     "stated twice": (
-        'robot = "chain:2"\nproblem = "forward"\n[[measurement]]\ntype = "JointTorque"\n', sd.ProblemError, "joint0"
+        'robot = "chain:2"\n[[measurement]]\ntype = "JointTorque"\ntargets = ["joint0", "joint0"]\n',
+        sd.ProblemError, "joint0",
     ),
     "unknown output": ('robot = "chain:2"\nproblem = "forward"\noutputs = ["taw"]\n', UnknownName, "'tau'"),
     "unknown ordering": ('robot = "chain:2"\nproblem = "forward"\nordering = "umpfack"\n', UnknownName, "'umfpack'"),

@@ -129,7 +129,8 @@ WRONG = {
     "too few units": (MOTORS + '[units]\nmotors = ["N m", "N m"]\n', 7, InvalidInput, "it has 3 components"),
     "unit of what is not there": (MOTORS + '[units]\nmotor = "N m"\n', 7, UnknownName, "Did you mean 'motors'"),
     "stated twice": (
-        MOTORS + '[[measurement]]\ntype = "JointTorque"\nname = "more"\n', 6, ProblemError, r"tau\(joint0\)"
+        MOTORS + '[[measurement]]\ntype = "JointTorque"\ntargets = ["joint0", "joint0"]\nname = "more"\n', 6,
+        ProblemError, r"tau\(joint0\)",
     ),
     "named twice": (
         MOTORS + '[[measurement]]\ntype = "JointAcceleration"\nname = "motors"\n', 6, ProblemError, "'motors'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from estimates import small
 from solvers import ORDERINGS, check_against_reference, compiled, reported
 
 import sysdyn as sd
@@ -114,6 +115,23 @@ def test_progress_is_told_and_ends():
     shares = [done for _, done in told]
     assert shares[0] == 0.0 and shares[-1] == 1.0 and shares == sorted(shares)
     assert any("ordering" in what for what, _ in told)
+
+
+def test_progress_of_what_an_estimate_is_first_asked_for():
+    told = []
+    problem = small()
+    solver = sd.compile(problem, outputs="tau", level="fast", progress=lambda what, done: told.append((what, done)))
+    q, qd, qdd = problem.model.random_state(seed=1)
+    solution = solver(q, qd, y={x: v for x, v in sd.predict(problem, q, qd, qdd).items() if x != "ExternalWrench"})
+    for name, ask in {"variance tau": lambda: solution.std("tau"), "residuals": solution.chi2}.items():
+        told.clear()
+        ask()
+        shares = [done for _, done in told]
+        assert shares[0] == 0.0 and shares[-1] == 1.0 and len(told) >= 3
+        assert any(name in what for what, _ in told)
+        told.clear()
+        ask()
+        assert not told
 
 
 def test_auto_is_no_dearer_than_any_order_by_name():

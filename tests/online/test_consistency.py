@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.data.sensor_log import Log
 from sysdyn.online.consistency import CheckedSolver
 
 MODEL = sd.chain(4, seed=2)
@@ -27,6 +28,30 @@ def torques_and_accelerations() -> sd.Problem:
     return sd.inverse_dynamics(MODEL) + sd.JointTorque(("joint1", "joint3"), name="sensor")
 
 
+def one_torque_again() -> sd.Problem:
+    """One scalar that two raw measurements state."""
+    return sd.forward_dynamics(MODEL) + sd.JointTorque("joint1", name="again")
+
+
+def all_torques_again() -> sd.Problem:
+    """One scalar first, and then that and others: these are known by the second one alone."""
+    known = [sd.JointTorque("joint1", name="one"), sd.JointTorque("all", name="every"), sd.ExternalWrench("all")]
+    return sd.Problem(MODEL, known)
+
+
+def noisy_beside_twice_a_torque() -> sd.Problem:
+    """The torques of all joints but one, of one of them twice, and noisy accelerations."""
+    known = [sd.JointTorque(["joint0", "joint1", "joint3"], name="tau"), sd.ExternalWrench("all")]
+    noisy = [sd.JointAcceleration("all", noise=0.2, name="acc"), sd.Accelerometer("body3", noise=0.1, name="imu")]
+    return sd.Problem(MODEL, [*known, sd.MotorTorque(["joint1"], [[1.0]], name="motor"), *noisy])
+
+
+def noisy_beside_two_contacts() -> sd.Problem:
+    """A foot that two measurements hold, and noisy torques."""
+    noisy = sd.JointTorque("all", noise=0.3, name="torque")
+    return two_contacts() - sd.JointTorque("all") + sd.JointAcceleration("joint1", noise=0.2, name="acc") + noisy
+
+
 def two_contacts() -> sd.Problem:
     """A foot that two measurements hold: its acceleration is known twice, its wrench is not."""
     held = {"frame": "body3", "components": ["a_x", "a_z"]}
@@ -36,10 +61,15 @@ def two_contacts() -> sd.Problem:
 
 def values(problem: sd.Problem) -> dict[str, np.ndarray]:
     """What all measurements read in one motion."""
+    return sd.predict(problem, Q, QD, QDD, values_of_contacts(problem))
+
+
+def values_of_contacts(problem: sd.Problem) -> np.ndarray:
+    """External wrenches that the contacts allow."""
     fx = np.zeros((5, 4, 6))
     if "contact" in {m.name for m in problem.measurements}:
         fx[:, 3, 3::2] = np.random.default_rng(0).uniform(-5.0, 5.0, (5, 2))
-    return sd.predict(problem, Q, QD, QDD, fx)
+    return fx
 
 
 @functools.cache
@@ -51,6 +81,10 @@ CASES = {
     twice_a_torque: ("motor", 1, "tau"),
     torques_and_accelerations: ("sensor", 2, "qdd"),
     two_contacts: ("again", 2, "contact"),
+    one_torque_again: ("again", 1, "tau"),
+    all_torques_again: ("every", 1, "one"),
+    noisy_beside_twice_a_torque: ("motor", 1, "tau"),
+    noisy_beside_two_contacts: ("again", 2, "contact"),
 }
 
 
@@ -66,7 +100,7 @@ def test_agreeing_and_contradicting_values(make):
     assert list(off) == [name] and off[name].shape == (5, count) and np.abs(off[name]).max() < 1e-9 * np.abs(TAU).max()
 
     wrong = {**y, name: y[name].copy()}
-    wrong[name][2, 0] += 0.01
+    wrong[name][2, found.left_out[0][1][0]] += 0.01
     with pytest.raises(sd.Inconsistent, match=rf"at state 2: '{name}' is off by 0\.01 .* by .*'{against}'") as error:
         found(Q, QD, y=wrong)
     assert error.value.states == (2,) and error.value.measurements[0] == name and against in error.value.measurements
@@ -81,6 +115,32 @@ def test_agreeing_and_contradicting_values(make):
     assert copied(Q, QD, y=problem.pack(wrong)).ok.all()
     with pytest.raises(sd.ProblemError, match=f"{name!r} need: bind sd.compile"):
         found.bind(Q, QD)
+
+
+@pytest.mark.parametrize("make", [noisy_beside_twice_a_torque, noisy_beside_two_contacts])
+def test_estimates_beside_redundant_equations(make):
+    """What they are worth is what they are without these; noise of a call and single states go through."""
+    found, y = solver(make), sd.predict(make(), Q, QD, QDD, values_of_contacts(make()), seed=1)
+    name = CASES[make][0]
+    rest = sd.compile(found.problem, outputs=["qdd", "tau"], level="fast")
+    for noise in ({}, {"acc": 0.7}):
+        solution = found(Q[1], QD[1], y={x: v[1] for x, v in y.items()}, noise=noise)
+        alone = rest(Q[1], QD[1], y={x: v[1] for x, v in y.items() if x != name}, noise=noise)
+        assert solution.ok and (solution.std("tau") > 0.0).any() and solution.redundancy > 0
+        for what in ("std", "covariance"):
+            np.testing.assert_array_equal(getattr(solution, what)("qdd"), getattr(alone, what)("qdd"))
+        assert solution.chi2() == alone.chi2() > 0.0 and solution.log_likelihood() == alone.log_likelihood()
+    assert name not in solution.residuals() and set(solution.inconsistency()) == {name}
+
+
+def test_logs_have_the_redundant_measurements(tmp_path):
+    found, y = solver(noisy_beside_twice_a_torque), values(noisy_beside_twice_a_torque())
+    np.savez(tmp_path / "log.npz", t=np.arange(5.0), q=Q, qd=QD, **y)
+    [estimates] = Log(tmp_path / "log.npz", found).estimates(found)
+    np.testing.assert_allclose(estimates.values["qdd"], QDD, rtol=0, atol=1e-8 * np.abs(QDD).max())
+    np.savez(tmp_path / "log.npz", t=np.arange(5.0), q=Q, qd=QD, **{**y, "motor": y["motor"] + 1.0})
+    with pytest.raises(sd.Inconsistent, match="'motor' is off by 1"):
+        list(Log(tmp_path / "log.npz", found).estimates(found))
 
 
 def test_only_what_is_too_much():
