@@ -40,7 +40,7 @@ def estimate_log(
     """
     model = solver.model
     measured = measured_columns(solver.options.measured, model)
-    names = {x: measured.get(x) or column_names(model, x, log.problem.constraints) for x in solver.outputs}
+    names = {x: measured.get(x) or column_names(model, x, solver.problem.constraints) for x in solver.outputs}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
     with _written(out, {TIME: [TIME], **names, **std, **status}) as write:

@@ -15,6 +15,7 @@ from sysdyn.sparse.lu import Pivots
 class Choice:
     """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
 
+    solve is None where a recursion does without these, or it was not counted (at the fast level).
     refined: a step of iterative refinement follows, in the program. passes: of `sysdyn.passes`, that were applied.
     joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """

@@ -141,7 +141,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     choice, elimination = order.find()
     stages.say("writing the program", 0.9)
     with stages.stage("program"):
-        choice, program = written(system, elimination, choice, options.outputs)
+        choice, program = written(system, elimination, choice, options)
     return Compiled(choice, program, tuple(order.considered), time.perf_counter() - began)
 
 

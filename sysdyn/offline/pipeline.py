@@ -66,7 +66,7 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
         stages.say("writing the program", 0.9)
         try:
             with stages.stage("program"):
-                choice, program = written(system, search.elimination, choice, outputs)
+                choice, program = written(system, search.elimination, choice, options)
         except NoSafeOrdering as error:
             considered.append((choice.ordering, str(error)))
             choice = compiled.choice

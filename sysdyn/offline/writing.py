@@ -17,6 +17,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
+from sysdyn.offline.options import Options
 from sysdyn.offline.safety import VANISHING, WORSE_THAN_PIVOTED, relative_difference
 from sysdyn.offline.sampling import PASSES_SEED, REFINED, is_singular, pivoted_solve, sample_states
 from sysdyn.passes import PAPER
@@ -28,11 +29,14 @@ VERIFIED = 16
 UNCHANGED = 1e-9
 
 
-def written(
-    system: System, elimination: Elimination, choice: Choice, outputs: Sequence[Output]
-) -> tuple[Choice, Program]:
-    """(the order with its cost in both scopes, its program). Raises NoSafeOrdering where passes change an output."""
-    choice = replace(choice, solve=solve_scope(system, choice, outputs))
+def written(system: System, elimination: Elimination, choice: Choice, options: Options) -> tuple[Choice, Program]:
+    """(the order with its cost, at the fast level end to end alone; its program).
+
+    Raises NoSafeOrdering where passes change an output.
+    """
+    outputs = options.outputs
+    if options.level != "fast":
+        choice = replace(choice, solve=solve_scope(system, choice, outputs))
     program = elimination.program(outputs)
     if not set(system.passes) <= set(PAPER):
         _require_unchanged(system.problem, program, outputs, system.passes)
@@ -44,7 +48,8 @@ def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[O
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system = system_of(problem, outputs=(*QUANTITIES, *measured))
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
-    inputs = {name: x[~is_singular(system, inputs)] for name, x in inputs.items()}
+    regular = ~is_singular(system, inputs)
+    inputs = {name: x[regular] for name, x in inputs.items()}
     if not len(inputs["q"]):
         return
     found = interpreter.run_groups(program, inputs)

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from sysdyn.measurements.columns import measured_units
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice, Compiled
+from sysdyn.offline.elimination import solve_scope
+from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
@@ -341,7 +344,15 @@ class Solver:
     @property
     def flops(self) -> Counts:
         """Exact counts of the program: `end_to_end` from q, q̇ on; `solve` with X, v, c, ν given."""
-        return Counts(self.program.flops, self.choice.solve)
+        return Counts(self.program.flops, self._solve_scope)
+
+    @cached_property
+    def _solve_scope(self) -> Flops | None:
+        """Operations with X, v, c, ν given; None where the formulation does without."""
+        if self.choice.solve or not self.choice.row_perm:
+            return self.choice.solve
+        system = eliminated_system(self.problem, self.options, self.passes)
+        return solve_scope(system, self.choice, self.options.outputs)
 
     @property
     def fill_in(self) -> int:
