@@ -54,6 +54,9 @@ class Backend(ABC):
         self.require()
         self.program, self.level, self.zeros = program, level, zeros
 
+    def __reduce__(self):
+        return type(self), (self.program, self.level, self.zeros)
+
     @classmethod
     def require(cls) -> None:
         """Raise BackendUnavailable, with the remedy, unless what the back end needs is installed."""

@@ -103,6 +103,9 @@ class Function:
     def flops(self) -> Flops:
         return self.program.flops
 
+    def __reduce__(self):
+        return Function, (self.name, self._executable.backend, self.inputs, self._results)
+
     def __repr__(self) -> str:
         takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"

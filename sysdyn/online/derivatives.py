@@ -125,7 +125,7 @@ class Derivatives:
 
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
-        self.of, self.wrt, self.method = of, wrt, method
+        self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         sizes = dict(problem.input_sizes) | {"q": self.model.nv}
@@ -201,6 +201,9 @@ class Derivatives:
         """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""
         default = f"{export.problem_name(self.problem)}_derivatives"
         return export.export_c(folder, name or default, self.problem, tuple(self._names), self._executable)
+
+    def __reduce__(self):
+        return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)
 
     def __repr__(self) -> str:
         return (

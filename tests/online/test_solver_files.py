@@ -234,3 +234,15 @@ def test_a_solver_is_picklable_here_and_in_another_process(tmp_path):
     )
     subprocess.run([sys.executable, "-W", "error", "-c", program, str(tmp_path)], check=True, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), expected.f)
+
+
+def test_functions_and_derivatives_are_picklable():
+    solver = arm(1)
+    q, qd, tau = solver.model.random_state(seed=0)
+    derivatives = solver.derivatives("qdd", "tau")
+    again = pickle.loads(pickle.dumps(derivatives))
+    np.testing.assert_array_equal(again(q, qd, tau)["qdd", "tau"], derivatives(q, qd, tau)["qdd", "tau"])
+    kinematics = sd.kinematics(solver.model, ["mass_matrix", "bias"])
+    found, expected = pickle.loads(pickle.dumps(kinematics))(q, qd), kinematics(q, qd)
+    for name in ("mass_matrix", "bias"):
+        np.testing.assert_array_equal(found[name], expected[name])
