@@ -33,7 +33,8 @@ from sysdyn.program.program import Program
 FORMAT = 3  # The version of the stored form: it rises when the meaning of any part changes.
 WITHOUT_DIGEST = 2  # Files of version 0.1 are of this format, and have no digest.
 ANSWERS = 4  # A file without digest is compared with a pivoted solve at so many sampled states.
-DIFFERENCE = 1e-4  # It may differ by this share of an output.
+DIFFERENCE = 1e-4  # It may differ by this share of an output, or of LEAST where the output is smaller [SI units].
+LEAST = 1e-6
 
 # What the fields of dataclasses are by their annotations, where they are not made of others.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
@@ -144,7 +145,7 @@ def _check_answers(program: Program, options: Options, problem: Problem) -> None
     shown = system.shown(given, d)
     for name, x in interpreter.run_groups(program, given).items():
         expected = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
-        size = np.abs(expected).max(axis=1, initial=0.0, keepdims=True)
+        size = np.abs(expected).max(axis=1, initial=LEAST, keepdims=True)
         if np.any(np.abs(x - expected) > DIFFERENCE * size):
             raise FileError(f"its program does not solve its problem: {name} is another one")
 
