@@ -10,11 +10,11 @@ from dataclasses import replace
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.errors import NoSafeOrdering, ProblemError, SingularState
+from sysdyn.errors import FileError, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.measurements.classical import torque_freedoms
 from sysdyn.offline import recursion
 from sysdyn.offline.accepted import AcceptedOrder
-from sysdyn.offline.choice import Compiled
+from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Options
 from sysdyn.offline.orders import FEW_LIMIT
@@ -125,6 +125,19 @@ def eliminated_system(problem: Problem, options: Options, passes: Sequence[str])
     """The system that is permuted: as it stands for recursive orders and given ones, with joints turned for others."""
     turn = options.ordering not in (*RECURSIVE, GIVEN)
     return problem.system(options.equations.layout, options.equations.known, turn, passes, options.outputs)
+
+
+def ordered_system(problem: Problem, options: Options, choice: Choice) -> System:
+    """The system that the choice is an order of. Raises FileError where it is none, as a file can say anything."""
+    system = eliminated_system(problem, options, choice.passes)
+    equations, unknowns = system.shape
+    rows = {*choice.row_perm, *(row for _, turned in choice.joined for row in turned)}
+    if len(choice.col_perm) != unknowns or not rows <= set(range(equations)):
+        raise FileError(
+            f"the solver's order has {len(choice.col_perm)} pivots, which are not those of its system of {equations} "
+            f"equations for {unknowns} unknowns: its file was changed"
+        )
+    return system
 
 
 def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import System
-from sysdyn.errors import FileError, InvalidInput, ProblemError, SingularState, UnknownName
+from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import label_of, value_group
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.formulations import eliminated_system
+from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
@@ -85,9 +85,7 @@ def _cheapest(
                 f"the pass {CHANGED[x]!r} leaves another {x} in the equations, since {x} is no output: for its "
                 f"derivatives compile with outputs={[*options.names, x]!r}"
             )
-    system = eliminated_system(problem, options, choice.passes)
-    if len(choice.row_perm) != system.shape[0]:
-        raise FileError(f"the solver's order has {len(choice.row_perm)} pivots, its system {system.shape[0]} equations")
+    system = ordered_system(problem, options, choice)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(_scalars(system, x)) for x in of)
     sizes = dict(problem.input_sizes) | {"q": problem.model.nv}

@@ -26,7 +26,7 @@ from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
-from sysdyn.offline.formulations import eliminated_system
+from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
@@ -351,7 +351,7 @@ class Solver:
         """Operations with X, v, c, ν given; None where the formulation does without."""
         if self.choice.solve or not self.choice.row_perm:
             return self.choice.solve
-        system = eliminated_system(self.problem, self.options, self.passes)
+        system = ordered_system(self.problem, self.options, self.choice)
         return solve_scope(system, self.choice, self.options.outputs)
 
     @property

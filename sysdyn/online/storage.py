@@ -114,11 +114,9 @@ def _check_types(*stored: Any) -> None:
 
 
 def _check_choice(choice: Choice) -> None:
-    """Raise FileError unless the orders are permutations of the same numbers, and the passes are known."""
-    n = len(choice.row_perm)
-    numbers = list(range(n))
-    turned = [k for pivot, rows in choice.joined for k in (pivot, *rows)]
-    if sorted(choice.row_perm) != numbers or sorted(choice.col_perm) != numbers or not set(turned) <= set(numbers):
+    """Raise FileError unless the order has each row and column once, and the passes are known."""
+    n, rows = len(choice.col_perm), set(choice.row_perm)
+    if sorted(choice.col_perm) != list(range(n)) or not len(rows) == len(choice.row_perm) == n:
         raise FileError("its elimination order is no permutation")
     if not set(choice.passes) <= set(PASSES):
         raise FileError(f"its passes {choice.passes} are not all known")

@@ -169,8 +169,7 @@ def test_orders_types_and_passes_of_a_forged_file(tmp_path):
     arrays, head = head_of(arm(1))
     n = len(arrays["row_perm"])
     assert n > 2
-    for wrong in (np.zeros(n, np.int32), np.arange(n, dtype=np.int32) + 1, np.arange(n - 1, dtype=np.int32),
-                  np.arange(n, dtype=float)):  # fmt: skip
+    for wrong in (np.zeros(n, np.int32), np.arange(n - 1, dtype=np.int32), np.arange(n, dtype=float)):
         with pytest.raises(FileError, match="no permutation|cast"):
             load_solver(written(tmp_path / "x.solver", {**arrays, "row_perm": wrong}, head, forged=True))
     for key, wrong in (("passes", ["all"]), ("fill_in", "3"), ("triangular", 2)):
@@ -178,8 +177,13 @@ def test_orders_types_and_passes_of_a_forged_file(tmp_path):
         with pytest.raises(FileError, match=f"its {key} "):
             load_solver(written(tmp_path / "x.solver", arrays, changed, forged=True))
     short = {name: np.arange(2, dtype=np.int32) if "perm" in name else x for name, x in arrays.items()}
-    with pytest.raises(FileError, match="order has 2 pivots"):
-        load_solver(written(tmp_path / "x.solver", short, head, forged=True)).derivatives("a", "tau")
+    beyond = {**arrays, "row_perm": arrays["row_perm"] + np.int32(1)}
+    for wrong, count in ((short, 2), (beyond, n)):
+        loaded = load_solver(written(tmp_path / "x.solver", wrong, head, forged=True))
+        with pytest.raises(FileError, match=f"order has {count} pivots, which are not those of its system"):
+            loaded.derivatives("a", "tau")
+        with pytest.raises(FileError, match=f"order has {count} pivots"):
+            loaded.report()
 
 
 def test_arrays_larger_than_their_file_are_refused(tmp_path):
