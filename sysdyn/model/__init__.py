@@ -67,6 +67,8 @@ def load(
     if suffix == ".urdf":
         return load_urdf(source, base=base, **options)
     if suffix == ".xml":
+        if others := set(options) - {"strict"}:
+            raise InvalidInput(f"{shown!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
         model = load_mjcf(source, **options)
         if base not in ("fixed", model.base):
             raise ModelError(

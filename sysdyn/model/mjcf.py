@@ -142,7 +142,7 @@ def _check_size(text: bytes, folder: Path, shown: str) -> None:
     def count(n: float, element: Any, most: int) -> None:
         if not n <= most:
             raise ModelError(
-                f"{shown}: <{element.tag}> in line {element.sourceline} makes it too large: {n:.3g} where a robot may "
+                f"{shown}: <{element.tag}> in line {element.sourceline} makes it too large: {n:,.0f} where a robot may "
                 f"have {most:,}"
             )
 

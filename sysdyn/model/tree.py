@@ -422,6 +422,9 @@ class Model:
             f"  mass     {self.mass:.6g} kg, gravity ({g}) m/s²",
             f"  frames   {len(self.frames)}, sensors {len(self.sensors)}",
         ]
+        if self.closures:
+            followers = ", ".join(self.followers[:4]) + (", …" if len(self.followers) > 4 else "") or "none"
+            rows.append(f"  coupled  {followers}; loops {len(self.closures) - len(self.followers)}")
         return "\n".join(rows)
 
     # ---- validation ----------------------------------------------------------------------------------------------

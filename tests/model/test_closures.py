@@ -110,6 +110,7 @@ def test_polynomials_and_held_joints():
 
 def test_hybrid_dynamics_lead():
     model = sd.load(GRIPPER)
+    assert "coupled  tip, slide; loops 0" in repr(model)
     q, qd, qdd = model.random_state(5)
     tau = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], **options())(q, qd, qdd=qdd).tau
     hybrid = sd.compile(sd.hybrid_dynamics(model, ["lead"]), outputs=["tau", "qdd"], **options())(q, qd, tau, qdd=qdd)
