@@ -38,6 +38,12 @@ class Argument(NamedTuple):
     inputs: np.ndarray
 
 
+# A call (outputs by group (N, size), status (N,), tuple of arrays) of N states that checks its arrays itself. It says
+# whether every status is zero; None, with nothing done, unless the arrays are plain ones of float64 of their argument's
+# shape, or of N times that.
+Batch = Callable[[Arrays, np.ndarray, tuple], bool | None]
+
+
 class Backend(ABC):
     """A program made ready to run. A back end is a subclass, and a line in `sysdyn.backends.registry.BACKENDS`.
 
@@ -91,6 +97,10 @@ class Backend(ABC):
         constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit
         quaternions begin; those of norm 1 within 1e-6 are normalised, for others the call does nothing.
         """
+        return None
+
+    def batch(self, arguments: Sequence[Argument], constants: np.ndarray) -> Batch | None:
+        """The call of least latency at many states that takes these arrays, as they are; None where there is none."""
         return None
 
     def new(self, n: int) -> Results:

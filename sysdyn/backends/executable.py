@@ -14,7 +14,7 @@ from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.backends.team import TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
-THREAD_STATES = 2048  # A further thread is worth its while from so many states on.
+THREAD_OPERATIONS = 5_000_000  # A thread is worth its while for so many operations: some tenths of a millisecond.
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
@@ -28,13 +28,17 @@ class Executable:
         """threads: as many as the batch is worth, up to the number of `cores`, where it is None."""
         n = len(status)
         if threads is None:
-            threads = min(CORES, -(-n // THREAD_STATES))
+            threads = self.threads(n)
         backend = self.backend
         if threads <= 1 or n <= 1 or not backend.shares:
             if n:
                 backend.run(inputs, outputs, status, 0, n)
         else:
             TEAM.run([partial(backend.run, inputs, outputs, status, *x) for x in _shares(n, threads, backend.width)])
+
+    def threads(self, n: int) -> int:
+        """How many threads so many states are worth."""
+        return max(1, min(CORES, n * len(self.program) // THREAD_OPERATIONS))
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
         """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.backend import Argument, Direct
+from sysdyn.backends.backend import Argument, Backend, Batch
 from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
@@ -88,6 +88,41 @@ class Row(Generic[Key]):
         return Results, (self.inputs, self.lead, self.values, self.ok)
 
 
+class _Layout:
+    """How calls with the same names go the shortest way: at one state, and at many, made when it is needed."""
+
+    def __init__(self, backend: Backend, arguments: list[Argument], constants: np.ndarray, quaternions: list[int]):
+        self._backend, self._arguments, self._constants, self._turning = backend, arguments, constants, quaternions
+        self.direct = backend.direct(arguments, constants, quaternions)
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        return None if self._turning else self._backend.batch(self._arguments, self._constants)
+
+
+class Many(Generic[Key]):
+    """Results at many states, all of which were solved; inputs are looked at when they are asked for."""
+
+    __slots__ = ("_arguments", "_calls", "lead", "values")
+
+    def __init__(self, calls: Calls[Key], arguments: Arguments, values: dict[Key, np.ndarray], n: int):
+        self._calls, self._arguments, self.values, self.lead = calls, arguments, values, (n,)
+
+    @property
+    def ok(self) -> np.ndarray:
+        return np.ones(self.lead, dtype=bool)
+
+    def value(self, key: Key) -> np.ndarray:
+        return self.values[key]
+
+    @property
+    def inputs(self) -> Arrays:
+        return self._calls.inputs.checked(self._arguments)[0]
+
+    def __reduce__(self):
+        return Results, (self.inputs, self.lead, self.values, self.ok)
+
+
 class Calls(Generic[Key]):
     """A program and the arguments that it takes.
 
@@ -96,7 +131,7 @@ class Calls(Generic[Key]):
 
     def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
-        self._direct: dict[Hashable, Direct | None] = {}  # by the names of a call's arguments
+        self._layouts: dict[Hashable, _Layout | None] = {}  # by the names of a call's arguments
         program = executable.program
         begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
         parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
@@ -110,10 +145,10 @@ class Calls(Generic[Key]):
 
     # ---- one state ------------------------------------------------------------------------------------------------
 
-    def row(
+    def shortest(
         self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None
-    ) -> Row[Key] | None:
-        """The results at one state, the shortest way; None where it takes another: arrays to convert, states to check.
+    ) -> Row[Key] | Many[Key] | None:
+        """Results by the shortest way; None where a call takes another: arrays to convert, states to look at.
 
         Calls with the same names are arranged once.
         """
@@ -126,30 +161,49 @@ class Calls(Generic[Key]):
             key = (len(known), *quantities, y is None)
             arrays = (q, qd, *known, *quantities.values(), *(() if y is None else (y,)))
         try:
-            direct = self._direct[key]
+            layout = self._layouts[key]
         except KeyError:
-            direct = self._arranged(key, arrays, len(known), quantities, y)
-        if direct is None:
+            layout = self._arranged(key, arrays, len(known), quantities, y)
+        if layout is None or layout.direct is None:
             return None
-        call, length, _ = direct
+        call, length, _ = layout.direct
         row = _empty(length)
-        return Row(self, row) if call(row, arrays) else None
+        solved = call(row, arrays)
+        if solved:
+            return Row(self, row)
+        if solved is None and type(q) is np.ndarray and q.ndim == 2:
+            values = self._of_many(layout, len(q), arrays)
+            if values is not None:
+                return Many(self, Arguments(q, qd, known, quantities, y), values, len(q))
+        return None
+
+    def _of_many(self, layout: _Layout, n: int, arrays: tuple[ArrayLike, ...]) -> dict[Key, np.ndarray] | None:
+        """The outputs at n states; None where another way has to be taken."""
+        if self._executable.threads(n) > 1 or n < 2 or layout.batch is None:
+            return None
+        outputs, status = self._executable.backend.new(n)
+        return self._shaped(outputs, (n,)) if layout.batch(outputs, status, arrays) else None
 
     def _arranged(
         self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
-    ) -> Direct | None:
-        """How calls with the names of this one go the shortest way; None where they do not, or it is one of a batch.
+    ) -> _Layout | None:
+        """How calls with the names of this one go the shortest way; None where they do not.
 
         arrays: q, q̇, `known` quantities by position, those by keyword, and y.
         """
         program, given = self._executable.program, [x for x in arrays if type(x) is np.ndarray and x.size]
-        sizes = [x.size for x in given]
-        if len(self._direct) >= MOST_LAYOUTS or len(given) < len(arrays) or sum(sizes) > program.n_inputs:
+        if len(self._layouts) >= MOST_LAYOUTS or len(given) < len(arrays):
             return None
-        self._direct[key] = None
+        n = len(given[0])
+        one = [x[0] if given[0].ndim == 2 and x.ndim > 1 and len(x) == n else x for x in given]
+        sizes = [x.size for x in one]
+        if sum(sizes) > program.n_inputs:
+            return None
+        if given[0].ndim == 1:  # a batch of as many states as there are bodies says little of the layout
+            self._layouts[key] = None
         # every entry is a number of its own: where it is found says where it goes
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
-        x = [part.reshape(like.shape) for part, like in zip(np.split(labels, ends), given, strict=True)]
+        x = [part.reshape(like.shape) for part, like in zip(np.split(labels, ends), one, strict=True)]
         first, last = 2 + known, 2 + known + len(quantities)
         named = dict(zip(quantities, x[first:last], strict=True))
         values = dict(zip(y, x[last:], strict=True)) if isinstance(y, dict) else x[last] if x[last:] else None
@@ -162,12 +216,13 @@ class Calls(Generic[Key]):
         if lead or not np.array_equal(flat[places], labels):
             return None
         begin = next(part.start for name, part in self.input_places if name == "q") - program.n_outputs
-        self._direct[key] = self._executable.backend.direct(
-            [Argument(like.shape, part) for like, part in zip(given, np.split(places, ends), strict=True)],
+        self._layouts[key] = layout = _Layout(
+            self._executable.backend,
+            [Argument(like.shape, part) for like, part in zip(one, np.split(places, ends), strict=True)],
             np.where(flat < LABEL, flat, 0.0),
             [begin + part.start for part in self.inputs.quaternions],
         )
-        return self._direct[key]
+        return layout
 
     # ---- any number of states -------------------------------------------------------------------------------------
 

@@ -167,9 +167,9 @@ class Derivatives:
         Raises InvalidInput as the solver does.
         """
         if noise is None and active is None and parameters is None and on_singular == "raise" and threads is None:
-            row = self._calls.row(q, qd, known, quantities, y)
-            if row is not None:
-                return row.values
+            found = self._calls.shortest(q, qd, known, quantities, y)
+            if found is not None:
+                return found.values
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
         run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)

@@ -59,6 +59,13 @@ class _Quantity:
         return found
 
 
+class _Ok:
+    """`Solution.ok` as the call found it, unless a solution is told otherwise."""
+
+    def __get__(self, solution: Solution | None, owner: type) -> Any:
+        return self if solution is None else solution._found.ok
+
+
 class NoEstimate(ProblemError, AttributeError):
     """A solution without noise was asked for what only an Estimate has."""
 
@@ -81,10 +88,11 @@ class Solution:
     a: np.ndarray = _Quantity()  # type: ignore[assignment]
     f: np.ndarray = _Quantity()  # type: ignore[assignment]
     w: np.ndarray = _Quantity()  # type: ignore[assignment]
+    ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]]):
-        self._found, self._problem, self._components, self.ok = found, problem, components, found.ok
+        self._found, self._problem, self._components = found, problem, components
 
     def __getattr__(self, name: str) -> Any:
         values = self._values if "_found" in self.__dict__ else {}

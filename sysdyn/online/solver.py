@@ -133,9 +133,9 @@ class Solver:
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
         if noise is None and active is None and parameters is None and on_singular is None and threads is None:
-            row = self._calls.row(q, qd, known, quantities, y)
-            if row is not None:
-                return self._solution(row, *self._about)
+            found = self._calls.shortest(q, qd, known, quantities, y)
+            if found is not None:
+                return self._solution(found, *self._about)
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)

@@ -6,13 +6,14 @@ import functools
 import os
 import threading
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from programs import random_program
 
 import sysdyn as sd
-from sysdyn.backends import team
+from sysdyn.backends import executable, team
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.interpreter import Interpreter
 from sysdyn.backends.team import Team, cores
@@ -73,6 +74,20 @@ def test_many_callers_share_the_threads(solver):
         caller.join()
     for step, state in zip(steps, states, strict=True):
         np.testing.assert_array_equal(step.out["qdd"], solver(*state, threads=1).qdd)
+
+
+def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
+    """As many as have some tenths of a millisecond each, whatever the number of states."""
+    shares: list[int] = []
+    monkeypatch.setattr(executable, "CORES", 3)
+    monkeypatch.setattr(executable.TEAM, "run", lambda parts: shares.append(len(parts)))
+    run = solver._executable
+    worth = executable.THREAD_OPERATIONS // len(run.program)
+    backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1))
+    monkeypatch.setattr(run, "backend", backend)
+    for n in (1, worth, 2 * worth - 16, 2 * worth + 16, 9 * worth):  # calls in turn of one part, two and three
+        run.run({}, {}, np.empty(n))
+    assert shares == [1, 1, 1, 2, 3]
 
 
 def test_a_team_works_side_by_side():

@@ -88,6 +88,7 @@ class Emitter(Types):
             *self._sincos(),
             *code.functions,
             self._driver(code.calls),
+            entry.BATCH_IR,
             entry.IR if self.width == 1 else "",
             self._attributes(),
         ]

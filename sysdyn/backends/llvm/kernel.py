@@ -30,16 +30,13 @@ from sysdyn.program.program import Program
 # The code in these parts of the package decides what machine code a program becomes.
 EMITTING = ("program", "backends/llvm", "backends/schedule.py")
 
-# Workspaces begin at multiples of so many bytes, the size of a cache line and of the widest register.
-_ALIGN = 64
-
 
 @dataclass(frozen=True)
 class Kernel:
     """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
 
     run: Callable[[int, int], None]
-    methods: entry.Methods | None  # the same for `sysdyn.backends.llvm.entry`, where it is of one state
+    methods: entry.Methods  # the same for `sysdyn.backends.llvm.entry`
     width: int
     rounds: int
     n_slots: int
@@ -49,14 +46,14 @@ class Kernel:
     @property
     def work_doubles(self) -> int:
         """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
-        return self.rounds * (self.n_slots + 1) * self.width + 2 * (_ALIGN // 8)
+        return self.rounds * (self.n_slots + 1) * self.width + 2 * (entry.ALIGN // 8)
 
 
 def aligned(n: int) -> tuple[np.ndarray, int]:
     """(array, address): n doubles of which `address` is the first 64-byte boundary."""
     work = np.empty(n)
     address = work.ctypes.data
-    return work, (address + _ALIGN - 1) // _ALIGN * _ALIGN
+    return work, (address + entry.ALIGN - 1) // entry.ALIGN * entry.ALIGN
 
 
 def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool = True) -> Kernel:
@@ -75,6 +72,7 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
             llvm.llvm_version_info,
             *processor,
             entry.IR,
+            entry.BATCH_IR,
             width,
             level,
             zeros,
@@ -94,7 +92,8 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
-        methods = entry.methods(*map(engine.get_function_address, ("call", "direct"))) if width == 1 else None
+        names = ("batch", "call", "direct") if width == 1 else ("batch",)
+        methods = entry.methods(*map(engine.get_function_address, names))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
     return Kernel(run, methods, width, rounds, n_slots, engine, stored is not None)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends import interpreter
-from sysdyn.backends.backend import Argument, Arrays, Backend, Direct, Results
+from sysdyn.backends.backend import Argument, Arrays, Backend, Batch, Direct, Results
 from sysdyn.backends.llvm import entry, target
 from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
 from sysdyn.program.program import Program
@@ -67,13 +67,12 @@ class MachineCode(Backend):
         work, address = aligned(kernel.work_doubles)
         keep = kernel, words, work
         if single:
-            assert kernel.methods, "the kernel of one state has them"
             return entry.prepared(kernel.methods, _address(words), address), keep
         return partial(kernel.run, _address(words), address), keep
 
     def direct(self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]) -> Direct | None:
         program, kernel = self.program, self.scalar
-        if len(program) > LONGEST or not kernel.methods or not entry.reads_arrays():
+        if len(program) > LONGEST or not entry.reads_arrays():
             return None
         groups = (*program.output_groups, *program.input_groups)
         ends = np.cumsum([size for _, size in groups])
@@ -98,6 +97,27 @@ class MachineCode(Backend):
         )  # fmt: skip
         return Direct(call, len(row), (kernel, row, status, words, work, tables))
 
+    def batch(self, arguments: Sequence[Argument], constants: np.ndarray) -> Batch | None:
+        groups, places, kept, begin = self.program.input_groups, {}, {}, 0
+        for k, (name, size) in enumerate(groups):
+            kept[name] = constants[begin : begin + size]
+            places[tuple(range(begin, begin + size))] = 2 + 2 * k
+            begin += size
+        whole = [places.get(tuple(x.inputs.tolist())) for x in arguments]
+        if None in whole or not entry.reads_arrays():
+            return None  # values that have to be put together
+        kernel = self.vector
+        outputs, status = self.new(1)
+        template = self.words(kept, outputs, status, 0, 1).tolist()
+        targets = [(x.shape, place) for x, place in zip(arguments, whole, strict=True) if place]
+        call = entry.batch(kernel.methods, targets, template, len(outputs))
+
+        def run(outputs: Arrays, status: np.ndarray, arrays: tuple) -> bool | None:
+            return call((self.workspace(kernel)[0], status, *outputs.values()), arrays)
+
+        run.keep = kernel, constants  # type: ignore[attr-defined]
+        return run
+
     def guarded(self, inputs: Arrays) -> np.ndarray:
         return interpreter.guarded(self.program, inputs)
 
@@ -113,10 +133,14 @@ class MachineCode(Backend):
 
     def work(self, kernel: Kernel) -> int:
         """Address of this thread's workspace."""
+        return self.workspace(kernel)[1]
+
+    def workspace(self, kernel: Kernel) -> tuple[np.ndarray, int]:
+        """This thread's workspace, and where it begins."""
         held: dict[int, tuple[np.ndarray, int]] = self._local.__dict__.setdefault("work", {})
         if kernel.width not in held:
             held[kernel.width] = aligned(kernel.work_doubles)
-        return held[kernel.width][1]
+        return held[kernel.width]
 
 
 class _Call:
