@@ -22,7 +22,7 @@ from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_renames, load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
-from sysdyn.app.terminal import errors, new_table, output
+from sysdyn.app.terminal import UNREAD, errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary, files_of
@@ -577,6 +577,8 @@ def main() -> None:
             sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left there goes nowhere at the exit
+        if isinstance(error, BrokenPipeError):
+            sys.exit(UNREAD)
         with suppress(OSError):
             _show_error(f"standard output cannot be written: {error.strerror or error}")
         sys.exit(WRONG)

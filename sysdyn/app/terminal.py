@@ -15,6 +15,8 @@ from sysdyn.program.operations import Flops
 PIPED_WIDTH = 120
 # A bar is shown after this many seconds.
 PATIENCE = 1.0
+# The program exits with this code where nobody reads its output any more, as others do that SIGPIPE ends.
+UNREAD = 141
 
 
 def output() -> Console:
@@ -27,8 +29,16 @@ def errors() -> Console:
     return _console(stderr=True)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(UNREAD) from None
+
+
 def _console(stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
+    console = _Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     return console

@@ -15,13 +15,14 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.files.tables import Table
-from sysdyn.measurements.columns import column_names, position_units
+from sysdyn.measurements.columns import column_names, measured_units, position_units
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import QUANTITIES, flat_place, freedom_units
@@ -48,8 +49,9 @@ class Columns:
     free     groups ("q", "qd") that may be missing
 
     names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
-    units    unit of each column
+    units    unit of each column; "" where a measurement of one's own does not say
     group    (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
+    sizes    {array: columns}
 
     Raises UnknownName for renames to what there is not.
     """
@@ -66,11 +68,12 @@ class Columns:
                 entries.append((name.replace(":", ".", 1), units[k], (x, k), x not in free))
         for m in problem.valued:
             needed = not (m.name in values or m.has_default)
-            for k, (c, unit) in enumerate(zip(m.components(model), m.component_units(model), strict=True)):
+            for k, (c, unit) in enumerate(zip(m.components(model), measured_units(m, model), strict=True)):
                 entries.append((f"{m.name}: {c}", unit, (value_group(m.name), k), needed))
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
-        self._timed, self._free = timed, free
+        self.sizes = Counter(group for group, _ in self.group)
+        self._timed = timed
         # wrenches that are not named are zero
         self._in_part = {value_group(m.name) for m in problem.raw if m.quantity == "fx"} | set(free)
         self._number = self._spellings()
@@ -94,7 +97,7 @@ class Columns:
             elif role and owner in raw:
                 quantity, pair = raw[owner].quantity, raw[owner].pairs(model)[k]
                 others.append(column_names(model, quantity)[flat_place(model, quantity, *pair)])
-            elif role == VALUE and self.group.count((group, k)) == 1 and (group, 1) not in self.group:
+            elif role == VALUE and self.sizes[group] == 1:
                 others.append(owner)  # a sensor with one component
             for spelling in {name, *others}:
                 found.setdefault(spelling, []).append(n)
@@ -113,7 +116,9 @@ class Columns:
         for j, (name, other) in enumerate(zip(table.header, others, strict=True)):
             n = self._meant(name, other, where)
             if n is None:
-                unknown += [] if name in _INDEX or self._renames.get(name.lstrip("/")) == "" else [name]
+                array = name.partition("[")[0]
+                gone = name in _INDEX or "" in (self._renames.get(x.lstrip("/")) for x in (name, array))
+                unknown += [] if gone else [name]
             elif n in used and self.group[n][0] != TIME:
                 raise InvalidInput(f"{where}: the column {self._shown(n)!r} occurs twice")
             elif n not in used and (self._timed or self.group[n][0] != TIME):
@@ -144,7 +149,7 @@ class Columns:
         split = _UNIT.fullmatch(name)
         bare, unit = split.groups() if split else (name, None)
         n = self._number.get(bare, self._number.get(other))
-        if n is not None and unit is not None and _spelled(unit) != self.units[n]:
+        if n is not None and unit is not None and self.units[n] and _spelled(unit) != self.units[n]:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
         return n
 

@@ -25,6 +25,8 @@ from sysdyn.problem import Problem
 MISSING = ("raise", "skip", "sensor")
 # Velocities are columns, or follow from positions.
 VELOCITIES = ("logged", "difference")
+# Times [s] beyond this are none: seconds since 1970 come to it in 5138, milliseconds did in 1973.
+LATEST = 1e11
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Log:
         for what, given, valid in (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES)):
             if given not in valid:
                 raise UnknownName(f"choice for {what}", given, valid)
+        if velocities != VELOCITIES[0] and not timed:
+            raise InvalidInput("velocities follow from positions and times: read them as a log, not as states")
         self.files = files_of(source)
         self.missing, self.rows, self.values = missing, rows, dict(values or {})
         self.options = {"values": values, "missing": missing, "rows": rows, "columns": columns,
@@ -236,8 +240,9 @@ class Log:
         arrays: dict[str, np.ndarray] = {}
         for j, n in enumerate([*file.numbers, *file.lacking]):
             group, k = self.columns.group[n]
-            size = sum(g == group for g, _ in self.columns.group)
-            arrays.setdefault(group, np.zeros((len(x), size)))[:, k] = x[:, j]
+            if group not in arrays:
+                arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
+            arrays[group][:, k] = x[:, j]
         active = {}
         for name in self._switchable & {label_of(group) for group in arrays}:
             gaps = np.isnan(arrays[value_group(name)])
@@ -257,8 +262,8 @@ class Log:
         if len(wrong):
             k = int(wrong[0])
             raise FileError(f"{file.where} row {rows[k]}: {group} is {switch[k, 0]:g}; it must be 0 or 1")
-        values = value_group(group_of(group).name)
-        return np.broadcast_to(switch != 0.0, (len(rows), sum(g == values for g, _ in self.columns.group)))
+        size = self.columns.sizes[value_group(group_of(group).name)]
+        return np.broadcast_to(switch != 0.0, (len(rows), size))
 
     # ---- solving ---------------------------------------------------------------------------------------------------
 
@@ -285,7 +290,9 @@ class Log:
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:
-    """Raise FileError where time goes backwards; last: the time before the first."""
+    """Raise FileError where time goes backwards, or is not in seconds; last: the time before the first."""
+    if t.max(initial=-np.inf) > LATEST:
+        raise FileError(f"{where} row {rows[np.argmax(t)]}: the time is {t.max():.9g}, which is not in seconds")
     back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
     if len(back):
         k = back[0]

@@ -116,6 +116,9 @@ class Inputs:
                 numbers.add(len(x))
         if len(numbers) > 1:
             raise InvalidInput(f"the arrays hold different numbers of states: {sorted(numbers)}")
+        for name in self.switches:  # what is off for good is not read
+            if not arrays[switch_group(name)].any():
+                arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
         return arrays, tuple(numbers)
 
     # ---- by name ------------------------------------------------------------------------------------------------

@@ -280,10 +280,11 @@ class Solver:
 
         Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept, and no two
         share memory. y: those of sensors by name; parameters by name; noise and active: as for a call, at the values
-        they have now. out: an array where one output is asked for, or {output: array}; made if None. threads: that
-        share the states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits
-        of `sysdyn.program.status`) is not zero where the order failed, and WEAK_PIVOT where a pivot came near zero:
-        digits are lost that a call of the solver would keep. A step is for one thread at a time, see `Step`.
+        they have now; of what is off in all states nothing is read. out: an array where one output is asked for, or
+        {output: array}; made if None. threads: that share the states of a batch, the caller's included. Quaternions are
+        taken to be normalised. `step.status` (bits of `sysdyn.program.status`) is not zero where the order failed, and
+        WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep. A step is for one
+        thread at a time, see `Step`.
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap. It is not seen whether digits
         are kept where variances are other than declared: LostDigits refuses factors beyond 1e8.

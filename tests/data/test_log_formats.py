@@ -224,6 +224,23 @@ def test_renamed_columns(tmp_path):
         Log(tmp_path / "log.csv", PROBLEM, columns={"x": "q.jiont0"})
 
 
+def test_measurements_of_ones_own_have_columns_without_units(tmp_path):
+    class Gauge(sd.Measurement):
+        def __init__(self):
+            self.name, self.noise = "gauge", 1.0
+
+        def components(self, model):
+            return ("left", "right")
+
+        def rows(self, ctx):
+            return {("tau", "joint0"): np.eye(2)[:, :1], ("tau", "joint1"): np.eye(2)[:, 1:]}
+
+    problem = sd.Problem(sd.chain(2), [Gauge(), sd.ExternalWrench()])
+    table = {name: x for name, x in columns().items() if "q" in name}
+    path = write_csv(tmp_path / "s.csv", {**table, "gauge: left": X[:, 5], "gauge.right [V]": X[:, 6]})
+    np.testing.assert_array_equal(read_states(path, problem).arrays["y"]["gauge"], X[:, 5:7])
+
+
 # ---- switched off --------------------------------------------------------------------------------------------------
 
 

@@ -337,6 +337,7 @@ def remove(name: str):
 BAD = {
     "time goes backwards": (set_to("t", 13, "0.001"), FileError, "row 13: time goes backwards, from 0.05 s to 0.001 s"),
     "time goes backwards between chunks": (set_to("t", 11, "0.001"), FileError, "row 11: time goes backwards"),
+    "nanoseconds": (set_to("t", 23, "1.7e18"), FileError, "row 23: the time is 1.7e\\+18, which is not in seconds"),
     "infinite": (set_to("imu: a_z", 9, "-inf"), FileError, "row 9, column 'imu: a_z': -inf is not finite"),
     "no number": (set_to("imu: a_z", 9, "high"), FileError, "row 9, column 'imu: a_z': 'high' is no number"),
     "too few fields": (lambda rows: rows[8].pop(), FileError, "row 8: 13 fields, but the header has 14"),

@@ -8,6 +8,7 @@ from scipy.signal import savgol_filter
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
+from sysdyn.data.states import read_states
 from sysdyn.data.velocities import FLAT, WINDOW, velocities
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 
@@ -93,6 +94,12 @@ def test_what_is_logged_stays(tmp_path):
     names = {"qd[0]": "qd.joint0", "qd[1]": "", "qd[2]": "qd.joint2"}
     np.savez(path, t=t, q=q, tau=q, velocity=2.0 * q)
     names = {name.replace("qd", "velocity"): new for name, new in names.items()}
+    np.testing.assert_array_equal(
+        next(iter(Log(path, sd.forward_dynamics(MODEL), columns={"velocity": "qd"}))).qd, 2.0 * q
+    )
+    with pytest.warns(LogWarning) as told:
+        list(Log(path, sd.forward_dynamics(MODEL), velocities="difference", columns={"velocity": ""}))
+    assert len(told) == 1  # of velocities, none of columns
     with pytest.warns(LogWarning, match="lacks qd.joint1:"):
         chunks = list(Log(path, sd.forward_dynamics(MODEL), velocities="difference", columns=names))
     qd = np.vstack([c.qd for c in chunks])
@@ -107,5 +114,7 @@ def test_too_few_times(tmp_path):
             list(Log(path, sd.forward_dynamics(MODEL), velocities="difference"))
     with pytest.raises(InvalidInput, match="lacks the columns qd.joint0"):
         Log(path, sd.forward_dynamics(MODEL))
+    with pytest.raises(InvalidInput, match="as a log, not as states"):
+        read_states(path, sd.forward_dynamics(MODEL), velocities="difference")
     with pytest.raises(UnknownName, match="'difference'"):
         Log(path, sd.forward_dynamics(MODEL), velocities="diff")

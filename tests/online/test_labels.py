@@ -162,6 +162,15 @@ def test_what_is_switched_off_may_be_nan():
         estimator()(q, qd, y={**y, "imu": np.where(on, y["imu"], np.nan)}, active={"imu": on | (np.arange(3) == 0)})
 
 
+def test_what_is_bound_and_off_is_not_read():
+    q, qd, y = readings()
+    silent = np.full((N, 3), np.nan)
+    step = estimator().bind(q, qd, y={"motors": y["motors"], "imu": silent}, active={"imu": False})
+    step()
+    np.testing.assert_array_equal(step.out["qdd"], estimator()(q, qd, y=y, active={"imu": False}).qdd)
+    assert not step.status.any()
+
+
 # ---- out -----------------------------------------------------------------------------------------------------------
 
 
