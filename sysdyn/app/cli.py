@@ -110,7 +110,8 @@ Seconds = Annotated[
 def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
 
-    Each command shows an example with --help. Exit codes: 0 done, 1 some state could not be solved, 2 wrong input.
+    Each command shows an example with --help. Exit codes: 0 done, 1 some state could not be solved, 2 wrong input, or
+    an output that cannot be written.
     """
     if version:
         output().print(f"sysdyn {metadata.version('sysdyn')}")

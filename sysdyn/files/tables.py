@@ -347,6 +347,8 @@ def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
 
 def _read_frame(frame: Any, rows: int) -> Table:
     """An index with a name is a column, and so is one of times, called t where it has none."""
+    if not hasattr(frame, "iloc"):  # of Arrow and Polars
+        frame = frame.to_pandas()
     if frame.index.name is not None or frame.index.dtype.kind in "mM":
         frame = frame.rename_axis(frame.index.name or "t").reset_index()
 

@@ -16,7 +16,7 @@ from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.variables import QUANTITIES, WRENCHES, flat_place
-from sysdyn.online.labels import by_label, is_labelled, labels_of, numbers, places
+from sysdyn.online.labels import by_label, frame_of, labels_of, numbers, places
 from sysdyn.problem import Problem
 
 # Values are given by the name of a measurement, quantity or parameter.
@@ -86,8 +86,8 @@ class Inputs:
         """As `checked`, with quaternions as they are."""
         given = self._collected(arguments, keep=False)
         for name in ("q", "qd", *self.positional):
-            if is_labelled(given[name]):
-                given[name] = by_label(name, given[name], column_names(self.model, name))
+            if (frame := frame_of(given[name])) is not None:
+                given[name] = by_label(name, frame, column_names(self.model, name))
         arrays, lead = self._broadcast(given)
         for name in self.switches:  # what is off may be anything
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
@@ -207,8 +207,8 @@ class Inputs:
             if name not in self.measurements:
                 raise UnknownName("measurement", name, self.measurements)
             m, size = self.measurements[name]
-            if not keep and is_labelled(value):
-                value = by_label(f"y[{name!r}]", value, measured_columns([m], self.model)[name])
+            if not keep and (frame := frame_of(value)) is not None:
+                value = by_label(f"y[{name!r}]", frame, measured_columns([m], self.model)[name])
             elif not keep and name in self.switches and np.ma.is_masked(value):
                 value = self._switched_off(given, name, value)
             x = value if keep else _sized(name, value, size)
@@ -231,11 +231,12 @@ class Inputs:
             gone = self.problem.unpack(np.ma.getmaskarray(y))
             parts = self.problem.unpack(np.ma.getdata(y))
             return {name: np.ma.array(x, mask=gone[name]) for name, x in parts.items()}
-        if not is_labelled(y):
+        frame = frame_of(y)
+        if frame is None:
             return self.problem.unpack(real("y", y))
         columns = {name: measured_columns([m], self.model)[name] for name, (m, _) in self.measurements.items()}
-        found = places("y", labels_of(y), [c for names in columns.values() for c in names])
-        begin, values, result = 0, numbers("y", y), {}
+        found = places("y", labels_of(frame), [c for names in columns.values() for c in names])
+        begin, values, result = 0, numbers("y", frame), {}
         for name, names in columns.items():
             at = range(begin, begin + len(names))
             begin += len(names)

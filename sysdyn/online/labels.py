@@ -1,4 +1,4 @@
-"""Arguments with labels: DataFrames and Series of pandas go in by the names of their columns, never by position."""
+"""Arguments with labels: DataFrames and Series go in by the names of their columns, never by position."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 
 
-def is_labelled(x: Any) -> bool:
-    """Whether x is a DataFrame, or a Series, which is one row of one."""
-    return not isinstance(x, np.ndarray) and hasattr(x, "to_numpy") and (hasattr(x, "columns") or hasattr(x, "index"))
+def frame_of(x: Any) -> Any:
+    """x as a DataFrame of pandas, or a Series, which is one row of one; None where it has no labels."""
+    if isinstance(x, np.ndarray):
+        return None
+    if hasattr(x, "to_pandas"):  # of Arrow, Polars, xarray
+        x = x.to_pandas()
+    return x if hasattr(x, "to_numpy") and (hasattr(x, "columns") or hasattr(x, "index")) else None
 
 
 def labels_of(x: Any) -> list[str]:

@@ -192,6 +192,7 @@ def test_frames_go_in_by_label():
     x = X.copy()
     x[:, 0] = 1_700_000_000 + np.arange(N)
     assert_log(frame.drop(columns="t").set_index(pandas.to_datetime(x[:, 0], unit="s")), x=x)
+    assert_log(pytest.importorskip("pyarrow").table(columns()))
     with pytest.raises(InvalidInput, match="the DataFrame lacks the columns q.joint1"):
         Log(frame.drop(columns="q.joint1"), PROBLEM)
 

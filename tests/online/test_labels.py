@@ -64,6 +64,8 @@ def test_frames_are_matched_by_label(prefix):
         frames[name] = frame[rng.permutation(frame.columns)]
     found, expected = forward()(**frames), forward()(**x)
     np.testing.assert_array_equal(found.qdd, expected.qdd)
+    arrow = {name: pytest.importorskip("pyarrow").Table.from_pandas(frame) for name, frame in frames.items()}
+    np.testing.assert_array_equal(forward()(**arrow).qdd, expected.qdd)
     one = forward()(*(frames[name].iloc[2] for name in ("q", "qd", "tau")), fx=x["fx"][2])
     np.testing.assert_allclose(one.qdd, expected.qdd[2], rtol=1e-12)
 
