@@ -188,13 +188,19 @@ def of_bodies(system: sd.BlockSystem, d: np.ndarray) -> np.ndarray:
 
 
 def row_kinds(system: sd.BlockSystem) -> list[str]:
-    """What each row is about: accelerations, forces, or its unit where that is another."""
+    """What each row is about: accelerations, forces, as its unit or else all of its unknowns say; or its unit."""
     measured = [*system.problem.raw, *system.problem.custom]
     kinds: list[str] = []
-    for (kind, number), rows in groupby(system.row_blocks):
+    for (kind, number), rows in groupby(enumerate(system.row_blocks), lambda row: row[1]):
         if kind == "y":
             units = measured[number].component_units(system.model)
-            kinds += [KINDS.get(units[k], units[k]) for k, _ in enumerate(rows)]
+            kinds += [KINDS.get(units[k]) or _kind_of(system, r) or units[k] for k, (r, _) in enumerate(rows)]
         else:
             kinds += ["acceleration" if kind == "a" else "force" for _ in rows]
     return kinds
+
+
+def _kind_of(system: sd.BlockSystem, row: int) -> str:
+    """What all unknowns of the row are, nothing where they differ."""
+    kinds = {system.col_blocks[c][0] in MOTIONS for c in system.assembly.rows[row]}
+    return {frozenset({True}): "acceleration", frozenset({False}): "force"}.get(frozenset(kinds), "")

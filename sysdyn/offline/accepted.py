@@ -152,13 +152,15 @@ class AcceptedOrder:
                 if len(queue) > 1:  # another order may cost less than a step of refinement
                     queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
                 continue
+            if safety.crossing and (self._firmer(safety) or self._stabler(safety)):  # judged at some of the states
+                safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular)
             choice = replace(choice, safety=safety)
             if self._last:
                 self._last[1].graph.close()
             self._last = choice, elimination
-            if safety.stable and (self.stable is None or safety.difference < self.stable.judged.difference):
+            if self._stabler(safety):
                 self.stable = choice
-            if safety.ok and (self.accepted is None or _firmness(safety) > _firmness(self.accepted.judged)):
+            if self._firmer(safety):
                 self.accepted = choice
             if safety.firm or self._definite(choice, safety):
                 break
@@ -167,6 +169,14 @@ class AcceptedOrder:
             if safety.crossing or not safety.ok:
                 failing.append(worst)
         return failing
+
+    def _stabler(self, safety: Safety) -> bool:
+        """Whether an order is more accurate than any before of those that are backward stable."""
+        return safety.stable and (self.stable is None or safety.difference < self.stable.judged.difference)
+
+    def _firmer(self, safety: Safety) -> bool:
+        """Whether an order is safer than any before of those that are safe."""
+        return safety.ok and (self.accepted is None or _firmness(safety) > _firmness(self.accepted.judged))
 
     def _refinable(self, choice: Choice, safety: Safety) -> bool:
         """Whether a step of refinement may help; of an estimate, which doubles its operations, only where it must."""

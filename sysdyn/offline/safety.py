@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.equations.augmented import System
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.offline.sampling import FARTHEST, REFINED, is_far, is_singular, pivoted_solve, require_regular, travelled
 
 # States at which a program is judged.
@@ -39,14 +40,20 @@ HOPELESS = 1e-3
 WORST_STATES = 6
 # A state at which a pivot is this fraction of its typical size, or typical is this fraction of it, may be singular.
 SUSPECT = 1e-8
-# A pivot below this fraction of its greatest sampled size counts as zero online.
+# A pivot below this fraction of its greatest sampled size, and far below its least, counts as zero online.
 GUARD = 1e-11
 # A pivot below this fraction of its greatest sampled size loses digits online, and its state is solved with pivoting.
 WEAK = 1e-3
 # Pivots down to this fraction of the least sampled one were seen to lose none.
 HARMLESS = 0.1
+# Pivots of an estimation, which scale with covariances, lose none above this fraction of their typical size.
+STEADY = 1e-8
 # Pivots are weak below so many times the size that they had where digits were lost, if that is at few of the states.
 MARGIN, FEW = 2.0, 0.25
+# What smaller pivots will lose is told from errors beyond this.
+LOST = 1e-13
+# Pivots that are expected to lose digits, though none were seen to, are so small at this fraction of the states.
+EXPECTED = 1e-3
 # The search for an order goes on where pivots are weak at more of the states.
 RARE = 0.01
 # A result that differs from a pivoted solve by more is not accurate: compiling warns of it, as of larger residuals.
@@ -154,39 +161,41 @@ class Safety:
 def judge(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, labels: Sequence[str],
     chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
-    certain: np.ndarray | None = None,
+    certain: np.ndarray | None = None, whole: bool = False,
 ) -> Verdict:  # fmt: skip
     """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
 
     run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
     time. singular: which states, by number, are known to make the system itself singular; these are left out, and what
     is found is added. strict: stop where a pivot passes through zero. certain (p,): pivots that vanish only where the
-    matrix is singular; how small they are says nothing against the order.
+    matrix is singular; how small they are says nothing against the order. whole: stop nowhere. Otherwise a verdict of
+    some of the states alone is one against the order, or has pivots that pass through zero.
 
     Raises StructurallySingular where the system is singular at every state.
     """
     apart = _Singular(system, inputs, {} if singular is None else singular)
     doubtful = np.ones(len(labels), dtype=bool) if certain is None else ~certain
     near = ~is_far(system.model, inputs["q"])
-    seen = _observed(run, system, inputs, chunk or len(inputs["q"]), apart, near, doubtful if strict else None)
+    chunk, crossed = chunk or len(near), doubtful if strict else np.zeros(len(labels), dtype=bool)
+    seen = _observed(run, system, inputs, chunk, apart, near, None if whole else crossed)
     regular = apart.regular(seen)
     near = regular & seen.near if (regular & seen.near).any() else regular
     lengths = travelled(system, inputs["q"][: len(regular)])
     reach = _reach(seen, regular, lengths)
     beyond = int((regular & (lengths > reach)).sum())
     regular = regular & (lengths <= reach)
-    noisy = bool(system.problem.noisy)
-    weak = np.zeros(len(labels)) if noisy else _weak(seen, regular, near)
-    found = regular & (np.abs(seen.pivots) < weak).any(axis=1)
+    noisy, usual = bool(system.problem.noisy), _as_declared(system, inputs)[: len(regular)] & (lengths <= reach)
+    small = _SmallPivots(seen, near & usual if (near & usual).any() else near)
+    weak = small.weak(regular & usual)
+    found = regular & (np.abs(seen.pivots) < weak).any(axis=1) & (not noisy)  # orders of estimates do without
     regular &= ~found
     while True:
         judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
         compared = _compared(run, system, _at(inputs, judged))
         if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
             break
-    kept, close = np.flatnonzero(regular), np.flatnonzero(near)
-    pivots, guards = seen.pivots[close], _guards(seen.pivots[close], weak, noisy, doubtful)
-    size = np.abs(pivots)
+    kept, close = np.flatnonzero(regular), np.flatnonzero(near & ~apart.known(len(near)))
+    size = np.abs(seen.pivots[close])
     worst, (least, name), through = kept[seen.worst(kept)], (1.0, "none can vanish at a regular state"), 0
     if doubtful.any():
         largest = size.max(axis=0)
@@ -200,6 +209,10 @@ def judge(
         float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept) - int(found.sum()) - beyond,
         int(found.sum()), reach,
     )  # fmt: skip
+    if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
+        return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True)
+    weak = small.expected(usual, regular, weak)
+    guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
     return Verdict(safety, guards, _at(inputs, worst))
 
 
@@ -227,9 +240,9 @@ class _Observed(NamedTuple):
 
 def _observed(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular,
-    near: np.ndarray, strict: np.ndarray | None,
+    near: np.ndarray, stop: np.ndarray | None,
 ) -> _Observed:  # fmt: skip
-    """The program at all states, or at those up to a hopeless one, or one of `strict` pivots that crosses zero."""
+    """The program at all states, with `stop` up to a hopeless one, or one of these pivots (p,) that crosses zero."""
     parts: list[_Observed] = []
     for start in range(0, len(inputs["q"]), chunk):
         part = {name: x[start : start + chunk] for name, x in inputs.items()}
@@ -239,8 +252,10 @@ def _observed(
         error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
         pivots = np.nan_to_num(found.pivots, nan=0.0)
         parts.append(_Observed(error, pivots, growth, near[start : start + chunk]))
+        if stop is None:
+            continue
         hopeless = start + np.flatnonzero((error > HOPELESS) & near[start : start + chunk])
-        if not all(apart.at(hopeless)) or (strict is not None and crossing(parts[-1].pivots, strict)[0]):
+        if not all(apart.at(hopeless)) or crossing(pivots, stop)[0]:
             break
     return _Observed(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
@@ -258,6 +273,10 @@ class _Singular:
             found = is_singular(self._system, _at(self._inputs, new))
             self._known.update(zip(new.tolist(), found.tolist(), strict=True))
         return [self._known[k] for k in states.tolist()]
+
+    def known(self, n: int) -> np.ndarray:
+        """(n,) bool: which of the first states are known to be singular."""
+        return np.array([self._known.get(k, False) for k in range(n)], dtype=bool)
 
     def regular(self, seen: _Observed) -> np.ndarray:
         """(N,) bool: the states to judge by. Those where something goes wrong count where there is a solution."""
@@ -320,39 +339,75 @@ def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
     return FARTHEST
 
 
-def _weak(seen: _Observed, regular: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """(p,) sizes of pivots below which errors were seen: a call solves such states with pivoting.
+def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
+    """(N,) bool: covariances are the declared ones, and nothing is switched off."""
+    changed = np.zeros(len(inputs["q"]), dtype=bool)
+    for name, x in system.declared.items():
+        if group_of(name).role in (NOISE, SWITCH):
+            changed |= (inputs[name] != x).any(axis=1)
+    return ~changed
 
-    Errors beyond the least of LOSING for which these are few of the states.
-    """
-    size = np.abs(seen.pivots)
-    best = np.zeros(size.shape[1])
-    if not len(best):
+
+class _SmallPivots:
+    """At each state the pivot that is smallest beside its typical size, and the digits that it may have lost."""
+
+    def __init__(self, seen: _Observed, usual: np.ndarray):
+        """usual (N,) bool: states at which pivots have their typical sizes."""
+        size = np.abs(seen.pivots)
+        self.error, self.sizes = np.minimum(seen.error, 1.0), size
+        self.typical = np.median(size[usual], axis=0)
+        with np.errstate(over="ignore"):
+            ratio = size / np.where(self.typical > 0.0, self.typical, 1.0)
+        self.pivot = np.argmin(ratio, axis=1) if size.shape[1] else np.zeros(len(size), dtype=int)
+        places = np.arange(len(size))
+        self.small = ratio[places, self.pivot] < WEAK if size.shape[1] else np.zeros(len(size), dtype=bool)
+
+    def weak(self, states: np.ndarray) -> np.ndarray:
+        """(p,) sizes of pivots below which errors were seen at the states: calls solve such states with pivoting.
+
+        Errors beyond the least of LOSING for which these are few of the states.
+        """
+        best = np.zeros(self.sizes.shape[1])
+        for limit in LOSING:
+            lost = states & self.small & (self.error > limit)
+            weak = self._greatest(lost, np.full(len(states), MARGIN))
+            if np.count_nonzero((self.sizes < weak).any(axis=1) & states) > FEW * np.count_nonzero(states):
+                break
+            best = weak
         return best
-    typical = np.median(size[near], axis=0)
-    with np.errstate(over="ignore"):
-        ratio = size / np.where(typical > 0.0, typical, 1.0)
-    least = np.argmin(ratio, axis=1)
-    for limit in LOSING:
-        weak = np.zeros(len(best))
-        for k in np.flatnonzero(regular & (seen.error > limit)):
-            if ratio[k, least[k]] < WEAK:
-                weak[least[k]] = max(weak[least[k]], MARGIN * size[k, least[k]])
-        if np.count_nonzero((size < weak).any(axis=1) & regular) > FEW * np.count_nonzero(regular):
-            break
-        best = weak
-    return best
+
+    def expected(self, states: np.ndarray, kept: np.ndarray, weak: np.ndarray) -> np.ndarray:
+        """(p,) sizes of pivots below which errors beyond the least of LOSING are to be expected, where not seen.
+
+        From errors at the states, as if they grew with the inverse square of the size; of pivots that were seen to be
+        weak, halfway (of decades) to those that few of the states kept are below.
+        """
+        found = self._greatest(states & self.small & (self.error > LOST), np.sqrt(self.error / LOSING[-1]))
+        few, rare = np.quantile(self.sizes[kept], (EXPECTED, RARE), axis=0, method="lower")
+        return np.max([weak, np.minimum(found, few), np.sqrt(weak * rare)], axis=0)
+
+    def _greatest(self, states: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """(p,) the greatest size times factor (N,) of each pivot among the states at which it is the smallest."""
+        result, k = np.zeros(self.sizes.shape[1]), np.flatnonzero(states)
+        np.maximum.at(result, self.pivot[k], factors[k] * self.sizes[k, self.pivot[k]])
+        return result
 
 
-def _guards(pivots: np.ndarray, seen: np.ndarray, noisy: bool, doubtful: np.ndarray) -> list[tuple[float, float]]:
-    """(counts as zero, loses digits) below these, for each pivot (states, pivots); seen (pivots): to lose digits."""
+def _guards(
+    pivots: np.ndarray, weak: np.ndarray, doubtful: np.ndarray, typical: np.ndarray | None
+) -> list[tuple[float, float]]:
+    """(counts as zero, loses digits) below these, for each pivot (states, pivots); weak (pivots): seen to lose digits.
+
+    typical (pivots): sizes of those that scale with covariances, which may be others than those sampled.
+    """
     size = np.abs(pivots)
-    if noisy:  # pivots scale with covariances, which may be others than those sampled
-        return [(x, 0.0) for x in (GUARD * size.min(axis=0)).tolist()]
-    largest = size.max(axis=0)
-    harmless = np.minimum(WEAK * largest, HARMLESS * size.min(axis=0))
-    weak = np.maximum(np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless), seen)
-    return list(zip((GUARD * largest).tolist(), weak.tolist(), strict=True))
+    least, largest = size.min(axis=0), size.max(axis=0)
+    if typical is not None:
+        zero, harmless = GUARD * least, np.minimum(STEADY * typical, HARMLESS * least)
+    else:
+        zero, harmless = np.minimum(GUARD * largest, WEAK * least), np.minimum(WEAK * largest, HARMLESS * least)
+        harmless = np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless)
+    return list(zip(zero.tolist(), np.maximum(harmless, weak).tolist(), strict=True))
 
 
 def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) -> float:

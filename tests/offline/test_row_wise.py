@@ -123,6 +123,17 @@ def test_an_inertia_ratio_of_a_trillion():
     assert solution.ok.all() and solution.backward_error().max() <= WRONG
 
 
+@pytest.mark.parametrize("held", [(), (sd.Contact("body5", "normal"),)], ids=["forward", "contact"])
+def test_an_inertia_ratio_of_a_trillion_makes_no_state_singular(held):
+    """Guards by the greatest size of a pivot refused most states that had small ones."""
+    model = heavy(5)
+    problem = sum(held, sd.forward_dynamics(model))
+    q, qd, tau = model.random_state(seed=1, batch=400)
+    q[::2] = np.random.default_rng(3).integers(0, 4, q[::2].shape) * (np.pi / 2)
+    solution = sd.compile(problem, "torn", level="fast")(q, qd, tau, on_singular="nan")
+    assert solution.ok.all() and solution.backward_error().max() <= 1e-11
+
+
 # ---- ranges ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
 from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.safety import Behaviour, Verdict, judge
+from sysdyn.offline.sampling import pivoted_solve, sample_states
+from sysdyn.problem import Problem
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
 
@@ -101,3 +108,97 @@ def test_every_divisor_is_guarded(seed):
 def test_forward_dynamics_of_a_serial_arm_guards_all_pivots_but_the_constant_one():
     solver = sd.compile(sd.forward_dynamics(sd.chain(6, seed=1)), outputs="qdd", backend="python")
     assert not solver.choice.row_perm and len(solver.program.guards) >= 5
+
+
+# ---- pivots that come near zero --------------------------------------------------------------------------------------
+
+N = 512
+
+
+def verdict(problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False) -> Verdict:
+    """On a program with these pivots (N, p) and relative errors (N,) at the sampled states."""
+    system, inputs = problem.system(), sample_states(problem, N, seed=1)
+    right = pivoted_solve(system, inputs, refine=2)
+    number = {qd.tobytes(): k for k, qd in enumerate(inputs["qd"])}
+
+    def run(part: dict[str, np.ndarray]) -> Behaviour:
+        k = [number[qd.tobytes()] for qd in part["qd"]]
+        return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.ones(len(k)))
+
+    return judge(run, system, inputs, [f"p{k}" for k in range(pivots.shape[1])], chunk=64, strict=strict)
+
+
+def sizes(least: float, greatest: float) -> np.ndarray:
+    return np.exp(np.random.default_rng(0).permutation(np.linspace(np.log(least), np.log(greatest), N)))
+
+
+ARM = sd.forward_dynamics(sd.chain(2))
+
+
+def test_a_pivot_of_very_different_sizes_is_not_zero_where_it_is_small():
+    """With one body of 10¹² times the inertia the size of a pivot was 0.1 at most states and 10¹⁰ at some."""
+    found = verdict(ARM, sizes(1e-3, 1e11)[:, None], np.zeros(N))
+    [(zero, weak)] = found.guards
+    assert 1e-8 < zero < weak < 1e-3
+
+
+def test_lost_digits_mark_the_gap_above():
+    """Sizes were 1.5 to 3.8 where digits were lost, and 10⁶ and more elsewhere; at 11.5 they were lost silently."""
+    lossy = np.arange(N) % 50 == 7
+    pivots, errors = np.where(lossy, np.linspace(1.5, 3.8, N), sizes(1e6, 1e10)), np.where(lossy, 1e-8, 0.0)
+    found = verdict(ARM, pivots[:, None], errors)
+    assert found.safety.ok and found.safety.weak == lossy.sum()
+    assert 50.0 < found.guards[0][1] < 1e7
+
+
+def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
+    """By an inverse square from 1e-12 on; few of the sampled states are marked."""
+    pivots = sizes(1e-8, 1.0)
+    [(_, weak)] = verdict(ARM, pivots[:, None], 1e-12 * (1e-8 / pivots) ** 2).guards
+    assert 0.2e-8 < weak < 1.1e-8 and (pivots < weak).mean() <= 0.002
+    [(_, harmless)] = verdict(ARM, pivots[:, None], np.zeros(N)).guards
+    assert harmless == pytest.approx(1e-9)
+
+
+def test_an_order_is_not_accepted_by_some_of_the_states():
+    """Pivots that cross zero among the first states, where they are weak: the verdict was of these alone."""
+    lossy = np.isin(np.arange(N), (5, 6))
+    pivots = np.where(lossy, 1e-9, 1.0) * np.where(np.arange(N) == 6, -1.0, 1.0)
+    found = verdict(ARM, np.stack([pivots, pivots], axis=1), np.where(lossy, 1e-6, 0.0), strict=True)
+    assert found.safety.ok and found.safety.weak == 2 and found.safety.states == N - 2
+
+
+def test_an_order_whose_pivots_cross_zero_is_judged_to_the_end(monkeypatch):
+    """One that did so at the first states, and lost digits at later ones, was accepted."""
+    assess = Elimination.assess
+
+    def judged(self, scaling, states=64, singular=None, strict=False):
+        safety, worst = assess(self, scaling, states, singular)
+        return replace(safety, crossing=1, backward_error=1e-12 if strict else 1e-2), worst
+
+    monkeypatch.setattr(Elimination, "assess", judged)
+    with pytest.raises(NoSafeOrdering, match="backward error 1.0e-02"):
+        sd.compile(ARM, "colamd", backend="python", level="fast")
+
+
+def noisy() -> Problem:
+    """Torques that are measured with noise."""
+    model = sd.chain(2)
+    torques = [sd.JointTorque(name, noise=0.1) for name in model.joint_names]
+    return Problem(model, [*torques, *(sd.ExternalWrench(name) for name in model.body_names)])
+
+
+def test_small_pivots_of_estimations_are_guarded():
+    """9e-16 was the size of a pivot where exact equations were dependent, 1e-5 the least other: no guard met it."""
+    steady, doubtful = sizes(0.1, 10.0), sizes(1e-5, 1e2)
+    found = verdict(noisy(), np.stack([steady, doubtful], axis=1), np.zeros(N))
+    (_, far), (zero, near) = found.guards
+    assert far <= 1e-7  # covariances may be others
+    assert zero < 1e-14 < near < 1e-6
+
+
+def test_estimations_that_lose_digits_are_guarded():
+    """An error of 3e-9 at half the least pivot sampled was `ok`."""
+    pivots = sizes(1e-9, 1.0)
+    [(_, weak)] = verdict(noisy(), pivots[:, None], 1e-12 * (1e-9 / pivots) ** 1.5).guards
+    assert 0.2e-9 < weak < 1.2e-9
