@@ -111,3 +111,13 @@ def test_an_output(names):
     arm, reach = names["arm"], names["reach"]
     q, _, _ = arm.random_state(seed=11, batch=4)
     np.testing.assert_allclose(reach(q), [np.linalg.norm(sd.frame_pose(arm, x, "body3")[:3, 3]) for x in q], rtol=1e-12)
+
+
+def test_contributors_are_sent_to_files_that_exist():
+    root = Path(__file__).parents[1]
+    text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| [^|]+ \| (.*) \|$", text, re.MULTILINE)[1:]
+    named = [name for line in tables for name in re.findall(r"`(\w+(?:/\w+)*(?:\.py)?)`", line) if name.islower()]
+    assert len(named) >= 8 and all((root / "sysdyn" / name).exists() for name in named)
+    for link in re.findall(r"\]\(([^)]+)\)", text + (root / "SECURITY.md").read_text(encoding="utf-8")):
+        assert (root / link).exists(), link
