@@ -74,6 +74,7 @@ def forked(arguments: list[str], prepare=lambda: None, kill_after: float | None 
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 1)
             os.dup2(null, 2)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background ignore
             prepare()
             sys.argv = ["sysdyn", *arguments]
             cli.main()
