@@ -48,9 +48,11 @@ def load(
     base: of a URDF, "fixed" or "floating". An MJCF file says itself whether its root is free; "floating" demands it.
     mappings: values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
 
-    Raises ModelError for a suffix without a reader, UnknownName, BackendUnavailable for a package that is missing, and
-    as the readers do.
+    Raises ModelError for a suffix without a reader, InvalidInput, UnknownName, BackendUnavailable for a package that is
+    missing, and as the readers do.
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidInput(f"a robot is the path of a file, its text or a name, not {type(source).__name__}")
     text = is_text(source)
     shown, suffix = ("<string>", "") if text else (str(source), Path(source).suffix.lower())
     if text and (mappings is not None or "<xacro:" in str(source)):

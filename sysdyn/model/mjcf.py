@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
-from sysdyn.model.checks import MOST_BODIES
+from sysdyn.model.checks import MOST_BODIES, check_count
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
-from sysdyn.model.urdf import read_text
+from sysdyn.model.urdf import MOST_BYTES, read_text
 
 # The first element of an XML text, behind declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
@@ -163,7 +163,8 @@ def _check_size(text: bytes, folder: Path, shown: str) -> None:
         if element.tag in ("include", "model") and (file := element.get("file")) and file not in seen:
             seen.add(file)
             try:
-                stack.append((parsed((folder / file).read_bytes()), times))
+                with open(folder / file, "rb") as included:
+                    stack.append((parsed(included.read(MOST_BYTES)), times))
             except (OSError, ValueError, etree.XMLSyntaxError):
                 continue
         stack += [(child, times) for child in element]
@@ -189,6 +190,7 @@ class _Step:
 
 def _convert(m: Any, strict: bool) -> Model:
     check_type(m)
+    check_count(m.nbody - 1)
     try:
         name = m.names.decode().partition("\0")[0]
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sysdyn.errors import ModelError, UnknownName
+from sysdyn.errors import InvalidInput, ModelError, UnknownName
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import snap, unit_axis
@@ -34,6 +34,8 @@ _ANGLE_SNAP = 1e-11
 MOST_BYTES = 64 * 2**20
 # Masses, moments and lengths are at most so large, so that their products are finite.
 _LARGEST = 1e30
+# What is said of xacro files.
+_XACRO = "this is a xacro file, which sysdyn.load expands where its name ends in .xacro"
 # The XML declaration, also where blanks precede it.
 _DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
 # The version that the XML declaration states.
@@ -76,7 +78,10 @@ class UrdfJoint:
 
 @dataclass(frozen=True, eq=False)
 class UrdfRobot:
-    """A URDF file, checked to be one tree: links and joints by name in document order, the name of the root link."""
+    """A URDF file, checked to be one tree: links and joints by name in document order, the name of the root link.
+
+    departures: from the format, in words with file, line and element.
+    """
 
     name: str
     source: str
@@ -103,7 +108,9 @@ def is_text(source: str | os.PathLike[str]) -> bool:
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """(bytes of the robot file or text, how it is called in messages). Raises ModelError."""
+    """(bytes of the robot file or text, how it is called in messages). Raises ModelError, InvalidInput."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidInput(f"a robot file is a path or the text itself, not {type(source).__name__}")
     if isinstance(source, str) and is_text(source):
         text, name = source.lstrip("\ufeff \t\r\n").encode(errors="replace"), "<string>"
     else:
@@ -183,21 +190,22 @@ class _Reader:
         try:
             root = etree.fromstring(text, parser)
         except etree.XMLSyntaxError as error:
-            faults = [e for e in parser.error_log if e.type != etree.ErrorTypes.NS_ERR_UNDEFINED_NAMESPACE]
-            if faults or "xacro" in str(error):
-                if "xacro" in str(error):
-                    self.reject(error.lineno, "<xacro:…>", "this is a xacro file: give it the suffix .xacro")
-                first = faults[0] if faults else error.error_log[0]
-                self.reject(first.line, "file", f"not well-formed XML: {first.message}")
-            for e in {e.message: e for e in reversed(parser.error_log)}.values():
-                self.depart(f"{self.source}:{e.line}: {e.message}", "read as it stands")
+            if "xacro" in str(error):
+                self.reject(error.lineno, "<xacro:…>", _XACRO)
+            said: dict[str, int] = {}
+            for e in parser.error_log.filter_from_errors():
+                if e.type != etree.ErrorTypes.NS_ERR_UNDEFINED_NAMESPACE:
+                    self.reject(e.line, "file", f"not well-formed XML: {e.message}")
+                said.setdefault(e.message, e.line)
+            for message, line in said.items():
+                self.depart(f"{self.source}:{line}: {message}", "read as it stands")
             root = etree.fromstring(text, etree.XMLParser(**settings, recover=True))
         dtd = root.getroottree().docinfo.internalDTD
         if dtd is not None and any(True for _ in dtd.iterentities()):
             self.reject(1, "<!DOCTYPE>", "entity declarations are not allowed in a robot file")
         for element in root.iter(etree.Element):
             if "xacro" in element.tag.rpartition("}")[0] or element.tag.startswith("xacro:"):
-                self.reject(element.sourceline, f"<{element.tag}>", "this is a xacro file: give it the suffix .xacro")
+                self.reject(element.sourceline, f"<{element.tag}>", _XACRO)
         if root.tag != "robot":
             kind = {"sdf": " (an SDF file)", "mujoco": " (an MJCF file)"}.get(str(root.tag), "")
             self.reject(
@@ -482,7 +490,7 @@ class _Reader:
             return default
         text = self.attribute(element, key)
         if "${" in text or "$(" in text:
-            self.fail(element, f"{key}={text!r}: this is a xacro file: give it the suffix .xacro")
+            self.fail(element, f"{key}={text!r}: {_XACRO}")
         parts = text.split()
         if len(parts) != count:
             self.fail(element, f"{key}={text!r} has {len(parts)} numbers; {count} needed")

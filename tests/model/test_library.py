@@ -81,6 +81,10 @@ def test_load_takes_texts_and_tells_them_apart(tmp_path):
     assert sd.load(MJCF).name == sd.load(MJCF, base="floating").name == "m"
     with pytest.raises(sd.InvalidInput, match="is an MJCF file; fixed_joints, snap are options of URDF files"):
         sd.load(MJCF, fixed_joints="keep", snap=False)
+    for nothing in (None, 5, b"robot.urdf"):
+        for read in (sd.load, sd.load_urdf, sd.load_mjcf):
+            with pytest.raises(sd.InvalidInput, match="path .*, not (NoneType|int|bytes)"):
+                read(nothing)
     (tmp_path / "arm").write_text(URDF)
     with pytest.raises(sd.ModelError, match="has the suffix ''; readable: .urdf, .xacro, .xml"):
         sd.load(tmp_path / "arm")

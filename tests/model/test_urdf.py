@@ -303,9 +303,9 @@ MALFORMED = {
     ),
     "xacro element": (
         '<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="f"/></robot>', 2,
-        "this is a xacro file: give it the suffix .xacro",
+        "this is a xacro file, which sysdyn.load expands",
     ),
-    "xacro undeclared": ('<robot name="r">\n<xacro:include filename="f"/></robot>', 2, "give it the suffix .xacro"),
+    "xacro undeclared": ('<robot name="r">\n<xacro:include filename="f"/></robot>', 2, "this is a xacro file"),
     "xacro expression": (
         robot(*PAIR, joint("j", "a", "b", '<origin xyz="0 0 ${h}"/>')), 4, "this is a xacro file",
     ),
@@ -342,6 +342,10 @@ DEPARTURES = {
     "prefix": (
         robot(*PAIR, joint("j", "a", "b"), "<drake:collision_filter/>"), 5,
         "Namespace prefix drake on collision_filter is not defined; read as it stands",
+    ),
+    "prefix beside a relative namespace": (
+        robot(*PAIR, joint("j", "a", "b"), '<m xmlns:n="n"/><sensor:camera/>', "<drake:x/>"), 5,
+        "Namespace prefix sensor on camera is not defined; read as it stands\n",
     ),
     "attribute prefix": (
         robot(*PAIR, joint("j", "a", "b"), '<m drake:x="1"/>'), 5, "Namespace prefix drake for x on m is not defined",
