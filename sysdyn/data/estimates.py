@@ -25,6 +25,8 @@ from sysdyn.online.solver import Solver
 
 # So many files of a log are with the cluster at a time, for each of its threads.
 AHEAD = 2
+# A scheduler that does not answer for so many seconds is not there.
+PATIENCE = 10.0
 
 
 def estimate_log(
@@ -81,7 +83,7 @@ def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates
             "a scheduler needs Dask, which is not installed: pip install dask distributed"
         ) from error
     try:
-        with dask.Client(scheduler, set_as_default=False) as client:
+        with dask.Client(scheduler, set_as_default=False, timeout=PATIENCE) as client:
             yield from _gathered(log, solver, client)
     except SysdynError:
         raise
