@@ -104,7 +104,8 @@ def inverse_kinematics(
     """Joint positions at which the frame called `frame` is at the pose `target`, searched from q0.
 
     target (4, 4): T_d = [R p; 0 1], the wanted placement of the frame in the world.
-    q0 (nq,): the start. Joints that do not carry the frame stay as they are in it.
+    q0 (nq,): the start. Joints that do not carry the frame stay as they are in it, or follow those that do; none that
+        carries it may follow another.
     method "damped": Levenberg-Marquardt, from singular and far starts too, and within the limits of the joints:
 
             min over δ of |W (J δ − r)|² + κ |W r|² |δ|²,  W = diag(l, l, l, 1, 1, 1), lower ≤ q ⊕ δ ≤ upper
@@ -130,6 +131,12 @@ def inverse_kinematics(
         raise UnknownName("frame", frame, model.frames)
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
+    carrying = {model.joint_names[i] for i in path(model, model.frame(frame).body)}
+    if led := [name for name in model.followers if name in carrying]:
+        raise InvalidInput(
+            f"frame {frame!r} is carried by {', '.join(map(repr, led))}, which follow other joints: inverse kinematics "
+            "moves each by itself; uncouple them by model.replace(closures=())"
+        )
     target, q0 = checked_pose("target", target), _checked_start(model, q0)
     _check_largest("target", target)
     chain = _chain(model, frame)
@@ -161,7 +168,7 @@ def inverse_kinematics(
         notes.append(f"try {remedy}")
     return IKResult(
         frame=frame,
-        q=best.q,
+        q=model.imposed(best.q)[0],
         converged=best.solved,
         reason="; ".join(notes),
         angle_error=best.angle,

@@ -119,6 +119,17 @@ def test_hybrid_dynamics_lead():
     np.testing.assert_allclose(hybrid.tau, tau, atol=1e-11)
 
 
+def test_inverse_kinematics_leads():
+    model = sd.load(GRIPPER)
+    q, _, _ = model.imposed([0.5, -0.4, 0.0, 0.0, 0.2])
+    found = sd.inverse_kinematics(model, "c", sd.frame_pose(model, q, "c"), model.neutral(), restarts=5)
+    assert found.converged
+    np.testing.assert_allclose(model.imposed(found.q)[0], found.q, atol=1e-15)
+    np.testing.assert_allclose(sd.frame_pose(model, found.q, "d"), sd.frame_pose(model, q, "d"), atol=1e-6)
+    with pytest.raises(sd.InvalidInput, match="frame 'd' is carried by 'tip', which follow other joints"):
+        sd.inverse_kinematics(model, "d", np.eye(4), q)
+
+
 def test_trees_alone():
     model = sd.load(GRIPPER)
     with pytest.raises(sd.InvalidInput, match="aba is for trees, .* 'tip', 'slide'; use forward_dynamics_crba"):
