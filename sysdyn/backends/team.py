@@ -95,7 +95,7 @@ def _quota(root: Path, own: Path) -> float:
             for group in (inside, *inside.parents):
                 if not group.is_relative_to(root):
                     break
-                with contextlib.suppress(OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
                     if version_1:
                         quota, period = ((group / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
                     else:

@@ -175,7 +175,7 @@ QUOTAS = {
     "in a container": (V2, {"cpu.max": "150000 100000\n"}, 2),
     "first version": (V1, {"cpu/user/jobs/cpu.cfs_quota_us": "300000", "cpu/user/jobs/cpu.cfs_period_us": "100000"}, 3),
     "none in the first": (V1, {"cpu/user/cpu.cfs_quota_us": "-1", "cpu/user/cpu.cfs_period_us": "100000"}, None),
-    "damaged": (V2, {"cpu.max": "many\n"}, None),
+    "damaged": (V2, {"cpu.max": "many\n", "user/cpu.max": "100000 0\n"}, None),
 }
 
 
