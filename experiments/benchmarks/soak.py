@@ -130,9 +130,13 @@ def killed(processes: int, seconds: float) -> dict:
         answers = log.read_text().split("\n")
         wrong = [line for line in answers if line]
         entries = cache.entries()
-        whole = sum(cache.load(entry.path.name) is not None for entry in entries)
+        whole = sum(entry.path.name.startswith(".") or cache.load(entry.path.name) is not None for entry in entries)
         size = sum(entry.size for entry in entries) / MEBI
-        print(*wrong[-9:], f"{len(answers)} answers, {whole} of {len(entries)} entries are whole", file=sys.stderr)
+        print(
+            *wrong[-9:],
+            f"{len(answers)} answers, {whole} of {len(entries)} entries are whole or unfinished",
+            file=sys.stderr,
+        )
     return {"what": f"kill -9 of {processes} processes", "number": ended, "differ": len(wrong), "late": size}
 
 

@@ -139,7 +139,8 @@ def _make_room(where: Path, size: int) -> None:
         total = sum(entry.size for entry in found)
         allowed = most if total <= most else _SHARE * most
         for entry in found:
-            if total > allowed or (entry.path.name.startswith(".") and now - entry.used > _FORGOTTEN):
+            unfinished = entry.path.name.startswith(".")
+            if now - entry.used > _FORGOTTEN if unfinished else total > allowed:
                 _delete(entry)
                 total -= entry.size
         room = min(most - total, most / _LOOKS)

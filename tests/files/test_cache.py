@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -286,20 +287,22 @@ def entry(k: int) -> str:
 
 def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
     monkeypatch.setenv("SYSDYN_CACHE_LIMIT", "0.1")
+    now = time.time()
     for k in range(9):
         cache.store(entry(k), bytes(10_000))
-        os.utime(folder / entry(k), (k, k))
+        os.utime(folder / entry(k), (now - 20 + k, now - 20 + k))
     strange = [folder / "notes.txt", folder / "0.o"]
     for path in strange:
         path.write_bytes(bytes(200_000))
-    dead = folder / f".{entry(5)}.123-0123abcd"
-    dead.write_bytes(b"half")
-    os.utime(dead, (1, 1))
+    dead, busy = folder / f".{entry(5)}.123-0123abcd", folder / f".{entry(6)}.124-4567abcd"
+    for path, age in ((dead, 10_000), (busy, 100)):  # what another process is about to put into its place stays
+        path.write_bytes(b"half")
+        os.utime(path, (now - age, now - age))
     assert cache.load(entry(1)) is not None  # used just now
     cache.store(entry(9), bytes(10_000))
     cache.store(entry(10), bytes(10_000))
     left = {x.path.name for x in cache.entries()}
-    assert left == {entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10)} and not dead.exists()
+    assert left == {busy.name, *(entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10))}
     assert all(path.exists() for path in strange)
     assert sum(x.size for x in cache.entries()) <= 0.1 * cache.UNIT
     cache.clear()
