@@ -1,6 +1,6 @@
 """Maximum a posteriori estimates: accuracy on random problems, and the time of the iCub's.
 
-    python experiments/benchmarks/estimation.py [--problems 1000] [--states 4000]
+    python experiments/benchmarks/estimation.py [--problems 300] [--states 400]
 
 Random trees with joints of all types and random sensors, priors and covariances, in three classes: exact equations of
 motion, some of them noisy, all of them noisy. Each is compared with whitened least squares in the null space of the
@@ -163,7 +163,10 @@ def icub_problem(wrenches: sd.Measurement) -> sd.Problem:
 
 
 def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
-    """Times of the mean, and of the standard deviations of the torques, on one thread."""
+    """Times of the mean, and of the standard deviations of the torques, on one thread.
+
+    Most repetitions are so short that other work on the machine does not interrupt them.
+    """
     problem = icub_problem(wrenches)
     model = problem.model
     q, qd, qdd = model.random_state(seed=0)
@@ -175,8 +178,8 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
     many = {name: np.repeat(x[None], states, axis=0) for name, x in y.items()}
     estimates = solver(*batch, y=many, threads=1)
     times = {
-        "mean, bind, one state": timed(step, repeat=15, number=500),
-        "mean, batch, a state": timed(lambda: solver(*batch, y=many, threads=1), repeat=15).scaled(1 / states),
+        "mean, bind, one state": timed(step, repeat=201, number=50),
+        "mean, batch, a state": timed(lambda: solver(*batch, y=many, threads=1), repeat=101).scaled(1 / states),
         "std of tau, batch, a state": timed(lambda: estimates.std("tau")).scaled(1 / states),
     }
     unknowns = len(sd.BlockSystem(problem).columns)
@@ -192,8 +195,8 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--states", type=int, default=4000)
+    parser.add_argument("--problems", type=int, default=300)
+    parser.add_argument("--states", type=int, default=400)
     options = parser.parse_args()
     rows = icub("wrenches known", sd.ExternalWrench("all"), options.states)
     rows += icub("wrenches noisy", sd.ExternalWrench("all", noise=0.1, name="wrenches"), options.states)
