@@ -16,7 +16,7 @@ from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
-from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
@@ -306,7 +306,13 @@ class Statement:
         try:
             measurements = [restored(m) for m in data["measurements"]]
             problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
-            _ = problem.y_names  # looks each pair up
+            for m in measurements:
+                if isinstance(m.of, RawMeasurement):
+                    known = RAW[m.of.quantity]().pairs(problem.model)
+                    if strange := sorted(set(m.of.pairs(problem.model)) - set(known)):
+                        raise ProblemError(
+                            f"{m.name!r} states {m.of.quantity} {strange}, which the model does not have"
+                        )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             if isinstance(error, SysdynError):
                 raise

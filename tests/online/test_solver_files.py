@@ -186,6 +186,14 @@ def test_orders_types_and_passes_of_a_forged_file(tmp_path):
             loaded.report()
 
 
+def test_scalars_that_the_model_does_not_have(tmp_path):
+    arrays, head = head_of(arm(1))
+    for pair in ([-1, 0], [2, 0], [0, 1]):
+        head["problem"]["measurements"][0]["pairs"][1] = pair
+        with pytest.raises(FileError, match="states tau .* which the model does not have"):
+            load_solver(written(tmp_path / "x.solver", arrays, head, forged=True))
+
+
 def test_arrays_larger_than_their_file_are_refused(tmp_path):
     """A compressed member could be of any size."""
     np.savez_compressed(tmp_path / "x.npz", solver=np.zeros(10**6, np.uint8))
