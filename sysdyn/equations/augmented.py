@@ -29,7 +29,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
-from sysdyn.sparse.condition import equilibration
+from sysdyn.sparse.condition import equilibration, estimation_condition
 
 
 class AugmentedSystem(LinearSystem):
@@ -58,6 +58,15 @@ class AugmentedSystem(LinearSystem):
 
     def reported(self, quantity: str) -> list[dict[int, float]]:
         return self.plain.reported(quantity)
+
+    def is_estimable(self, entries: np.ndarray, least: float) -> bool:
+        """Whether exact equations are independent, and all together determine the unknowns, for one row of `values`.
+
+        So that no relative change of their coefficients below `least` changes that, whatever the covariances: the
+        condition of the augmented matrix has those in it, too. Dense matrices of the unknowns.
+        """
+        D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns]
+        return estimation_condition(D, ~self.plain.noisy_mask) * least <= 1.0
 
     # ---- bodies ------------------------------------------------------------------------------------------------
 

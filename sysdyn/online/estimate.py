@@ -28,13 +28,12 @@ class Estimate(Solution):
     asking for it raises LostDigits; where not `refuse`, that is after on_singular="nan" or "repivot", it is NaN there.
     """
 
-    refuse: bool = True
-
     def __init__(
-        self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]], posterior: Posterior
+        self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]], posterior: Posterior,
+        refuse: bool = True,
     ):  # fmt: skip
         super().__init__(found, problem, components)
-        self._posterior = posterior
+        self._posterior, self._refuse = posterior, refuse
 
     def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
         return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
@@ -134,7 +133,7 @@ class Estimate(Solution):
     # ---- whitened equations and switches ------------------------------------------------------------------------
 
     def _states(self) -> States:
-        return States(self._inputs, self._n, self.refuse)
+        return States(self._inputs, self._n, self._refuse)
 
     @property
     def _noises(self) -> dict[str, Noise]:

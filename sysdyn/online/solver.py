@@ -18,7 +18,7 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
-from sysdyn.equations.augmented import System
+from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.columns import measured_units
@@ -30,7 +30,7 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
-from sysdyn.offline.sampling import REFINED, is_singular, pivoted, reach
+from sysdyn.offline.sampling import REFINED, SINGULAR, is_singular, pivoted, reach
 from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Inputs, Named
@@ -145,10 +145,8 @@ class Solver:
         if np.count_nonzero(run.status):  # several times faster than any() for one state
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        solution = self._solution(Results(run.arrays, run.lead, self._calls.results(run), ok), *self._about)
-        if isinstance(solution, Estimate):
-            solution.refuse = policy == "raise"
-        return solution
+        about = (*self._about, policy == "raise") if self.problem.noisy else self._about
+        return self._solution(Results(run.arrays, run.lead, self._calls.results(run), ok), *about)
 
     # ---- covariances that are far from the declared ones ----------------------------------------------------------
 
@@ -219,6 +217,9 @@ class Solver:
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
         d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
         regular = ~is_singular(system, given, entries)
+        if isinstance(system, AugmentedSystem):  # far out the multipliers of a regular one look singular
+            for k in np.flatnonzero(~regular).tolist():
+                regular[k] = system.is_estimable(entries[k], SINGULAR)
         with np.errstate(all="ignore"):
             d[regular] = pivoted(system, entries[regular], b[regular], REFINED)
             error[regular] = system.misfit(entries[regular], b[regular], d[regular]).backward_error

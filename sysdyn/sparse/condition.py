@@ -113,6 +113,24 @@ def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, n
     return least, 1.0 / np.where(sums > 0.0, sums, 1.0), columns
 
 
+def estimation_condition(matrix: scipy.sparse.spmatrix, exact: np.ndarray) -> float:
+    """κ₁ (estimated) of all exact rows with as many others as make them square, in balanced units; inf where none do.
+
+    matrix (m, n); exact (m,) bool. The others are picked by pivoting. Where it is finite the exact rows are independent
+    and all rows together determine the n unknowns, whatever the weights of the others.
+    """
+    found = abs(matrix)
+    rows, columns = balance(found)
+    A = rows[:, None] * matrix.toarray() * columns
+    E, Y = A[exact], A[~exact & (found.getnnz(axis=1) > 0)]
+    missing = A.shape[1] - len(E)
+    if not 0 <= missing <= len(Y):
+        return math.inf
+    free = scipy.linalg.qr(E.T)[0][:, len(E) :]
+    order = scipy.linalg.qr((Y @ free).T, mode="r", pivoting=True)[1] if missing else []
+    return condition(scipy.sparse.csr_matrix(np.vstack([E, Y[order[:missing]]])))
+
+
 def _factors(matrix: scipy.sparse.spmatrix) -> Any:
     """LU with partial pivoting; None where the matrix is exactly singular."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ from sysdyn.online.solver import Solver
 from sysdyn.program.status import WEAK_PIVOT
 from sysdyn.reference import aba
 from sysdyn.sparse import umfpack
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    import random_sensors
+    import states
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -130,3 +136,33 @@ def test_a_pivot_near_zero_costs_no_digits(backend, policy):
         weak = step.status == WEAK_PIVOT
         assert weak.any() and not weak.all() and not step.status[~weak].any()
         assert relative_error(step.out["qdd"], aba(model, q, qd, tau)) > 1e-6
+
+
+# ---- estimates far out -----------------------------------------------------------------------------------------------
+
+
+def states_of(seed: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """A random redundant problem, and inputs at 60 states out to a kilometre."""
+    problem = random_sensors.random_problem(seed)
+    return problem, states.calls(problem, 60, np.random.default_rng(seed), states.KILOMETRE)
+
+
+def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
+    """With digits that pivoting keeps; it was refused, for the augmented matrix has a condition number beyond 1e12."""
+    problem, inputs = states_of(18)
+    state = states.at(inputs, 38)
+    system = problem.system()
+    entries = system.values(state | system.declared)[0][0]
+    assert system.reciprocal_condition(entries) < sampling.SINGULAR and system.is_estimable(entries, sampling.SINGULAR)
+    solution = states.called(problem, sd.compile(problem, level="fast"), state)
+    assert solution.ok
+
+
+def test_singular_estimates_are_seen_without_multipliers():
+    """At right angles a sensor sees nothing of what it is for: rounding errors must not look like a row."""
+    problem, inputs = states_of(15)
+    system = problem.system()
+    declared = {name: np.broadcast_to(x, (60, x.size)) for name, x in system.declared.items()}
+    found = np.array([system.is_estimable(x, sampling.SINGULAR) for x in system.values(inputs | declared)[0]])
+    assert found.tolist() == [random_sensors.regular_at(problem, states.at(inputs, k)) for k in range(60)]
+    assert 0 < np.count_nonzero(~found) < 30
