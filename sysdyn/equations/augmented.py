@@ -29,7 +29,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
-from sysdyn.sparse.condition import equilibration, estimation_condition
+from sysdyn.sparse.condition import equilibration, rank_condition
 
 
 class AugmentedSystem(LinearSystem):
@@ -62,11 +62,13 @@ class AugmentedSystem(LinearSystem):
     def is_estimable(self, entries: np.ndarray, least: float) -> bool:
         """Whether exact equations are independent, and all together determine the unknowns, for one row of `values`.
 
-        So that no relative change of their coefficients below `least` changes that, whatever the covariances: the
-        condition of the augmented matrix has those in it, too. Dense matrices of the unknowns.
+        With reciprocal condition numbers of at least `least`, whatever the covariances, which the augmented matrix has,
+        too. Singular values of dense matrices.
         """
-        D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns]
-        return estimation_condition(D, ~self.plain.noisy_mask) * least <= 1.0
+        D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
+        if D.shape[0] < D.shape[1]:
+            return False
+        return all(rank_condition(x) * least <= 1.0 for x in (D, D[~self.plain.noisy_mask]))
 
     # ---- bodies ------------------------------------------------------------------------------------------------
 

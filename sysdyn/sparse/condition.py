@@ -11,6 +11,8 @@ import scipy  # which loads scipy.sparse where it is first used
 
 # Rows and columns are balanced in so many steps.
 BALANCING_STEPS = 100
+# Greatest entries are brought near 1 in so many steps.
+SCALINGS = 8
 # The norm of an inverse is estimated from so many of its columns.
 ESTIMATES = 5
 # The best units of unknowns are found in so many steps, for inverses of at most so many rows.
@@ -113,22 +115,20 @@ def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, n
     return least, 1.0 / np.where(sums > 0.0, sums, 1.0), columns
 
 
-def estimation_condition(matrix: scipy.sparse.spmatrix, exact: np.ndarray) -> float:
-    """κ₁ (estimated) of all exact rows with as many others as make them square, in balanced units; inf where none do.
+def rank_condition(matrix: np.ndarray) -> float:
+    """Greatest over least singular value of a dense matrix (m, n), its rows and columns scaled; inf without full rank.
 
-    matrix (m, n); exact (m,) bool. The others are picked by pivoting. Where it is finite the exact rows are independent
-    and all rows together determine the n unknowns, whatever the weights of the others.
+    Scaled so that greatest entries are near 1; 1 for no rows. Ruiz (2001).
     """
-    found = abs(matrix)
-    rows, columns = balance(found)
-    A = rows[:, None] * matrix.toarray() * columns
-    E, Y = A[exact], A[~exact & (found.getnnz(axis=1) > 0)]
-    missing = A.shape[1] - len(E)
-    if not 0 <= missing <= len(Y):
-        return math.inf
-    free = scipy.linalg.qr(E.T)[0][:, len(E) :]
-    order = scipy.linalg.qr((Y @ free).T, mode="r", pivoting=True)[1] if missing else []
-    return condition(scipy.sparse.csr_matrix(np.vstack([E, Y[order[:missing]]])))
+    if not matrix.size:
+        return 1.0
+    A = matrix
+    for _ in range(SCALINGS):
+        for axis in (1, 0):
+            size = np.abs(A).max(axis=axis, keepdims=True, initial=0.0)
+            A = A / np.sqrt(np.where(size > 0.0, size, 1.0))
+    values = np.linalg.svd(A, compute_uv=False)
+    return float(values[0] / values[-1]) if values[-1:].all() else math.inf
 
 
 def _factors(matrix: scipy.sparse.spmatrix) -> Any:

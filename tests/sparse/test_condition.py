@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sysdyn.sparse.condition import balance, condition, equilibration, least_condition, skeel_condition
+from sysdyn.sparse.condition import balance, condition, equilibration, least_condition, rank_condition, skeel_condition
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (12, 7), (7, 12)])
@@ -92,3 +92,14 @@ def test_least_condition_number_over_all_scalings(seed):
         assert least_condition((left @ triangle @ right).tocsr())[0] < 100.0
     singular = scipy.sparse.csr_matrix(np.ones((3, 3)))
     assert least_condition(singular)[0] > 1e14
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (5, 9), (6, 6), (0, 4)])
+def test_the_rank_of_rows_and_columns_in_any_units(shape):
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal(shape)
+    units = 10.0 ** rng.uniform(-9, 9, shape[0])[:, None] * 10.0 ** rng.uniform(-9, 9, shape[1])
+    assert rank_condition(units * A) < 1e3
+    if A.size:
+        A[:, -1], A[-1] = A[:, 0], A[0]
+        assert rank_condition(units * A) > 1e13
