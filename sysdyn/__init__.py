@@ -35,6 +35,7 @@ from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.noise import ModelNoise, Prior, Switchable
+from sysdyn.measurements.predict import predict
 from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import (
@@ -62,7 +63,6 @@ from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.learn_noise import Learned, learn_noise
 from sysdyn.online.least_norm import least_norm
-from sysdyn.online.predict import predict
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver, load_solver
 from sysdyn.passes import PASSES

@@ -29,9 +29,9 @@ from sysdyn.files.atomic import write_file
 from sysdyn.files.tables import WRITERS, table_suffix, write_table
 from sysdyn.measurements.columns import column_names
 from sysdyn.measurements.measurement import Constraint
+from sysdyn.measurements.predict import predict
 from sysdyn.measurements.variables import WRENCHES, flat_place
 from sysdyn.model import Model
-from sysdyn.online.predict import predict
 from sysdyn.problem import Problem
 
 # So many numbers of states are held at once.

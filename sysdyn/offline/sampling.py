@@ -12,9 +12,10 @@ from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
-from sysdyn.measurements.groups import SWITCH, group_of
+from sysdyn.measurements.groups import SWITCH, group_of, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.parameters import sampled
+from sysdyn.measurements.predict import shown
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.program.expr import is_zero
@@ -87,7 +88,8 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
     multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
-    differ from the model's there. What can be switched off is off at a quarter of the states.
+    differ from the model's there. Sensors read what they do during that motion, without `ranges` 1. What can be
+    switched off is off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -103,6 +105,10 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
     values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    if ranges:  # what sensors read then, or it would never be small beside its terms
+        flat = {name: x.reshape(n, -1) for name, x in values.items()}
+        read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
+        values |= {value_group(name): x for name, x in read.items()}
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
     declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}

@@ -18,10 +18,10 @@ from sysdyn.diagnosis.directions import units
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
+from sysdyn.measurements.predict import predict
 from sysdyn.measurements.variables import WRENCH, Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.spatial import rotation
-from sysdyn.online.predict import predict
 from sysdyn.paper.counters import load_cells
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler

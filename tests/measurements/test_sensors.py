@@ -16,12 +16,12 @@ from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccel
 from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
+from sysdyn.measurements.predict import predict
 from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.measurements.registry import SENSORS
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Free, Model, chain, forward_kinematics, random_tree
 from sysdyn.model.spatial import X_motion, rotx, roty, translation
-from sysdyn.online.predict import predict
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,16 +11,22 @@ from numpy.typing import ArrayLike
 from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES, WRENCHES, Layout
+from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
 from sysdyn.program.program import Program
 from sysdyn.reference.rnea import newton_euler
 
 
 def predict(
-    problem: Problem, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None, seed: int | None = None
+    problem: Statement,
+    q: ArrayLike,
+    qd: ArrayLike,
+    qdd: ArrayLike,
+    fx: ArrayLike | None = None,
+    seed: int | None = None,
 ) -> dict[str, np.ndarray]:
     """{name: (…, m)}: the value of every measurement of `problem` during a known motion.
 
@@ -38,7 +45,7 @@ def predict(
     }
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
-    values = _shown(problem, state, d)
+    values = shown(problem.valued, model, state, d)
     if seed is not None:
         rng = np.random.default_rng(seed)
         for m in problem.valued:
@@ -47,16 +54,17 @@ def predict(
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 
 
-def _shown(problem: Problem, state: dict[str, np.ndarray], d: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def shown(
+    measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray], d: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """{name: Y d + b_Y (N, m)} of q and q̇ at N states and quantities (N, size); Y and b_Y are run as a program."""
-    model, layout = problem.model, Layout(problem.model)
-    graph = Graph()
+    layout, graph = Layout(model), Graph()
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
     X = joint_transforms(model, inputs["q"])
     ctx = Context(model, X, velocities(model, X, inputs["qd"])[0], inputs["q"], inputs["qd"])
     groups: list[tuple[str, list]] = []
     terms: dict[str, list[tuple[str, np.ndarray]]] = {}  # by measurement: (group of a block of Y, its part of d)
-    for m in problem.valued:
+    for m in measurements:
         groups.append((m.name, list(np.asarray(m.bias(ctx)).astype(object))))
         terms[m.name] = []
         for (quantity, owner), block in m.rows(ctx).items():
@@ -75,7 +83,7 @@ def _shown(problem: Problem, state: dict[str, np.ndarray], d: dict[str, np.ndarr
     return values
 
 
-def _drawn(m: Measurement, problem: Problem, n: int, rng: np.random.Generator) -> np.ndarray:
+def _drawn(m: Measurement, problem: Statement, n: int, rng: np.random.Generator) -> np.ndarray:
     """ε (n, m) ~ N(0, Σ) of a measurement, as declared."""
     noise = noise_of(m, problem.model)
     L = np.linalg.cholesky(noise.matrix(noise.declared))
