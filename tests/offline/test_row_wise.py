@@ -218,3 +218,18 @@ def test_a_robot_that_only_turns_has_no_range(tmp_path):
     solver = sliding("qdd")
     assert len(solver.program.ranges) >= 2
     assert sd.load_solver(solver.save(tmp_path / "sliding.solver")).program.ranges == solver.program.ranges
+
+
+def test_sensors_read_what_they_do_where_orders_are_judged():
+    """A past failure: they read 1, so that no reading was ever small beside the terms that it is the sum of."""
+    model = sd.random_tree(4, 2, ("revolute", "prismatic"))
+    last = model.body_names[-1]
+    problem = (
+        sd.inverse_dynamics(model) - sd.ExternalWrench(last) + sd.ForceTorqueSensor(model.joint_names[-1], name="ft")
+    )
+    found = sample_states(problem, 64, seed=3, ranges=True)
+    fx = found["fx"].reshape(64, model.nb, 6)
+    read = sd.predict(problem, found["q"], found["qd"], found["qdd"], fx)["ft"]
+    k = np.arange(64)
+    measured = (k % 4 < 2) & ~np.isin(k % 8, (4, 7))
+    np.testing.assert_array_equal(found["y:ft"][measured], read[measured])
