@@ -5,12 +5,16 @@ MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted,
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import signal
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +38,23 @@ _MANY = ("replicate", "composite", "flexcomp")
 _ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
 # The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
+GLANCE = 0.002  # A process that is waited for is looked at whenever so many seconds have passed.
 _STILL = np.array([1.0, 0.0, 0.0, 0.0])  # MuJoCo's quaternion of no rotation.
 # A free joint with armature becomes these joints; their names end like this.
 _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
 
 
-def load_mjcf(source: str | os.PathLike[str], strict: bool = False) -> Model:
+def load_mjcf(source: str | os.PathLike[str], strict: bool = False, patience: float | None = None) -> Model:
     """Model of the MJCF file (or text, if it begins with "<") `source`: MuJoCo compiles it, `from_mujoco` converts it.
+
+    patience: for files of strangers, the seconds that MuJoCo may take. It compiles them in a forked process first, so
+    that what crashes it or keeps it busy for longer raises ModelError; None: in this process alone.
 
     Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
     and as `from_mujoco`.
     """
-    return _convert(_compiled(source), strict)
+    return _convert(_compiled(source, patience), strict)
 
 
 def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
@@ -105,7 +113,7 @@ def check_type(m: Any) -> None:
         )
 
 
-def _compiled(source: str | os.PathLike[str]) -> Any:
+def _compiled(source: str | os.PathLike[str], patience: float | None) -> Any:
     raw, shown = read_text(source)
     text = raw.decode(errors="replace")
     root = root_element(text)
@@ -115,12 +123,35 @@ def _compiled(source: str | os.PathLike[str]) -> Any:
         raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
     mujoco = _mujoco()
     _check_size(raw, Path(".") if shown == "<string>" else Path(shown).parent, shown)
+    read = mujoco.MjModel
+    compile_it = partial(read.from_xml_string, text) if shown == "<string>" else partial(read.from_xml_path, shown)
+    if patience is not None:
+        require_end(compile_it, patience, shown)
     try:
-        if shown == "<string>":
-            return mujoco.MjModel.from_xml_string(text)
-        return mujoco.MjModel.from_xml_path(shown)
+        return compile_it()
     except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as error:
         raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None
+
+
+def require_end(compile_it: Callable[[], object], seconds: float, shown: str) -> None:
+    """Raise ModelError where a forked process that compiles it does not end by itself within so many seconds."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):  # this process will see the same error
+            compile_it()
+        os._exit(0)
+    last, ended, status = time.monotonic() + seconds, 0, 0
+    while not ended and time.monotonic() < last:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended:
+            time.sleep(GLANCE)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise ModelError(f"{shown}: MuJoCo is not done with it after {seconds:g} s")
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        raise ModelError(f"{shown}: MuJoCo crashes when it compiles it ({name})")
 
 
 def _check_size(text: bytes, folder: Path, shown: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from sysdyn.model import (
     load,
     load_mjcf,
 )
+from sysdyn.model.mjcf import require_end
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba
@@ -540,3 +544,23 @@ def test_names_that_are_no_utf_8(tmp_path):
     )
     with pytest.raises(ModelError, match="not UTF-8"):
         load_mjcf(tmp_path / "robot.xml")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (lambda: time.sleep(60.0), "not done with it after 0.2 s"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "SIGSEGV"),
+    ],
+)
+def test_what_keeps_mujoco_busy_or_crashes_it_is_refused(what, message):
+    """In a process of its own."""
+    with pytest.raises(ModelError, match=message):
+        require_end(what, 0.2, "x.xml")
+
+
+def test_files_that_are_not_trusted_are_the_same_models():
+    text = '<mujoco><worldbody><body><joint/><geom size="1"/></body></worldbody></mujoco>'
+    assert sd.load(text, patience=30.0).to_dict() == sd.load(text).to_dict()
+    with pytest.raises(ModelError, match="MuJoCo cannot compile it"):
+        sd.load(text.replace("geom", "gram"), patience=30.0)
