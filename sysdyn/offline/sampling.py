@@ -88,7 +88,8 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
     multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
-    differ from the model's there. Sensors read what they do during that motion, without `ranges` 1. What can be
+    differ from the model's there. Sensors read what they do during that motion; 1 where something is
+    noisy, so that residuals are large, and without `ranges`. What can be
     switched off is off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
@@ -105,7 +106,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
     values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
-    if ranges:  # what sensors read then, or it would never be small beside its terms
+    if ranges and not problem.noisy:  # what sensors read then, or it would never be small beside its terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
