@@ -88,9 +88,8 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
     inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
     multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
-    differ from the model's there. Sensors read what they do during that motion; 1 where something is
-    noisy, so that residuals are large, and without `ranges`. What can be
-    switched off is off at a quarter of the states.
+    differ from the model's there. Sensors read what they do during that motion; 1 where something is noisy, so that
+    residuals are large, and without `ranges`. What can be switched off is off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)

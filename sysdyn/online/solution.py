@@ -213,8 +213,8 @@ class Solution:
 
         About the least relative change of entries of D that could make it singular: 1e-1 to 1e-4 for most robots, 1e-6
         where six digits may be lost, below 1e-12 where a state counts as singular (`SingularState`), NaN in a solution
-        or not. Of the inputs alone, whatever outputs were asked for; about a millisecond a state. Of estimates it is that
-        of the augmented matrix, which may be less far out, at states whose equations are regular. Skeel (1979).
+        or not. Of the inputs alone, whatever outputs were asked for; about a millisecond a state. Of estimates that of
+        the augmented matrix, which may be less far out, at states whose equations are regular. Skeel (1979).
         """
         system = self._problem.system()
         entries = np.broadcast_to(system.values(self._inputs)[0], (self._n, system.nnz))
