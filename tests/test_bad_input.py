@@ -480,7 +480,7 @@ def test_descriptions_that_are_damaged(change):
     data = forward_dynamics(chain(2)).to_dict()
     assert Problem.from_dict(data).digest == forward_dynamics(chain(2)).digest
     change(data)
-    with pytest.raises(SysdynError, match="does not describe a problem|unknown"):
+    with pytest.raises(SysdynError, match="does not describe a problem|unknown|which the model does not have"):
         Problem.from_dict(data)
 
 

@@ -191,7 +191,7 @@ def check_directions(problem: Problem, found: sd.Diagnosis, number: dict[str, in
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
 def test_additions_do_and_none_can_be_left_out(noisy):
     did = refused = 0
-    for seed in range(500, 560):
+    for seed in range(500, 540):
         problem, available = random_problem(seed, noisy)
         found = problem.diagnose(available=available)
         (q, qd), *_ = fresh(problem.model)

@@ -139,9 +139,7 @@ def test_python_backend_by_name():
         solver.bind(*(x[0] for x in states(solver.model)[:2]))
 
 
-@pytest.mark.parametrize(
-    "name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed", pytest.param("icub floating", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed"])
 def test_forward_dynamics_inverts_inverse_dynamics(name):
     model = model_of(name)
     forward, inverse = icub_or(name, "fd"), icub_or(name, "id")
