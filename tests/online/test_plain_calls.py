@@ -241,7 +241,7 @@ def test_many_threads_share_a_solver(forward):
 def test_another_layout_of_numpy_is_noticed(inverse, monkeypatch):
     """Where NumPy's objects are not as expected, calls take the way with all checks."""
     assert entry.reads_arrays()
-    monkeypatch.setattr(entry, "_ND", 28)
+    monkeypatch.setattr(entry, "ND", 28)
     assert not entry.reads_arrays.__wrapped__()
     monkeypatch.setattr(entry, "reads_arrays", lambda: False)
     solver = sd.compile(sd.inverse_dynamics(ARM), level="fast")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.driver import Driver, Run
+from sysdyn.backends.llvm.entry_code import entry_code
 from sysdyn.backends.llvm.instructions import declared
 from sysdyn.backends.llvm.segments import Access, FromTables, Inline, SideBySide, angles, operations, pack_width
 from sysdyn.backends.llvm.sincos import sincos_function
@@ -88,8 +88,7 @@ class Emitter(Types):
             *self._sincos(),
             *code.functions,
             self._driver(code.calls),
-            entry.BATCH_IR,
-            entry.IR if self.width == 1 else "",
+            entry_code(self.width),
             self._attributes(),
         ]
         return "\n".join(parts)

@@ -21,6 +21,7 @@ import numpy as np
 
 from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
+from sysdyn.backends.llvm.entry_code import ALIGN, entry_code
 from sysdyn.backends.llvm.registers import angles_first, arranged
 from sysdyn.backends.llvm.target import LOCK, library, machine, registers, version
 from sysdyn.files import cache
@@ -46,14 +47,14 @@ class Kernel:
     @property
     def work_doubles(self) -> int:
         """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
-        return self.rounds * (self.n_slots + 1) * self.width + 2 * (entry.ALIGN // 8)
+        return self.rounds * (self.n_slots + 1) * self.width + 2 * (ALIGN // 8)
 
 
 def aligned(n: int) -> tuple[np.ndarray, int]:
     """(array, address): n doubles of which `address` is the first 64-byte boundary."""
     work = np.empty(n)
     address = work.ctypes.data
-    return work, (address + entry.ALIGN - 1) // entry.ALIGN * entry.ALIGN
+    return work, (address + ALIGN - 1) // ALIGN * ALIGN
 
 
 def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool = True) -> Kernel:
@@ -71,8 +72,7 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
             version(),
             llvm.llvm_version_info,
             *processor,
-            entry.IR,
-            entry.BATCH_IR,
+            entry_code(width),
             width,
             level,
             zeros,

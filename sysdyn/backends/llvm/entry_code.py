@@ -1,0 +1,289 @@
+"""LLVM IR of the functions by which the interpreter calls a kernel; `entry` makes and describes them.
+
+Each gets words in a bytes object, whose content begins at a fixed place, and some of them a tuple of arrays, which they
+check by the fields of NumPy's array objects (numpy/ndarraytypes.h). They return True, False or None.
+"""
+
+from __future__ import annotations
+
+from sysdyn.backends.llvm.types import double
+
+# Workspaces begin at multiples of so many bytes, the size of a cache line and of the widest register.
+ALIGN = 64
+# The content of a bytes object begins so many bytes after its address.
+CONTENT = bytes.__basicsize__ - 1
+# Where a tuple has its length and its items.
+LENGTH, ITEMS = 16, tuple.__basicsize__
+# Where the fields of an array object begin, in bytes; the type is a field of every object.
+TYPE, DATA, ND, DIMENSIONS, DESCR, FLAGS = 8, 16, 24, 32, 56, 64
+# The flags of an array that is C-contiguous and aligned.
+PLAIN = 0x0001 | 0x0100
+# Squares of the norms of quaternions: those so near 1 are left, those nearer are normalised, others are for the caller.
+_EXACT, _NEAR = 1.7e-15, 1.9e-6
+
+# The words that the functions begin with, "#" before those that are no addresses; what follows them is told at each.
+CALL = "args work none incref"
+DIRECT = "args work none incref yes no type descr status row #length #arrays #quaternions"
+BATCH = "none incref yes no type descr save restore #arrays #words #outputs"
+# An array is described by its number of axes at one state, the first and the last of them, its number of entries, and a
+# word or two that depend on the function.
+DIRECT_ARRAY, BATCH_ARRAY = 6, 5
+
+
+def _field(name: str, of: str, offset: int, kind: str = "ptr") -> str:
+    """%name, what is `offset` bytes after %of."""
+    return f"  %at_{name} = getelementptr i8, ptr %{of}, i64 {offset}\n  %{name} = load {kind}, ptr %at_{name}, align 1"
+
+
+def _entry(name: str, of: str, index: str, kind: str = "ptr") -> str:
+    """%name, the word of that number after %of."""
+    return f"  %at_{name} = getelementptr i64, ptr %{of}, i64 {index}\n  %{name} = load {kind}, ptr %at_{name}, align 1"
+
+
+def _head(words: str) -> str:
+    """%name for each of the words that a function begins with, and %rest, where they end."""
+    names = words.split()
+    loads = [_entry(x.lstrip("#"), "content", str(k), "i64" if x[0] == "#" else "ptr") for k, x in enumerate(names)]
+    start = f"  %content = getelementptr i8, ptr %self, i64 {CONTENT}"
+    return "\n".join([start, *loads, f"  %rest = getelementptr i64, ptr %content, i64 {len(names)}"])
+
+
+def _loop(k: str, before: str, count: str, body: str, last: str, after: str) -> str:
+    """Blocks that do `body`, which ends in block `last`, for %k = 0 … count − 1, from `before`; then `after`."""
+    return f"""  br label %{k}_next
+{k}_next:
+  %{k} = phi i64 [ 0, %{before} ], [ %{k}_1, %{last} ]
+  %{k}_more = icmp slt i64 %{k}, {count}
+  br i1 %{k}_more, label %{k}_body, label %{after}
+{k}_body:
+  %{k}_1 = add i64 %{k}, 1
+{body}
+  br label %{k}_next"""
+
+
+def _quit(said: str) -> str:
+    return f"  call void %incref(ptr %{said})\n  ret ptr %{said}"
+
+
+_ANSWER = f"""  %said = select i1 %solved, ptr %yes, ptr %no
+{_quit("said")}
+other:
+{_quit("none")}"""
+
+# @copied: n words. @fits: 0 for a plain array of float64 as a table describes it, 1 for one with n of those, else −1.
+_COPIED = f"""{_entry("word", "from", "%k", "i64")}
+  %there = getelementptr i64, ptr %to, i64 %k
+  store i64 %word, ptr %there, align 1"""
+_SHARED = f"""define internal void @copied(ptr %from, ptr %to, i64 %n) {{
+entry:
+{_loop("k", "entry", "%n", _COPIED, "k_body", "end")}
+end:
+  ret void
+}}
+define internal i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 %n) {{
+{_field("itstype", "object", TYPE)}
+  %isarray = icmp eq ptr %itstype, %type
+  br i1 %isarray, label %fields, label %other
+fields:
+{_field("itsdescr", "object", DESCR)}
+{_field("flags", "object", FLAGS, "i32")}
+{_field("axes32", "object", ND, "i32")}
+  %axes = sext i32 %axes32 to i64
+  %isfloat = icmp eq ptr %itsdescr, %descr
+  %both = and i32 %flags, {PLAIN}
+  %isplain = icmp eq i32 %both, {PLAIN}
+{_entry("nd", "table", "0", "i64")}
+  %ndmany = add i64 %nd, 1
+  %one = icmp eq i64 %axes, %nd
+  %many = icmp eq i64 %axes, %ndmany
+  %either = or i1 %one, %many
+  %floats = and i1 %isfloat, %isplain
+  %right = and i1 %floats, %either
+  br i1 %right, label %shape, label %other
+shape:
+{_field("dims", "object", DIMENSIONS)}
+{_entry("first", "table", "1", "i64")}
+{_entry("last", "table", "2", "i64")}
+  %lead = zext i1 %many to i64
+  %end = sub i64 %axes, 1
+{_entry("dim0", "dims", "0", "i64")}
+{_entry("dim1", "dims", "%lead", "i64")}
+{_entry("dim2", "dims", "%end", "i64")}
+  %wanted = select i1 %many, i64 %n, i64 %first
+  %same0 = icmp eq i64 %dim0, %wanted
+  %same1 = icmp eq i64 %dim1, %first
+  %same2 = icmp eq i64 %dim2, %last
+  %same01 = and i1 %same0, %same1
+  %same = and i1 %same01, %same2
+  %found = select i1 %same, i64 %lead, i64 -1
+  ret i64 %found
+other:
+  ret i64 -1
+}}"""
+
+_CALL = f"""define ptr @call(ptr %self, ptr %unused) {{
+{_head(CALL)}
+  call void @run(ptr %args, ptr %work)
+{_quit("none")}
+}}"""
+
+# Of the arguments (result, arrays) of `direct` and (own arrays, arrays) of `batch`: %items, the arrays, if complete.
+_GIVEN = f"""{_entry("given", "objects", "1")}
+  %items = getelementptr i8, ptr %given, i64 {ITEMS}
+{_field("number", "given", LENGTH, "i64")}
+  %complete = icmp eq i64 %number, %arrays
+  br i1 %complete, label %take, label %other"""
+
+
+def _array(words: int) -> str:
+    """%object, the array number %k of those given, and %table, which describes it by so many words."""
+    return f"""{_entry("object", "items", "%k")}
+  %line = mul i64 %k, {words}
+  %table = getelementptr i64, ptr %tables, i64 %line"""
+
+
+# ---- one state ----------------------------------------------------------------------------------------------------
+
+# From block %single: each of the doubles at %data to an address out of the table %to.
+_SCATTER = f"""{_entry("value", "data", "%i", "double")}
+{_entry("place", "to", "%i")}
+  store double %value, ptr %place"""
+# Array number %k to where it goes.
+_TAKE = f"""{_array(DIRECT_ARRAY)}
+  %fits = call i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 -1)
+  %does = icmp eq i64 %fits, 0
+  br i1 %does, label %copy, label %other
+copy:
+{_field("data", "object", DATA)}
+{_entry("size", "table", "3", "i64")}
+{_entry("to", "table", "4")}
+{_entry("scattered", "table", "5", "i64")}
+  %apart = icmp ne i64 %scattered, 0
+  br i1 %apart, label %single, label %whole
+whole:
+  call void @copied(ptr %data, ptr %to, i64 %size)
+  br label %taken
+single:
+{_loop("i", "single", "%size", _SCATTER, "i_body", "taken")}
+taken:"""
+
+# The four entries of a quaternion, the sum of their squares, and they over %root, in their places.
+_SQUARES = "\n".join(
+    f"""{_entry(f"v{k}", "q", str(k), "double")}
+  %vv{k} = fmul double %v{k}, %v{k}
+  %square{k} = fadd double {f"%square{k - 1}" if k else "0.0"}, %vv{k}"""
+    for k in range(4)
+)
+_DIVIDED = "\n".join(f"  %n{k} = fdiv double %v{k}, %root\n  store double %n{k}, ptr %at_v{k}" for k in range(4))
+# Quaternion number %j normalised where it nearly is.
+_NORMALISE = f"""{_entry("q", "norms", "%j")}
+{_SQUARES}
+  %signed = fsub double %square3, 1.0
+  %error = call double @llvm.fabs.f64(double %signed)
+  %exact = fcmp ole double %error, {double(_EXACT)}
+  br i1 %exact, label %unit, label %inexact
+inexact:
+  %near = fcmp ole double %error, {double(_NEAR)}
+  br i1 %near, label %divide, label %other
+divide:
+  %root = call double @llvm.sqrt.f64(double %square3)
+{_DIVIDED}
+  br label %unit
+unit:"""
+
+# Each array follows the words as described, with the address of its first double and 0, or that of a table of the
+# addresses of all and 1; then come the addresses of quaternions. It holds the interpreter's lock.
+_DIRECT = f"""define ptr @direct(ptr %self, ptr %objects, i64 %count) {{
+{_head(DIRECT)}
+  %tables = getelementptr i64, ptr %rest, i64 0
+  %described = mul i64 %arrays, {DIRECT_ARRAY}
+  %norms = getelementptr i64, ptr %rest, i64 %described
+{_GIVEN}
+take:
+{_loop("k", "take", "%arrays", _TAKE, "taken", "turn")}
+turn:
+{_loop("j", "turn", "%quaternions", _NORMALISE, "unit", "compute")}
+compute:
+  call void @run(ptr %args, ptr %work)
+{_entry("result", "objects", "0")}
+{_field("out", "result", DATA)}
+  call void @copied(ptr %row, ptr %out, i64 %length)
+{_entry("bits", "status", "0", "i64")}
+  %solved = icmp eq i64 %bits, 0
+{_ANSWER}
+}}"""
+
+# ---- many states --------------------------------------------------------------------------------------------------
+
+# The address of output number %o to its place, which is counted from the end.
+_PLACE = f"""  %own_number = add i64 %o, 2
+{_entry("outputobject", "owned", "%own_number")}
+{_field("output", "outputobject", DATA)}
+  %back = sub i64 %outputs, %o
+  %backwords = mul i64 %back, 2
+  %outputword = sub i64 %words, %backwords
+  %there = getelementptr i64, ptr %args, i64 %outputword
+  store ptr %output, ptr %there"""
+# The address of array number %k, and its stride, which is 0 where all states share it.
+_READ = f"""{_array(BATCH_ARRAY)}
+  %fits = call i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 %n)
+  %does = icmp sge i64 %fits, 0
+  br i1 %does, label %taken, label %other
+taken:
+{_field("data", "object", DATA)}
+{_entry("size", "table", "3", "i64")}
+{_entry("place", "table", "4", "i64")}
+  %pointer = getelementptr i64, ptr %args, i64 %place
+  store ptr %data, ptr %pointer
+  %stride = mul i64 %fits, %size
+  %atstride = getelementptr i64, ptr %pointer, i64 1
+  store i64 %stride, ptr %atstride"""
+_SEE = f"""{_entry("bits", "status", "%c", "i64")}
+  %before = load i64, ptr %seen
+  %either = or i64 %before, %bits
+  store i64 %either, ptr %seen"""
+
+# The arguments of the kernel follow the words, with addresses of what no array gives; they are completed on the stack
+# of the call. Then come the arrays, each as described, with the place of its pointer among these arguments. The first
+# object is (work, status, *outputs). The kernel runs without the interpreter's lock.
+_BATCH = f"""define ptr @batch(ptr %self, ptr %objects, i64 %count) {{
+{_head(BATCH)}
+  %tables = getelementptr i64, ptr %rest, i64 %words
+  %args = alloca i64, i64 %words
+  %seen = alloca i64
+{_entry("own", "objects", "0")}
+  %owned = getelementptr i8, ptr %own, i64 {ITEMS}
+{_GIVEN}
+take:
+  call void @copied(ptr %rest, ptr %args, i64 %words)
+{_entry("workobject", "owned", "0")}
+{_field("workdata", "workobject", DATA, "i64")}
+  %up = add i64 %workdata, {ALIGN - 1}
+  %down = and i64 %up, -{ALIGN}
+  %work = inttoptr i64 %down to ptr
+{_entry("statusobject", "owned", "1")}
+{_field("status", "statusobject", DATA)}
+{_field("statusdims", "statusobject", DIMENSIONS)}
+{_entry("n", "statusdims", "0", "i64")}
+  store i64 %n, ptr %args
+  %second = getelementptr i64, ptr %args, i64 1
+  store ptr %status, ptr %second
+{_loop("o", "take", "%outputs", _PLACE, "o_body", "read")}
+read:
+{_loop("k", "read", "%arrays", _READ, "taken", "compute")}
+compute:
+  %state = call ptr %save()
+  call void @run(ptr %args, ptr %work)
+  call void %restore(ptr %state)
+  store i64 0, ptr %seen
+{_loop("c", "compute", "%n", _SEE, "c_body", "answer")}
+answer:
+  %all = load i64, ptr %seen
+  %solved = icmp eq i64 %all, 0
+{_ANSWER}
+}}"""
+
+
+def entry_code(width: int) -> str:
+    """`@batch`, and in a kernel of one state `@call` and `@direct`, beside `@run` and the intrinsics that they use."""
+    return "\n".join([_SHARED, _BATCH, *((_CALL, _DIRECT) if width == 1 else ())])
