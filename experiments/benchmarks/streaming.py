@@ -24,7 +24,8 @@ import sysdyn as sd
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import Columns
 from sysdyn.data.sensor_log import Log
-from sysdyn.files.tables import ROWS, write_table
+from sysdyn.files.table_writers import write_table
+from sysdyn.files.tables import ROWS
 
 # Logs are written in these formats.
 FORMATS = (".csv", ".npz")

@@ -29,7 +29,8 @@ from sysdyn.data.sensor_log import Log, Summary, files_of
 from sysdyn.data.states import States, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.files import cache
-from sysdyn.files.tables import WRITERS, table_suffix
+from sysdyn.files.table_writers import WRITERS
+from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.columns import measured_columns
 from sysdyn.measurements.measurement import Measurement, output_name
 from sysdyn.measurements.variables import WRENCHES

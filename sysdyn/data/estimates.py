@@ -19,7 +19,7 @@ import numpy as np
 from sysdyn.data.log_columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
 from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
-from sysdyn.files.tables import write_table
+from sysdyn.files.table_writers import write_table
 from sysdyn.measurements.columns import column_names, measured_columns
 from sysdyn.online.solver import Solver
 

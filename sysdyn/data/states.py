@@ -26,7 +26,8 @@ from sysdyn.data.log_columns import OK
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import FileError
 from sysdyn.files.atomic import write_file
-from sysdyn.files.tables import WRITERS, table_suffix, write_table
+from sysdyn.files.table_writers import WRITERS, write_table
+from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.columns import column_names
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.measurements.predict import predict

@@ -21,7 +21,8 @@ from sysdyn.model.kinematics import (
     velocities,
 )
 from sysdyn.model.library import find, robots
-from sysdyn.model.mjcf import from_mujoco, load_mjcf, root_element
+from sysdyn.model.mjcf import from_mujoco, load_mjcf
+from sysdyn.model.mujoco_files import root_element
 from sysdyn.model.mujoco_state import MujocoState
 from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Model

@@ -5,40 +5,26 @@ MuJoCo (the package `mujoco`) reads the file; its compiled mjModel is converted,
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-import re
-import signal
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, IgnoredWarning, InvalidInput, ModelError, PlausibilityWarning
-from sysdyn.model.checks import MOST_BODIES, check_count
+from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning
+from sysdyn.model.checks import check_count
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
+from sysdyn.model.mujoco_files import check_type, compiled, imported
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
-from sysdyn.model.urdf import MOST_BYTES, read_text
 
-# The first element of an XML text, behind declarations and comments.
-_ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
-# These elements stand for as many others as their attribute count says.
-_MANY = ("replicate", "composite", "flexcomp")
-# These elements have as many entries as the product of these attributes, and at most so many.
-_ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
 # The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
-GLANCE = 0.002  # A process that is waited for is looked at whenever so many seconds have passed.
 _STILL = np.array([1.0, 0.0, 0.0, 0.0])  # MuJoCo's quaternion of no rotation.
 # A free joint with armature becomes these joints; their names end like this.
 _PARTS = ("[x]", "[y]", "[z]", "[ball]")
@@ -54,7 +40,7 @@ def load_mjcf(source: str | os.PathLike[str], strict: bool = False, patience: fl
     Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
     and as `from_mujoco`.
     """
-    return _convert(_compiled(source, patience), strict)
+    return _convert(compiled(source, patience), strict)
 
 
 def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
@@ -85,120 +71,6 @@ def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
     Raises ModelError for flexes, InvalidInput for what is no MjModel.
     """
     return _convert(mj_model, strict)
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _mujoco():
-    try:
-        import mujoco
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"MJCF files are compiled by MuJoCo, which is not available ({error}): pip install 'sysdyn[mujoco]'"
-        ) from error
-    return mujoco
-
-
-def root_element(text: str) -> str | None:
-    """The tag of the first element of an XML text; None where there is none."""
-    found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
-    return None if found is None else found[1]
-
-
-def check_type(m: Any) -> None:
-    if not isinstance(m, _mujoco().MjModel):
-        raise InvalidInput(
-            f"a mujoco.MjModel is needed, not {type(m).__name__}; load_mjcf reads files, and an MjSpec has .compile()"
-        )
-
-
-def _compiled(source: str | os.PathLike[str], patience: float | None) -> Any:
-    raw, shown = read_text(source)
-    text = raw.decode(errors="replace")
-    root = root_element(text)
-    if root != "mujoco":
-        found = "there is none" if root is None else f"it is <{root}>"
-        hint = ": read a URDF with load_urdf" if root == "robot" else ""
-        raise ModelError(f"{shown}: the root element of an MJCF file is <mujoco>, but {found}{hint}")
-    mujoco = _mujoco()
-    _check_size(raw, Path(".") if shown == "<string>" else Path(shown).parent, shown)
-    read = mujoco.MjModel
-    compile_it = partial(read.from_xml_string, text) if shown == "<string>" else partial(read.from_xml_path, shown)
-    if patience is not None:
-        require_end(compile_it, patience, shown)
-    try:
-        return compile_it()
-    except (ValueError, RuntimeError, MemoryError, mujoco.FatalError, mujoco.UnexpectedError) as error:
-        raise ModelError(f"{shown}: MuJoCo cannot compile it: {' '.join(str(error).split())}") from None
-
-
-def require_end(compile_it: Callable[[], object], seconds: float, shown: str) -> None:
-    """Raise ModelError where a forked process that compiles it does not end by itself within so many seconds."""
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):  # this process will see the same error
-            compile_it()
-        os._exit(0)
-    last, ended, status = time.monotonic() + seconds, 0, 0
-    while not ended and time.monotonic() < last:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if not ended:
-            time.sleep(GLANCE)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise ModelError(f"{shown}: MuJoCo is not done with it after {seconds:g} s")
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        raise ModelError(f"{shown}: MuJoCo crashes when it compiles it ({name})")
-
-
-def _check_size(text: bytes, folder: Path, shown: str) -> None:
-    """Raises ModelError where `<replicate>` and the like make more of a file than memory may hold.
-
-    Files that it includes are looked into; what cannot be read is left for MuJoCo to say.
-    """
-    from lxml import etree  # loaded with the first robot file: most programs read none
-
-    def parsed(text: bytes) -> Any:
-        return etree.fromstring(text, etree.XMLParser(resolve_entities=False, no_network=True, recover=True))
-
-    def numbers(element: Any, *keys: str) -> float:
-        try:
-            return math.prod(float(x) for key in keys for x in element.get(key, "1").split())
-        except ValueError:
-            return 1.0
-
-    def count(n: float, element: Any, most: int) -> None:
-        if not n <= most:
-            raise ModelError(
-                f"{shown}: <{element.tag}> in line {element.sourceline} makes it too large: {n:,.0f} where a robot may "
-                f"have {most:,}"
-            )
-
-    total, seen = 0.0, set()
-    stack = [(parsed(text), 1.0)]
-    while stack:
-        element, times = stack.pop()
-        if element is None or not isinstance(element.tag, str):
-            continue
-        if element.tag in _MANY:
-            total += times * numbers(element, "count")
-            times *= numbers(element, "count") if element.tag == "replicate" else 1.0
-        elif element.tag in _ARRAYS:
-            count(numbers(element, *_ARRAYS[element.tag]), element, _MOST_ENTRIES)
-        elif element.tag == "body":
-            total += times
-        count(total, element, MOST_BODIES)
-        if element.tag in ("include", "model") and (file := element.get("file")) and file not in seen:
-            seen.add(file)
-            try:
-                with open(folder / file, "rb") as included:
-                    stack.append((parsed(included.read(MOST_BYTES)), times))
-            except (OSError, ValueError, etree.XMLSyntaxError):
-                continue
-        stack += [(child, times) for child in element]
 
 
 # ---- conversion ------------------------------------------------------------------------------------------------------
@@ -291,7 +163,7 @@ def _add_sites(tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence
 
 def _add_closures(tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequence[Place], taken: set[str]) -> None:
     """Add the equalities that are imposed."""
-    kinds, names = _mujoco().mjtEq, {c.name for c in tree.closures if isinstance(c, Loop)}
+    kinds, names = imported().mjtEq, {c.name for c in tree.closures if isinstance(c, Loop)}
     for e in _imposed(m):
         one, other, data = m.eq_obj1id[e], m.eq_obj2id[e], m.eq_data[e]
         if m.eq_type[e] == kinds.mjEQ_JOINT:
@@ -315,7 +187,7 @@ def _add_closures(tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequ
 def _ends(m: Any, e: int) -> list[tuple[int, int]]:
     """(body, site or −1) of both ends of a connect or weld."""
     ids = m.eq_obj1id[e], m.eq_obj2id[e]
-    sites = m.eq_objtype[e] == _mujoco().mjtObj.mjOBJ_SITE
+    sites = m.eq_objtype[e] == imported().mjtObj.mjOBJ_SITE
     return [(int(m.site_bodyid[k]), int(k)) if sites else (int(k), -1) for k in ids]
 
 
@@ -323,7 +195,7 @@ def _imposed(m: Any) -> list[int]:
     """Numbers of the equalities that become closures: of a joint the first, where it does not lead itself."""
     if _off(m, "CONSTRAINT", "EQUALITY"):
         return []
-    kinds, found = _mujoco().mjtEq, []
+    kinds, found = imported().mjtEq, []
     leaders: dict[int, int] = {}
     for e in np.flatnonzero(m.eq_active0).tolist():
         one, other = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
@@ -389,7 +261,7 @@ def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
 
 def joints_of(m: Any, armature: np.ndarray) -> list[tuple[Joint, ...]]:
     """What each joint of MuJoCo becomes."""
-    kind = _mujoco().mjtJoint
+    kind = imported().mjtJoint
     made: list[tuple[Joint, ...]] = []
     for j in range(m.njnt):
         if m.jnt_type[j] == kind.mjJNT_HINGE:
@@ -405,14 +277,14 @@ def joints_of(m: Any, armature: np.ndarray) -> list[tuple[Joint, ...]]:
 
 
 def _is_free(m: Any, b: int) -> bool:
-    return m.body_jntnum[b] > 0 and m.jnt_type[m.body_jntadr[b]] == _mujoco().mjtJoint.mjJNT_FREE
+    return m.body_jntnum[b] > 0 and m.jnt_type[m.body_jntadr[b]] == imported().mjtJoint.mjJNT_FREE
 
 
 def armature_of(m: Any) -> np.ndarray:
     """(nv,) of joints and of the actuators at them, gear² times."""
     armature = np.array(m.dof_armature)
     rotors = getattr(m, "actuator_armature", np.zeros(0))  # MuJoCo 3.5 and newer
-    at_joint = (int(_mujoco().mjtTrn.mjTRN_JOINT), int(_mujoco().mjtTrn.mjTRN_JOINTINPARENT))
+    at_joint = (int(imported().mjtTrn.mjTRN_JOINT), int(imported().mjtTrn.mjTRN_JOINTINPARENT))
     for a in np.flatnonzero(rotors):
         if m.actuator_trntype[a] in at_joint:
             gear = m.actuator_gear[m.actuator_outadr[a] if hasattr(m, "actuator_outadr") else a, 0]
@@ -466,7 +338,7 @@ def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 def _off(m: Any, *flags: str) -> bool:
     """One of the flags is disabled in <option>."""
-    return any(m.opt.disableflags & getattr(_mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
+    return any(m.opt.disableflags & getattr(imported().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
 
 
 def _ignored(m: Any) -> list[str]:
@@ -479,10 +351,10 @@ def _ignored(m: Any) -> list[str]:
         return not _off(m, flag)
 
     constrained = on("CONSTRAINT")
-    kinds = _mujoco().mjtEq
+    kinds = imported().mjtEq
     loops = np.isin(m.eq_type, [int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)])  # those left out hold by themselves
     not_imposed = set(np.flatnonzero(m.eq_active0 & ~loops).tolist()) - set(_imposed(m))
-    balls = m.jnt_type == _mujoco().mjtJoint.mjJNT_BALL
+    balls = m.jnt_type == imported().mjtJoint.mjJNT_BALL
     acts = {
         "contacts": constrained and on("CONTACT") and _may_touch(m),
         "equality constraints": constrained and on("EQUALITY") and not_imposed,

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sysdyn.errors import InvalidInput
 from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import rotate
-from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, check_type, joints_of
+from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
+from sysdyn.model.mujoco_files import check_type
 
 
 class MujocoState:

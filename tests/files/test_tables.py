@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sysdyn.files.tables import read_table, write_table
+from sysdyn.files.table_writers import write_table
+from sysdyn.files.tables import read_table
 
 FORMATS = {".csv": "", ".npz": "", ".parquet": "pyarrow", ".h5": "h5py"}
 

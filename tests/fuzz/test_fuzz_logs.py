@@ -17,7 +17,7 @@ from sysdyn.app.problem_files import load_task
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import SysdynError
-from sysdyn.files.tables import write_table
+from sysdyn.files.table_writers import write_table
 
 # No mutant takes longer than so many seconds.
 PATIENCE = 10.0

@@ -32,7 +32,7 @@ from sysdyn.model import (
     load,
     load_mjcf,
 )
-from sysdyn.model.mjcf import require_end
+from sysdyn.model.mujoco_files import require_end
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.reference import aba, rnea
 from sysdyn.reference.crba import crba
