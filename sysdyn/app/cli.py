@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
+from sysdyn.app.console import NOT_SOLVED, Commands, run
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_renames, load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
-from sysdyn.app.terminal import UNREAD, errors, new_table, output
+from sysdyn.app.terminal import errors, new_table, output
 from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary, files_of
 from sysdyn.data.states import States, random_states, read_states, write_states
-from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files import cache
 from sysdyn.files.table_writers import WRITERS
 from sysdyn.files.tables import table_suffix
@@ -38,39 +34,6 @@ from sysdyn.model import robots
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
-
-# The program exits with these codes where some state could not be solved, and where the input is wrong.
-NOT_SOLVED, WRONG = 1, 2
-
-
-class Commands(TyperGroup):
-    """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _show_warning
-            try:
-                return super().invoke(ctx)
-            except SysdynError as error:
-                _show_error(error)
-                raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
-            except (MemoryError, RecursionError) as error:
-                _show_error(f"more memory is needed than there is: {error or type(error).__name__}")
-                raise typer.Exit(WRONG) from error
-
-
-def _show_error(error: object) -> None:
-    errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-
-
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
-    line: str | None = None,
-) -> None:  # fmt: skip
-    """A warning as a note; the arguments are those of `warnings.showwarning`."""
-    errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
-
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -563,24 +526,6 @@ def show_cache(
     output().print(f"{escape(str(where))}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 
-# ---- the console script ---------------------------------------------------------------------------------------------
-
-
 def main() -> None:
-    """Entry point of the console script: also where output is ASCII only, full or closed, and with SIGTERM."""
-    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half written goes
-    try:
-        try:
-            app(prog_name="sysdyn")
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left there goes nowhere at the exit
-        if isinstance(error, BrokenPipeError):
-            sys.exit(UNREAD)
-        with suppress(OSError):
-            _show_error(f"standard output cannot be written: {error.strerror or error}")
-        sys.exit(WRONG)
+    """Entry point of the console script."""
+    run(partial(app, prog_name="sysdyn"))

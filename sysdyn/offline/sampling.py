@@ -226,6 +226,18 @@ def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarr
     return np.array([system.reciprocal_condition(x, SINGULAR) < SINGULAR for x in entries], dtype=bool)
 
 
+def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.ndarray) -> np.ndarray:
+    """(N,) bool: the matrix is singular at the state, and of an estimate so are the equations without multipliers.
+
+    Far out the multipliers of a regular estimate make its matrix look singular. entries (N, nnz): of the matrix.
+    """
+    found = is_singular(system, states, entries)
+    if isinstance(system, AugmentedSystem):
+        for k in np.flatnonzero(found).tolist():
+            found[k] = not system.is_estimable(entries[k], SINGULAR)
+    return found
+
+
 def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 

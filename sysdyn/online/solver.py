@@ -18,7 +18,7 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
-from sysdyn.equations.augmented import AugmentedSystem, System
+from sysdyn.equations.augmented import System
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files.atomic import write_file
 from sysdyn.measurements.columns import measured_units
@@ -30,7 +30,7 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
-from sysdyn.offline.sampling import REFINED, SINGULAR, is_singular, pivoted, reach
+from sysdyn.offline.sampling import REFINED, is_unsolvable, pivoted, reach
 from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Inputs, Named
@@ -125,6 +125,7 @@ class Solver:
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
             States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
+        Arrays of a batch are looked at again for what is asked of the solution later (`std`, `backward_error`).
 
         Where a variance is beyond 1e4 times the declared one, or below its inverse, it is seen whether digits are kept.
         States that keep fewer than 8 are solved in square-root form, and where that keeps no more are not ok, or raise
@@ -167,7 +168,9 @@ class Solver:
         failing = far[(error > KEPT) | (run.status[far] != 0)]
         if not len(failing):
             return
-        singular = is_singular(self.problem.system(), run.at(failing))
+        system, given = self.problem.system(), run.at(failing)
+        entries = np.broadcast_to(system.values(given)[0], (len(failing), system.nnz))
+        singular = is_unsolvable(system, given, entries)
         run.status[failing[singular]] |= BAD_PIVOT
         failing = failing[~singular]
         if not len(failing):
@@ -216,10 +219,7 @@ class Solver:
         given = run.at(states)
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
         d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
-        regular = ~is_singular(system, given, entries)
-        if isinstance(system, AugmentedSystem):  # far out the multipliers of a regular one look singular
-            for k in np.flatnonzero(~regular).tolist():
-                regular[k] = system.is_estimable(entries[k], SINGULAR)
+        regular = ~is_unsolvable(system, given, entries)
         with np.errstate(all="ignore"):
             d[regular] = pivoted(system, entries[regular], b[regular], REFINED)
             error[regular] = system.misfit(entries[regular], b[regular], d[regular]).backward_error

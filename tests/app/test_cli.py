@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import sysdyn as sd
-from sysdyn.app.cli import NOT_SOLVED, WRONG, app
+from sysdyn.app.cli import app
+from sysdyn.app.console import NOT_SOLVED, WRONG
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS

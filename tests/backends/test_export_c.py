@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from values import random_groups
 
 import sysdyn as sd
-from sysdyn.app.cli import WRONG, app
+from sysdyn.app.cli import app
+from sysdyn.app.console import WRONG
 from sysdyn.backends.c import code
 from sysdyn.backends.c.project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState

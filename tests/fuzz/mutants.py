@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from sysdyn.errors import SysdynError
+
 # SYSDYN_FUZZ mutants of each kind are tried; by night 100,000.
 COUNT = int(os.environ.get("SYSDYN_FUZZ", "500"))
+# No mutant takes longer than so many seconds.
+PATIENCE = 10.0
 # These stand for what a number, a text or a truth of a file can be changed to.
 STRANGE = (
     None, True, False, 0, 1, -1, 2, 7, 2**31, -(2**31), 2**63, 10**30, 0.0, -0.0, 0.5, 1e300, float("nan"),
@@ -17,6 +23,22 @@ STRANGE = (
     {}, {"type": "Revolute"},
 )  # fmt: skip
 TYPES = (np.int8, np.int32, np.int64, np.uint8, np.float32, np.float64, np.bool_, ">i4", "<U3", np.complex128)
+
+
+def refused(call: Callable[[], object], seed: int) -> str | None:
+    """The message with which the mutant of a seed is refused, None where it is taken; nothing else, and in seconds."""
+    began = time.perf_counter()
+    message = None
+    try:
+        call()
+    except SysdynError as error:
+        message = str(error)
+        assert message, seed
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+    assert time.perf_counter() - began < PATIENCE, seed
+    return message
 
 
 def bytes_changed(content: bytes, rng: np.random.Generator) -> bytes:

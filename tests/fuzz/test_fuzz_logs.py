@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mutants import COUNT, bytes_changed
+from mutants import COUNT, bytes_changed, refused
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_task
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
-from sysdyn.errors import SysdynError
 from sysdyn.files.table_writers import write_table
 
-# No mutant takes longer than so many seconds.
-PATIENCE = 10.0
 NEEDS = {".parquet": "pyarrow", ".h5": "h5py"}
 PROBLEM = sd.forward_dynamics(sd.chain(2)) + sd.Switchable(sd.Accelerometer("body1", ["a_x"], name="imu", noise=0.1))
 TASK = """title = "a task" # of two bodies
@@ -82,19 +78,11 @@ def read(path: Path) -> None:
 def test_mutants_are_read_or_refused(tmp_path, suffix):
     if suffix in NEEDS:
         pytest.importorskip(NEEDS[suffix])
-    whole, path, refused = original(suffix), tmp_path / f"mutant{suffix}", 0
+    whole, path, messages = original(suffix), tmp_path / f"mutant{suffix}", []
     for seed in range(COUNT):
         path.write_bytes(bytes_changed(whole, np.random.default_rng(seed)))
-        began = time.perf_counter()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                read(path)
-        except SysdynError as error:
-            refused += 1
-            assert str(error)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
-        assert time.perf_counter() - began < PATIENCE, seed
-    assert refused > COUNT // 20
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            messages.append(refused(lambda: read(path), seed))
+    messages = [x for x in messages if x]
+    assert len(messages) > COUNT // 20 and all(str(path) in x for x in messages)

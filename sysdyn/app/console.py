@@ -1,0 +1,70 @@
+"""A program on the console: its errors and warnings, its exit codes, and output that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from sysdyn.app.terminal import UNREAD, errors
+from sysdyn.errors import SingularState, SysdynError
+
+# The program exits with these codes where some state could not be solved, and where the input is wrong.
+NOT_SOLVED, WRONG = 1, 2
+
+
+class Commands(TyperGroup):
+    """Shows errors of sysdyn as one line and warnings as a note, both on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except SysdynError as error:
+                _show_error(error)
+                raise typer.Exit(NOT_SOLVED if isinstance(error, SingularState) else WRONG) from error
+            except (MemoryError, RecursionError) as error:
+                _show_error(f"more memory is needed than there is: {error or type(error).__name__}")
+                raise typer.Exit(WRONG) from error
+
+
+def _show_error(error: object) -> None:
+    errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """A warning as a note; the arguments are those of `warnings.showwarning`."""
+    errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
+
+
+def run(program: Callable[[], object]) -> None:
+    """The program as a console script: also where output is ASCII only, full or closed, and with SIGTERM."""
+    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half written goes
+    try:
+        try:
+            program()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left there goes nowhere at the exit
+        if isinstance(error, BrokenPipeError):
+            sys.exit(UNREAD)
+        with suppress(OSError):
+            _show_error(f"standard output cannot be written: {error.strerror or error}")
+        sys.exit(WRONG)
