@@ -38,10 +38,16 @@ class Argument(NamedTuple):
     inputs: np.ndarray
 
 
-# A call (outputs by group (N, size), status (N,), tuple of arrays) of N states that checks its arrays itself. It says
-# whether every status is zero; None, with nothing done, unless the arrays are plain ones of float64 of their argument's
-# shape, or of N times that.
-Batch = Callable[[Arrays, np.ndarray, tuple], bool | None]
+class Batch(NamedTuple):
+    """A call of N states that checks its arrays itself.
+
+    call(outputs by group (N, size), status (N,), tuple of arrays) says whether every status is zero; None, with nothing
+    done, unless the arrays are plain ones of float64 of their argument's shape, or of N times that.
+    keep: what has to stay alive as long as the call.
+    """
+
+    call: Callable[[Arrays, np.ndarray, tuple], bool | None]
+    keep: object
 
 
 class Backend(ABC):

@@ -182,7 +182,7 @@ class Calls(Generic[Key]):
         if self._executable.threads(n) > 1 or n < 2 or layout.batch is None:
             return None
         outputs, status = self._executable.backend.new(n)
-        return self._shaped(outputs, (n,)) if layout.batch(outputs, status, arrays) else None
+        return self._shaped(outputs, (n,)) if layout.batch.call(outputs, status, arrays) else None
 
     def _arranged(
         self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None

@@ -115,8 +115,7 @@ class MachineCode(Backend):
         def run(outputs: Arrays, status: np.ndarray, arrays: tuple) -> bool | None:
             return call((self.workspace(kernel)[0], status, *outputs.values()), arrays)
 
-        run.keep = kernel, constants  # type: ignore[attr-defined]
-        return run
+        return Batch(run, constants)
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
         return interpreter.guarded(self.program, inputs)
