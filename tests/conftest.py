@@ -96,6 +96,7 @@ def cpu_seconds() -> float:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--dearest", type=int, default=0, metavar="N", help="show the N tests that take most CPU time")
+    parser.addoption("--write-pages", action="store_true", help="write into the documents what their code prints")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The documents: their code blocks run as they stand, in order, and their tables say what is so."""
+"""The documents: their code blocks run as they stand, print what is shown, and their tables say what is so."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pages import Page, same
 from test_architecture import ORDER, PACKAGE
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ from sysdyn.app.cli import app
 from sysdyn.app.robots import load_robot
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [path for path in DOCUMENTS if path.name != "extending.md"]  # which adds to tables: tests/test_extending.py
 
 
@@ -30,13 +31,46 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
-    """The first one at the level "best", the others at "fast": that takes a quarter of the time."""
+def test_python_blocks_run(path, tmp_path, monkeypatch, pytestconfig):
+    """Blocks whose output is shown compile as users do; the others at the level "fast", in a quarter of the time."""
     monkeypatch.chdir(tmp_path)
+    page, compile = Page(path.read_text(encoding="utf-8")), sd.compile
     names: dict = {"__name__": "__main__"}
-    for number, code in enumerate(blocks(path, "python"), start=1):
-        exec(compile(code, f"{path.name}, block {number}", "exec"), names)
-        monkeypatch.setattr(sd, "compile", functools.partial(sd.compile, level="fast") if number == 1 else sd.compile)
+    for block in page.blocks:
+        quick = compile if block.shown is not None else functools.partial(compile, level="fast")
+        monkeypatch.setattr(sd, "compile", quick)
+        block.run(names, f"{path.name}, line {block.line}")
+    if pytestconfig.getoption("write_pages"):
+        path.write_text(page.written(), encoding="utf-8")
+    for block in page.blocks:
+        assert block.shown is None or same(block.shown, block.printed), (
+            f"{path.name}, line {block.line}: shown is\n{block.shown}\nand printed\n{block.printed}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "alike"),
+    [
+        ("q̈ [0.5 -1.]\n", "q̈ [ 0.5000001 -1.0 ]\n", True),
+        ("7,469 operations", "7,633 operations", False),
+        ("error 1.2e-12", "error 3.5e-12", False),
+        ("error …", "error 3.5e-12", True),
+        ("first\n…\nlast", "first\n2\n3\nlast", True),
+        ("first\n…\nlast", "first\n2\n3\nlast one", False),
+        ("a 1", "a 1\nb 2", False),
+        ("1.0 + x", "1.0 + y", False),
+    ],
+)
+def test_what_is_shown_is_compared(shown, printed, alike):
+    assert same(shown, printed) == alike
+
+
+def test_what_is_printed_is_written():
+    page = Page("a\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n```python\nx = 1\n```\n```text\nno output\n")
+    for block in page.blocks:
+        block.run({}, "page")
+    assert [block.shown for block in page.blocks] == ["3\n", None] and page.blocks[0].line == 3
+    assert "```\n\n```text\n2\n```\n" in page.written() and page.written().endswith("```text\nno output\n")
 
 
 def test_the_first_example_is_short():
