@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,8 +16,11 @@ from programs import BLOCK, assert_within, random_inputs, random_program, run_bo
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
+from sysdyn.backends.llvm import driver
 from sysdyn.backends.llvm import kernel as kernel_module
+from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import aligned, compile_kernel
+from sysdyn.backends.llvm.target import simd_width
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
 from sysdyn.program.expr import Graph
@@ -112,6 +116,27 @@ def test_one_row_serves_all_states(width):
     expected, _ = run_kernel(kernel, program, spread, n)
     for group, x in expected.items():
         np.testing.assert_array_equal(found[group], x)
+
+
+def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
+    """Also at the end of a mapping, beyond which there is no memory; not where a pass has too many of them."""
+    program = random_program(6, blocks=4)
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    width = simd_width()
+    n = 5 * width + 3
+    inputs = random_inputs(program, n, 0)
+    expected, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
+    monkeypatch.setattr(driver, "CACHED", 0)
+    for group, x in inputs.items():
+        page = mmap.mmap(-1, (x.nbytes // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
+        inputs[group] = np.frombuffer(page)[-x.size :].reshape(x.shape) if x.size else x
+        inputs[group][:] = x
+    assert "call void @fetch(" in Emitter(program, width).module()
+    found, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
+    for group, x in expected.items():
+        np.testing.assert_array_equal(found[group], x)
+    monkeypatch.setattr(driver, "MOST_FETCHED", 0)
+    assert "call void @fetch(" not in Emitter(program, width).module()
 
 
 @each_width

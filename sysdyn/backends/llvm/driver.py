@@ -1,6 +1,7 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
-Rows of `width` states are transposed in registers. Values that are no numbers are found in passing: zero times
+Rows of `width` states are transposed in registers. What the next pass reads is fetched while one is computed, so that
+batches in memory take as long as those in the cache. Values that are no numbers are found in passing: zero times
 infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
 """
 
@@ -15,6 +16,37 @@ from sysdyn.backends.llvm.types import Types
 ONE_BY_ONE = 64
 # Entries that are checked one by one are summed up in so many sums side by side.
 SUMS = 4
+# A line of the cache has so many doubles.
+LINE = 8
+# Rows are fetched in batches that have more bytes than this, about what the second-level cache holds …
+CACHED = 2**20
+# … unless those of a pass have more bytes than this, and would drive out its workspace.
+MOST_FETCHED = 64_000
+
+
+# Functions that bring the rows of states first + begin … first + end − 1 to the cache, to be read and to be written.
+FETCHING = "\n".join(
+    f"""define internal void @{name}(ptr %pointer, i64 %stride, i64 %first, i64 %begin, i64 %end) noinline {{
+entry:
+  %skipped = mul i64 %first, %stride
+  %rows = getelementptr double, ptr %pointer, i64 %skipped
+  %from = mul i64 %begin, %stride
+  %to = mul i64 %end, %stride
+  br label %next
+next:
+  %k = phi i64 [ %from, %entry ], [ %k_1, %body ]
+  %more = icmp slt i64 %k, %to
+  br i1 %more, label %body, label %done
+body:
+  %at = getelementptr double, ptr %rows, i64 %k
+  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
+  %k_1 = add i64 %k, {LINE}
+  br label %next
+done:
+  ret void
+}}"""
+    for name, written in (("fetch", 0), ("own", 1))
+)
 
 
 class Run(NamedTuple):
@@ -89,6 +121,8 @@ class Driver(Types):
             f"declare void @llvm.masked.store.{suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
             f"declare double @llvm.vector.reduce.fadd.{suffix}(double, {vec})",
         ]
+        if self.width > 1:
+            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", FETCHING]
         return "\n".join([*declared, *self.movers.values(), run])
 
     # ---- one run of entries --------------------------------------------------------------------------------------
@@ -247,7 +281,7 @@ class Driver(Types):
             *self._pass_begins(),
             *self._gathered(inputs, bits[0]),
             "compute:",
-            *calls,
+            *(self._computed(inputs, outputs, calls) if self.width > 1 else calls),
             "  br label %unpack",
             *self._scattered(outputs, bits[1]),
             *self._pass_ends(),
@@ -315,6 +349,28 @@ class Driver(Types):
             "  %rmore = icmp slt i64 %rnext, %rounds",
             "  br i1 %rmore, label %pack, label %compute",
         ]
+
+    def _computed(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str]) -> list[str]:
+        """The calls; before each, a share of what the next pass reads, and this one writes, is brought to the cache.
+
+        Beyond the last state that has no effect.
+        """
+        states, row = self.width * self.rounds, 8 * sum(run.size for run in (*inputs, *outputs))
+        if not 0 < states * row <= MOST_FETCHED:
+            return list(calls)
+        rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
+        lines, begin = [f"  %ahead = add i64 %base, {states}", f"  %large = icmp sgt i64 %n, {CACHED // row}"], 0
+        for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
+            lines.append(f"  %fetched{word} = select i1 %large, i64 %stride{word}, i64 0")
+        for k, call in enumerate(calls, 1):
+            end = states * k // len(calls)
+            if end > begin:
+                for function, word, first in dict.fromkeys(rows):
+                    share = f"i64 %{first}, i64 {begin}, i64 {end}"
+                    lines.append(f"  call void @{function}(ptr %pointer{word}, i64 %fetched{word}, {share})")
+            lines.append(call)
+            begin = end
+        return lines
 
     def _scattered(self, outputs: Sequence[Run], bit: int) -> list[str]:
         """The loop over the blocks of a pass that brings their outputs and their status to the caller's arrays."""
