@@ -43,12 +43,12 @@ class Page:
         ]
 
     def written(self) -> str:
-        """The text as it shall be. What is shown with … in it, or is the same to rounding, stays."""
+        """The text as it shall be. What is the same to rounding stays."""
         blocks = iter(self.blocks)
 
         def block(found: re.Match) -> str:
             of = next(blocks)
-            if of.shown is None or "…" in of.shown or same(of.shown, of.printed):
+            if of.shown is None or same(of.shown, of.printed):
                 return found[0]
             return f"```python\n{of.code}```\n{found[2]}{of.printed}```\n"
 
