@@ -94,7 +94,7 @@ from sysdyn.reference import (
 )
 from sysdyn.reference.flops import count_flops
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,3 +115,11 @@ def test_every_measurement_and_joint_is_public():
         for kind in table.values():
             assert getattr(sd, kind.__name__) is kind and kind.__name__ in sd.__all__, kind
     assert {type(JOINTS[name]()).kind for name in JOINTS} == set(JOINTS)
+
+
+def test_the_version_is_the_same_everywhere():
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    cited = re.search(r"^version: (\S+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    latest = re.search(r"^## \D*(\d+\.\d+\.\d+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited and latest and {project, cited[1], latest[1]} == {sd.__version__}
