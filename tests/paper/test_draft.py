@@ -1,4 +1,4 @@
-"""The draft of the paper: its table is what was counted, its citations and figures exist, its length is what JOSS takes."""
+"""The draft of the paper: its table is what was counted, its citations and figures exist, its length is that of JOSS."""
 
 from __future__ import annotations
 
