@@ -93,6 +93,7 @@ from sysdyn.reference import (
     sparsity,
 )
 from sysdyn.reference.flops import count_flops
+from sysdyn.views.show import View, show
 
 __version__ = "0.2.0"
 
@@ -107,10 +108,10 @@ __all__ = [
     "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
     "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
-    "UnknownName", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "count_flops", "crba",
-    "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
+    "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "count_flops",
+    "crba", "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
     "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
     "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
     "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree",
-    "regressor", "rnea", "rnea_derivatives", "robots", "sensor", "sparsity",
+    "regressor", "rnea", "rnea_derivatives", "robots", "sensor", "show", "sparsity",
 ]  # fmt: skip

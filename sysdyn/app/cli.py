@@ -1,4 +1,4 @@
-"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | export | reproduce | demo | …"""
+"""The command line: sysdyn info | robots | solve | diagnose | flops | plot | report | show | export | …"""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from sysdyn.model import robots
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.views.show import show
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -420,6 +421,43 @@ def report(
     """
     solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     output().print(escape(solver.report()), soft_wrap=True)
+
+
+@app.command("show")
+def show_robot(
+    subject: Subject,
+    base: Base = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="States to go through: a file with q:JOINT, and t, tau:JOINT, fx:BODY.nz … where known.",
+            show_default=False,
+        ),
+    ] = None,
+    visuals: Annotated[
+        Path | None, typer.Option(help="A URDF or MJCF file with the shapes; default: that of the robot.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page to this file and open no browser.")] = None,
+    force: Force = False,
+) -> None:
+    """Show a robot in three dimensions in the browser, or as one HTML file that needs no network.
+
+    Torques colour the links, external wrenches are arrows, a slider goes through the states and can be played. Give a
+    log and its estimates, which leave out the positions, one after the other: --log LOG --log ESTIMATES.
+
+    Example: sysdyn show chain:4 --html chain.html --force
+    """
+    from sysdyn.app.motion_files import read_motion
+
+    if html is not None:
+        if html.suffix.lower() not in (".html", ".htm"):
+            raise InvalidInput(f"page {str(html)!r} must end in .html")
+        _check_output(html, force, log or [])
+    model = _stated(subject, base, None, None).problem.model
+    motion: dict[str, Any] = read_motion(model, log) if log else {}
+    view = show(model, visuals=visuals, **motion)
+    path = view.open() if html is None else view.save(html)
+    output().print(f"{'opened' if html is None else 'wrote'} {escape(str(path))}", soft_wrap=True)
 
 
 @app.command()

@@ -45,7 +45,7 @@ class Columns:
 
     values   names of the measurements whose value is known without a column
     renames  {name in the file: name here, or "" for what is to be left out}
-    timed    whether time is needed; else it is left out
+    timed    whether time is needed; else it is left out; None: it is taken where it is there
     free     groups ("q", "qd") that may be missing
 
     names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
@@ -58,11 +58,11 @@ class Columns:
 
     def __init__(
         self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = (),
-        renames: Mapping[str, str] | None = None, timed: bool = True, free: Sequence[str] = (),
+        renames: Mapping[str, str] | None = None, timed: bool | None = True, free: Sequence[str] = (),
     ):  # fmt: skip
         model = problem.model
         self.problem = problem
-        entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), timed)]
+        entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), timed is True)]
         for x, units in (("q", position_units(model)), ("qd", freedom_units(model, "qd"))):
             for k, name in enumerate(column_names(model, x)):
                 entries.append((name.replace(":", ".", 1), units[k], (x, k), x not in free))
@@ -73,7 +73,7 @@ class Columns:
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self.sizes = Counter(group for group, _ in self.group)
-        self._timed = timed
+        self._timed = timed is not False
         # wrenches that are not named are zero
         self._in_part = {value_group(m.name) for m in problem.raw if m.quantity == "fx"} | set(free)
         self._number = self._spellings()

@@ -24,6 +24,7 @@ from sysdyn.model.library import find, robots
 from sysdyn.model.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.mujoco_files import root_element
 from sysdyn.model.mujoco_state import MujocoState
+from sysdyn.model.origins import origin, origin_of, remember
 from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Model
 from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
@@ -34,8 +35,8 @@ __all__ = [
     "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",
     "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
     "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco", "from_screws",
-    "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf", "pose_and_jacobian", "random_tree",
-    "read_urdf", "robots", "velocities",
+    "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf", "origin", "pose_and_jacobian",
+    "random_tree", "read_urdf", "robots", "velocities",
 ]  # fmt: skip
 
 
@@ -64,8 +65,9 @@ def load(
         source = find(shown)
         suffix = source.suffix
     if suffix == ".xacro":
-        source, suffix = expanded(source, mappings, text), ".urdf"
-    elif mappings is not None:
+        whole = expanded(source, mappings, text)
+        return remember(load_urdf(whole, base=base, **options), origin_of(whole, origin_of(source).folder))
+    if mappings is not None:
         raise InvalidInput(f"{shown!r} is no xacro file: only these take mappings")
     if suffix == ".urdf":
         return load_urdf(source, base=base, **options)

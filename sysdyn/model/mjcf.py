@@ -20,6 +20,7 @@ from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.mujoco_files import check_type, compiled, imported
+from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
 
@@ -40,7 +41,7 @@ def load_mjcf(source: str | os.PathLike[str], strict: bool = False, patience: fl
     Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
     and as `from_mujoco`.
     """
-    return _convert(compiled(source, patience), strict)
+    return remember(_convert(compiled(source, patience), strict), origin_of(source))
 
 
 def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
@@ -103,7 +104,7 @@ def _convert(m: Any, strict: bool) -> Model:
     ignored = ", ".join(_ignored(m))
     if ignored:
         warnings.warn(f"{name!r}: not part of the model, and ignored: {ignored}", IgnoredWarning, stacklevel=3)
-    links, joint_names = _names(m)
+    links, joint_names = names_of(m)
     steps = _steps(m, joint_names)
     split = [joint_names[m.body_jntadr[b]] for b in range(m.nbody) if len(steps[b]) > m.body_jntnum[b]]
     if split:
@@ -213,7 +214,7 @@ def _imposed(m: Any) -> list[int]:
     return found
 
 
-def _names(m: Any) -> tuple[list[str], list[str]]:
+def names_of(m: Any) -> tuple[list[str], list[str]]:
     """Of MuJoCo's bodies and joints, made up for those that have none."""
     bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
     taken = set(bodies)

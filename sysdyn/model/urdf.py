@@ -99,7 +99,7 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
     they are errors. Raises ModelError.
     """
     text, name = read_text(source)
-    return _Reader(name, strict, snap).robot(text)
+    return UrdfReader(name, strict, snap).robot(text)
 
 
 def is_text(source: str | os.PathLike[str]) -> bool:
@@ -127,7 +127,7 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
     return text, name
 
 
-class _Reader:
+class UrdfReader:
     """Reads elements; what is wrong is raised as ModelError with file, line and element.
 
     strict: departures that leave the robot known are raised, too; else they are noted. snap: as for `load_urdf`.

@@ -14,6 +14,7 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
+from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, transform_inertia
 from sysdyn.model.tree import GRAVITY, Model
 from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
@@ -86,7 +87,7 @@ def load_urdf(
         places[j.child] = place
     model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
     warn_of_idle_joints(model, strict, stacklevel=2)
-    return model
+    return remember(model, origin_of(source))
 
 
 def _words(departures: Sequence[str]) -> str:

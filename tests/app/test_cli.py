@@ -370,6 +370,19 @@ def test_robots_by_name():
     assert load_robot("chain:4,7").name == sd.chain(4, seed=7).name
 
 
+def test_a_robot_is_shown_in_a_file_or_the_browser(tmp_path, monkeypatch):
+    pytest.importorskip("meshcat")
+    page, states = tmp_path / "page.html", states_file(tmp_path / "states.csv", sd.forward_dynamics(sd.chain(3)))
+    assert run("show", ROBOT, "--log", states, "--html", page).output == f"wrote {page}\n"
+    assert "4 states: time is the number of the state" in page.read_text(encoding="utf-8")
+    assert "exists: give another name, or --force" in error("show", ROBOT, "--html", page)
+    assert "must end in .html" in error("show", ROBOT, "--html", tmp_path / "page.pdf")
+    monkeypatch.setattr("webbrowser.open", lambda url: True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    opened = Path(run("show", ROBOT).output.removeprefix("opened ").strip())
+    assert opened.parent == tmp_path and "<!DOCTYPE html>" in opened.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "arguments, needle",
     [

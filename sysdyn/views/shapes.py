@@ -1,0 +1,314 @@
+"""Shapes of robots: the visual geometry of URDF and MJCF files, and inertia ellipsoids of bodies that have none."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError
+from sysdyn.model import Model, origin
+from sysdyn.model.inertia import first_moment, pseudo_inertia
+from sysdyn.model.mjcf import TO_XYZW, names_of
+from sysdyn.model.mujoco_files import compiled, imported, root_element
+from sysdyn.model.origins import Origin, origin_of
+from sysdyn.model.poses import pose
+from sysdyn.model.spatial import quaternion_to_E, rotation, translation
+from sysdyn.model.urdf import UrdfReader, read_text
+
+Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
+
+# What says no colour has this one, and inertias and the lines between them have these.
+PLAIN: Colour = (0.78, 0.79, 0.81, 1.0)
+INERTIA: Colour = (0.35, 0.55, 0.75, 0.75)
+BONE: Colour = (0.35, 0.37, 0.40, 1.0)
+# An inertia ellipsoid has half axes of at least so many metres; the radius of a line is this share of its length.
+LEAST_AXIS, BONE_RADIUS = 0.004, 0.015
+# Packages are looked for in the folders of these variables, as ROS does, and in their folder "share".
+PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
+# Geoms of MuJoCo in groups from this one on are not seen by default.
+HIDDEN_GROUP = 3
+# A warning shows at most so many faults of a file.
+MOST_SHOWN = 4
+
+
+# ---- shapes --------------------------------------------------------------------------------------------------------
+
+
+class Box(NamedTuple):
+    """size (3,) [m]: lengths of the edges along x, y, z."""
+
+    size: Sequence[float]
+
+    @property
+    def half(self) -> np.ndarray:
+        return np.asarray(self.size, dtype=float) / 2
+
+
+class Ellipsoid(NamedTuple):
+    """radii (3,) [m]: half axes along x, y, z."""
+
+    radii: Sequence[float]
+
+    @property
+    def half(self) -> np.ndarray:
+        return np.asarray(self.radii, dtype=float)
+
+
+class Cylinder(NamedTuple):
+    """Along z, its middle in the origin [m]."""
+
+    radius: float
+    length: float
+
+    @property
+    def half(self) -> np.ndarray:
+        return np.array([self.radius, self.radius, self.length / 2])
+
+
+class Mesh(NamedTuple):
+    """vertices (n, 3) [m], faces (m, 3): the numbers of their vertices."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+
+    @property
+    def half(self) -> np.ndarray:
+        """Half edges of the box around the origin that holds it."""
+        return np.abs(self.vertices).max(axis=0, initial=0.0)
+
+
+Shape = Box | Ellipsoid | Cylinder | Mesh
+
+
+@dataclass(frozen=True, eq=False)
+class Visual:
+    """A shape on a body (−1: the base), placed there by T (4, 4)."""
+
+    body: int
+    T: np.ndarray
+    shape: Shape
+    colour: Colour
+
+
+# A shape in a frame of a robot file: name of the frame, T (4, 4) there, shape, colour.
+Framed = tuple[str, np.ndarray, Shape, Colour]
+
+
+# ---- of a model ----------------------------------------------------------------------------------------------------
+
+
+def shapes_of(model: Model, source: Any = None) -> list[Visual]:
+    """The shapes of a robot: those of its file, and the inertia of each body that has none there.
+
+    source: the robot file (path or text) or mujoco.MjModel, by default the file that the model was read from; False:
+    inertias alone. A FormatWarning tells what of the file cannot be shown.
+
+    Raises InvalidInput for a file of another robot, ModelError for one that cannot be read.
+    """
+    if source is None:
+        source = origin(model)
+    found: list[Visual] = []
+    if source is not None and source is not False:
+        faults: list[str] = []
+        framed = list(_of_file(source, faults))
+        for name, T, shape, colour in framed:
+            if name in model.frames:
+                X = model.frames[name].X
+                found.append(Visual(model.frames[name].body, pose(rotation(X), translation(X)) @ T, shape, colour))
+        if framed and not found:
+            raise InvalidInput(
+                f"the shapes are in frames that {model.name!r} does not have, such as {framed[0][0]!r}: "
+                "visuals= is the file of another robot"
+            )
+        if faults:
+            more = [f"… ({len(faults)} in all)"] if len(faults) > MOST_SHOWN else []
+            warnings.warn("\n".join([*faults[:MOST_SHOWN], *more]), FormatWarning, stacklevel=3)
+    shown = {x.body for x in found}
+    return found + [x for i in range(-1, model.nb) if i not in shown for x in _inertia(model, i)]
+
+
+def _inertia(model: Model, i: int) -> Iterator[Visual]:
+    """The solid ellipsoid of constant density with the mass and inertia of body i, and lines to its joints.
+
+    Its half axes are the roots of 5 times the covariance of mass about its centre, which is Σ of the pseudo-inertia.
+    """
+    mass, here = float(model.inertias[i, 5, 5]) if i >= 0 else 0.0, np.zeros(3)
+    if mass > 0.0:
+        here = first_moment(model.inertias[i]) / mass
+        covariance = pseudo_inertia(model.inertias[i])[:3, :3] / mass - np.outer(here, here)
+        squares, axes = np.linalg.eigh(5.0 * covariance)
+        axes[:, 0] *= np.sign(np.linalg.det(axes))
+        yield Visual(i, pose(axes.T, here), Ellipsoid(np.sqrt(np.maximum(squares, LEAST_AXIS**2))), INERTIA)
+    children = model.children[i] if i >= 0 else [k for k, p in enumerate(model.parent) if p < 0]
+    for end in [np.zeros(3), *(translation(model.X_tree[k]) for k in children)]:
+        length = float(np.linalg.norm(end - here))
+        if length > LEAST_AXIS:
+            T = along(end - here, (end + here) / 2)
+            yield Visual(i, T, Cylinder(BONE_RADIUS * length, length), BONE)
+
+
+def along(direction: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """T (4, 4) of a frame at the point `at` (3,) whose z axis has the direction (3,)."""
+    z = direction / np.linalg.norm(direction)
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x /= np.linalg.norm(x)
+    return pose(np.array([x, np.cross(z, x), z]), at)
+
+
+# ---- of files ------------------------------------------------------------------------------------------------------
+
+
+def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
+    """The shapes in a robot file, its text, an Origin or an mjModel; what cannot be shown is told in `faults`."""
+    if not isinstance(source, (str, os.PathLike, Origin)):
+        return _of_mujoco(source)
+    found = source if isinstance(source, Origin) else origin_of(source)
+    text, name = read_text(found.source)
+    if root_element(text.decode(errors="replace")) == "mujoco":
+        return _of_mujoco(compiled(found.source, None))
+    return _of_urdf(text, name, found.folder, faults)
+
+
+def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterator[Framed]:
+    """Those of `<visual>` elements; Gazebo and ROS agree on these."""
+    reader = UrdfReader(name, strict=False, snap=True)
+    root = reader.root(text)
+    colours = {m.get("name"): m for m in root.iterchildren("material")}
+    meshes: dict[str, list[tuple[Mesh, Colour | None]]] = {}
+    for link in root.iterchildren("link"):
+        for visual in link.iterchildren("visual"):
+            try:
+                T = pose(*reader.origin(visual))
+                colour = _urdf_colour(reader, visual, colours)
+                geometry = reader.child(visual, "geometry", required=True)
+                for element in geometry.iterchildren():
+                    for shape, own in _urdf_shapes(reader, element, folder, meshes):
+                        yield link.get("name"), T, shape, colour or own or PLAIN
+            except (ModelError, BackendUnavailable) as error:
+                faults.append(str(error))
+
+
+def _urdf_colour(reader: UrdfReader, visual: Any, colours: dict[str, Any]) -> Colour | None:
+    """That of its material, which may be described elsewhere; None where it has none."""
+    material = reader.child(visual, "material")
+    if material is None:
+        return None
+    own = reader.child(material, "color")
+    described = colours.get(material.get("name"))
+    if own is None and described is not None:
+        own = reader.child(described, "color")
+    return None if own is None else tuple(reader.numbers(own, "rgba", 4))  # type: ignore[return-value]
+
+
+def _urdf_shapes(
+    reader: UrdfReader, element: Any, folder: Path, meshes: dict[str, list[tuple[Mesh, Colour | None]]]
+) -> list[tuple[Shape, Colour | None]]:
+    """What a child of `<geometry>` describes, and the colours that mesh files give."""
+    if element.tag == "box":
+        return [(Box(reader.numbers(element, "size", 3)), None)]
+    if element.tag == "sphere":
+        return [(Ellipsoid(3 * [reader.number(element, "radius")]), None)]
+    if element.tag == "cylinder":
+        return [(Cylinder(reader.number(element, "radius"), reader.number(element, "length")), None)]
+    if element.tag != "mesh":
+        reader.fail(element, "shapes of this kind are not shown, but boxes, spheres, cylinders and meshes")
+    file, scale = reader.attribute(element, "filename"), reader.numbers(element, "scale", 3, (1.0, 1.0, 1.0))
+    if file not in meshes:
+        path = find_mesh(file, folder)
+        if path is None:
+            reader.fail(element, f"the mesh {file!r} is not found: {' and '.join(PATHS[:2])} say where packages are")
+        try:
+            meshes[file] = read_mesh(path)
+        except BackendUnavailable:
+            raise
+        except Exception as error:  # of whatever reads the format
+            reader.fail(element, f"the mesh {path} cannot be read: {error or type(error).__name__}")
+    return [(Mesh(mesh.vertices * scale, mesh.faces), colour) for mesh, colour in meshes[file]]
+
+
+def find_mesh(name: str, folder: Path) -> Path | None:
+    """The file that package://PACKAGE/PATH, model://…, file://… or a path means in a robot file of that folder.
+
+    Packages are looked for in the folders above it and those of `PATHS`. None where there is no such file.
+    """
+    kind, _, rest = name.rpartition("://")
+    if kind not in ("package", "model"):
+        path = folder / rest
+        return path if path.is_file() else None
+    package, _, inside = rest.partition("/")
+    listed = [Path(x) for variable in PATHS for x in os.environ.get(variable, "").split(os.pathsep) if x]
+    for place in (folder, *folder.parents, *listed):
+        for whole in (place / package, place / "share" / package, place if place.name == package else None):
+            if whole is not None and (whole / inside).is_file():
+                return whole / inside
+    return None
+
+
+def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
+    """The meshes in an STL, OBJ, Collada or other file that trimesh reads, in metres, with the colours it gives them.
+
+    Raises BackendUnavailable where trimesh is missing, and what it raises.
+    """
+    trimesh = package("trimesh")
+    if path.suffix.lower() == ".dae":
+        package("collada")  # which trimesh needs
+    scene = trimesh.load_scene(path)
+    # of Collada files: other formats say nothing of units, and those of robots are in metres
+    metres = trimesh.units.unit_conversion(scene.units, "meters") if path.suffix.lower() == ".dae" else 1.0
+    found: list[tuple[Mesh, Colour | None]] = []
+    for part in scene.dump():
+        if not len(getattr(part, "faces", ())):
+            continue  # lines and points
+        colour = getattr(getattr(part.visual, "material", None), "main_color", None)
+        part.merge_vertices(merge_tex=True, merge_norm=True)
+        mesh = Mesh(np.array(part.vertices) * metres, np.array(part.faces))
+        found.append((mesh, None if colour is None else tuple((np.asarray(colour) / 255.0).tolist())))
+    return found
+
+
+def package(name: str) -> Any:
+    """The module of that name. Raises BackendUnavailable, which says how to get what views need."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what meshcat imports
+            return importlib.import_module(name)
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"robots are shown by means of {name}, which is not available ({error}): pip install 'sysdyn[show]'"
+        ) from error
+
+
+def _of_mujoco(m: Any) -> Iterator[Framed]:
+    """The geoms that MuJoCo shows by default, but for planes and height fields."""
+    kinds = imported().mjtGeom
+    links, _ = names_of(m)
+    for g in np.flatnonzero(m.geom_group < HIDDEN_GROUP).tolist():
+        kind, size = kinds(m.geom_type[g]), m.geom_size[g]
+        T = pose(quaternion_to_E(m.geom_quat[g][TO_XYZW]), m.geom_pos[g])
+        material = m.geom_matid[g]
+        colour = tuple((m.mat_rgba[material] if material >= 0 else m.geom_rgba[g]).tolist())
+        shapes: list[tuple[np.ndarray, Shape]] = []
+        if kind == kinds.mjGEOM_BOX:
+            shapes = [(T, Box(2 * size))]
+        elif kind in (kinds.mjGEOM_SPHERE, kinds.mjGEOM_ELLIPSOID):
+            shapes = [(T, Ellipsoid(size if kind == kinds.mjGEOM_ELLIPSOID else 3 * [float(size[0])]))]
+        elif kind in (kinds.mjGEOM_CYLINDER, kinds.mjGEOM_CAPSULE):
+            shapes = [(T, Cylinder(float(size[0]), 2 * float(size[1])))]
+            for end in (-1, 1) if kind == kinds.mjGEOM_CAPSULE else ():
+                shapes.append((T @ pose(np.eye(3), np.array([0, 0, end * size[1]])), Ellipsoid(3 * [float(size[0])])))
+        elif kind == kinds.mjGEOM_MESH:
+            mesh = m.geom_dataid[g]
+            vertices, faces = (
+                getattr(m, f"mesh_{x}")[(a := getattr(m, f"mesh_{x}adr")[mesh]) : a + getattr(m, f"mesh_{x}num")[mesh]]
+                for x in ("vert", "face")
+            )
+            shapes = [(T, Mesh(np.array(vertices), np.array(faces)))]
+        for place, shape in shapes:
+            yield links[m.geom_bodyid[g]], place, shape, colour

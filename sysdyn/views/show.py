@@ -1,0 +1,456 @@
+"""Robots in three dimensions: one self-contained page with meshcat's viewer, for browsers and notebooks."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.errors import InvalidInput, SysdynError
+from sysdyn.files.atomic import write_file
+from sysdyn.measurements.variables import UNIT_OF, freedom_units
+from sysdyn.model import Model
+from sysdyn.model.kinematics import forward_kinematics, joint_placement
+from sysdyn.model.poses import pose
+from sysdyn.model.spatial import rotation, rotx, translation
+from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
+
+# Of more states every k-th is shown, so that at most so many are.
+MOST_STATES = 1000
+# The longest arrow is this share of the robot's size long.
+LONGEST_ARROW = 0.5
+# Wrenches, and joints without and with the greatest torque, have these colours of Okabe and Ito's palette, or grey.
+FORCE, MOMENT, NO_TORQUE, FULL_TORQUE = "#009E73", "#CC79A7", "#D9D9D9", "#D55E00"
+# The parts of a wrench: name, its first component, unit, colour, number of arrow heads.
+PARTS = (("force", 3, UNIT_OF["fx"], FORCE, 1), ("moment", 0, UNIT_OF["nx"], MOMENT, 2))
+# In an arrow of unit length these are the radii of its shaft and its heads, and the length of a head.
+SHAFT, HEAD, HEAD_LENGTH = 0.02, 0.06, 0.18
+# Objects with these properties are drawn over all others, and show their front only.
+SEEN_THROUGH = {"depthTest": False, "transparent": True, "side": 0}
+# three.js keeps a value until the next key, or goes on to it in a straight line.
+STEPWISE, LINEAR = 2300, 2301
+# The robot stands below this path of the scene.
+ROOT = "meshcat/robot"
+# The camera is in this direction from the robot, so many of its sizes away; a robot is at least so many metres large.
+VIEW, LEAST_SIZE = np.array([0.52, -0.44, 0.26]), 0.2
+# What is played begins at rest, with the slider in view.
+START = "viewer.animator.pause(); viewer.animator.seek(0); viewer.gui.open();"
+# A notebook shows a view so many pixels high.
+HEIGHT = 480
+
+
+def show(
+    model: Model, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    tau: ArrayLike | None = None, t: ArrayLike | None = None, visuals: Any = None, title: str = "",
+) -> View:  # fmt: skip
+    """The robot in meshcat's viewer: a View for a notebook, a browser (`.open()`) or a file (`.save(path)`).
+
+    Shapes are those of the URDF or MJCF file that the model was read from; bodies without any are shown by the
+    ellipsoid of constant density that has their inertia.
+
+    q (…, nq) [rad, m]: one state, or many, which a slider goes through and which can be played; default neutral. Of
+        more than 1,000 every k-th is shown.
+    fx: external wrenches (…, nb, 6) [N m, N] as a Solver takes and gives them, on bodies in their coordinates; or
+        {frame: (…, 6)} at the origin of frames in their coordinates, as `solution.wrench` gives those of contacts.
+        Arrows with one head are forces, with two moments; a legend has their scale.
+    tau (…, nv) [N m, N]: colours the links by the size of the torque or force of their joint, if that has one freedom.
+    t (N,) [s]: of the states, which are then joined by motion; without it each is shown for a second.
+    visuals: the robot file (path or text) or mujoco.MjModel with the shapes, where the model was not read from it;
+        False: inertias alone.
+
+    Raises BackendUnavailable where meshcat is not installed, InvalidInput naming the argument that does not fit.
+    """
+    package("meshcat")
+    motion = _motion(model, q, fx, tau, t)
+    page = _page(model, motion, shapes_of(model, visuals), title or model.name)
+    return View(page, model.name, motion.total)
+
+
+class View:
+    """A robot in meshcat's viewer: `page` is the whole of it as HTML, which needs no network."""
+
+    def __init__(self, page: str, name: str, states: int):
+        self.page, self._name, self._states = page, name, states
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page. Raises FileError."""
+        return write_file(path, self.page.encode())
+
+    def open(self) -> Path:
+        """Show the page in the browser, from a temporary file. Raises SysdynError where there is no browser."""
+        with tempfile.NamedTemporaryFile(prefix="sysdyn-", suffix=".html", delete=False) as file:
+            file.write(self.page.encode())
+        if not webbrowser.open(Path(file.name).as_uri()):
+            raise SysdynError(f"no browser can be opened here: open {file.name} in one, or write the page with save()")
+        return Path(file.name)
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" '
+            f'style="width: 100%; height: {HEIGHT}px; border: none; resize: vertical"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        states = f"{self._states:,} states" if self._states > 1 else "one state"
+        return f"View of {self._name!r} in {states}: .open() shows it in the browser, .save(path) writes the page"
+
+
+# ---- what moves ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """States as they are shown: q (N, nq), wrenches {frame: (N, 6)}, tau (N, nv) or None, t (N,).
+
+    timed: t is time, and no number of states; every: of so many states one is shown; total: the number of states.
+    """
+
+    q: np.ndarray
+    wrenches: dict[str, np.ndarray]
+    tau: np.ndarray | None
+    t: np.ndarray
+    timed: bool
+    every: int
+    total: int
+
+
+def _motion(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
+    """The arguments of `show`, checked, with one axis of states."""
+    q = model.neutral() if q is None else q
+    each: dict[str, tuple[Any, tuple[int, ...]]] = {"q": (q, (model.nq,))}
+    if tau is not None:
+        each["tau"] = (tau, (model.nv,))
+    if isinstance(fx, Mapping):
+        for name, x in fx.items():
+            model.frame(name)
+            each[f"fx[{name!r}]"] = (x, (6,))
+    elif fx is not None:
+        each["fx"] = (fx, (model.nb, 6))
+    arrays = {name: _numbers(name, x, tail) for name, (x, tail) in each.items()}
+    leads = {name: x.shape[: x.ndim - len(each[name][1])] for name, x in arrays.items()}
+    try:
+        lead = np.broadcast_shapes(*leads.values())
+    except ValueError:
+        shown = ", ".join(f"{name} {lead}" for name, lead in leads.items())
+        raise InvalidInput(f"the batch axes do not fit together: {shown}") from None
+    total = math.prod(lead)
+    if not total:
+        raise InvalidInput("there is no state to show: q has a batch axis of length 0")
+    every = -(-total // MOST_STATES)
+
+    def states(name: str) -> np.ndarray:
+        tail = each[name][1]
+        return np.broadcast_to(arrays[name], (*lead, *tail)).reshape(total, *tail)[::every]
+
+    if isinstance(fx, Mapping):
+        wrenches = {name: states(f"fx[{name!r}]") for name in fx}
+    else:
+        wrenches = {} if fx is None else dict(zip(model.body_names, states("fx").swapaxes(0, 1), strict=True))
+    times = np.arange(total)[::every] if t is None else _times(t, total)[::every]
+    return Motion(
+        model.normalise(states("q")), {name: x for name, x in wrenches.items() if x.any()},
+        states("tau") if tau is not None else None, times, t is not None, every, total,
+    )  # fmt: skip
+
+
+def _numbers(name: str, x: Any, tail: tuple[int, ...]) -> np.ndarray:
+    """x (…, *tail) as finite floats. Raises InvalidInput."""
+    try:
+        x = np.asarray(x, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be an array of numbers") from None
+    if x.shape[max(0, x.ndim - len(tail)) :] != tail:
+        shown = ", ".join(("…", *map(str, tail)))
+        raise InvalidInput(f"{name} has shape {x.shape}, but the model needs ({shown})")
+    if not np.isfinite(x).all():
+        raise InvalidInput(f"{name} has values that are not finite: leave out states that are not solution.ok")
+    return x
+
+
+def _times(t: Any, total: int) -> np.ndarray:
+    """t (total,) from its first value on. Raises InvalidInput."""
+    t = _numbers("t", t, ())
+    if t.shape != (total,) or np.any(np.diff(t) <= 0.0):
+        raise InvalidInput(f"t has shape {t.shape}; it is the time of each of the {total} states, and increases")
+    return t - t[0]
+
+
+# ---- the scene -------------------------------------------------------------------------------------------------------
+
+
+class Track(NamedTuple):
+    """A property of an object of the scene over time, as three.js reads it: times (N,) and values (N, m)."""
+
+    name: str
+    kind: str
+    times: np.ndarray
+    values: np.ndarray
+    interpolation: int
+
+    def lower(self) -> dict[str, Any]:
+        """As meshcat sends it."""
+        pack = package("meshcat.geometry").pack_numpy_array
+        times, values = (pack(x.astype(np.float32).reshape(-1))["array"] for x in (self.times, self.values))
+        return {"name": f".{self.name}", "type": self.kind, "times": times, "values": values,
+                "interpolation": self.interpolation}  # fmt: skip
+
+
+class Scene:
+    """What is said to the viewer: objects at paths, which carry those at longer paths, and what they do over time.
+
+    times (N,): of the states; interpolation: of three.js between them.
+    """
+
+    def __init__(self, times: np.ndarray, interpolation: int) -> None:
+        self.meshcat = package("meshcat")
+        self.times, self.interpolation = times, interpolation
+        self._commands: list[Any] = []
+        self._tracks: dict[str, dict[str, Track]] = {}
+
+    def place(self, path: str, T: np.ndarray) -> None:
+        """Put an object at T (4, 4) in the one that carries it."""
+        self._commands.append(self.meshcat.commands.SetTransform(T, self._path(path)))
+
+    def put(self, path: str, name: str, value: Any) -> None:
+        """Set a property."""
+        self._commands.append(self.meshcat.commands.SetProperty(name, value, self._path(path)))
+
+    def add(self, path: str, T: np.ndarray, shape: Shape, colour: Colour, **look: Any) -> None:
+        """A new object, whose material (look: further properties of it) is that of <object> in it."""
+        g = self.meshcat.geometry
+        red, green, blue = (round(255 * x) for x in colour[:3])
+        look = {"opacity": colour[3], "flatShading": isinstance(shape, Mesh), **look}
+        material = g.MeshPhongMaterial(red << 16 | green << 8 | blue, **look)
+        if isinstance(shape, Box):
+            geometry = g.Box([float(x) for x in shape.size])
+        elif isinstance(shape, Ellipsoid):
+            geometry = g.Ellipsoid([float(x) for x in shape.radii])
+        elif isinstance(shape, Cylinder):
+            geometry, T = g.Cylinder(shape.length, shape.radius), T @ _Y_TO_Z
+        else:
+            geometry = g.TriangularMeshGeometry(shape.vertices, shape.faces)
+        self._commands.append(self.meshcat.commands.SetObject(geometry, material, self._path(path)))
+        self.place(path, T)
+
+    def vary(self, path: str, name: str, kind: str, values: np.ndarray) -> None:
+        """Let a property take the values (N, m), of a kind of three.js, unless these are all the same."""
+        if np.any(values != values[0]):
+            track = Track(name, kind, self.times, values, self.interpolation)
+            self._tracks.setdefault(path, {})[name] = track
+
+    def move(self, path: str, T: np.ndarray) -> None:
+        """Let an object be at T (N, 4, 4)."""
+        from scipy.spatial.transform import Rotation  # loaded with the first view: most programs show none
+
+        self.place(path, T[0])
+        self.vary(path, "position", "vector3", T[:, :3, 3])
+        self.vary(path, "quaternion", "quaternion", Rotation.from_matrix(T[:, :3, :3]).as_quat())
+
+    @property
+    def moving(self) -> bool:
+        """Whether anything varies."""
+        return bool(self._tracks)
+
+    def packed(self) -> Iterator[bytes]:
+        """Each command as the viewer takes it."""
+        commands = list(self._commands)
+        if self._tracks:
+            animation = self.meshcat.animation
+            clips = {self._path(path): animation.AnimationClip(x, fps=1) for path, x in self._tracks.items()}
+            commands.append(self.meshcat.commands.SetAnimation(animation.Animation(clips)))
+        pack = package("umsgpack").packb
+        return (pack(command.lower()) for command in commands)
+
+    def _path(self, path: str) -> Any:
+        return self.meshcat.path.Path(tuple(path.split("/")))
+
+
+# The cylinders of three.js lie along y.
+_Y_TO_Z = pose(rotx(math.pi / 2).T, np.zeros(3))
+
+
+def body_paths(model: Model) -> list[str]:
+    """Where each body is in the scene, carried by its parent; the last one is that of the base."""
+    paths = [ROOT] * (model.nb + 1)
+    for i, name in enumerate(model.body_names):
+        paths[i] = f"{paths[model.parent[i]]}/{name.replace('/', '∕')}"
+    return paths
+
+
+def _page(model: Model, motion: Motion, shapes: Sequence[Visual], title: str) -> str:
+    """The whole page: the viewer of meshcat, what it is told, and a legend."""
+    scene = Scene(motion.t, LINEAR if motion.timed else STEPWISE)
+    middle, size = _extent(model, motion.q[0], shapes)
+    paths = body_paths(model)
+    for i, path in enumerate(paths[:-1]):
+        placed = [pose(*joint_placement(model, i, q)) for q in (motion.q if model.joints[i].nq else motion.q[:1])]
+        scene.move(path, np.array(placed))
+    colours, legend = _torques(model, motion)
+    for k, x in enumerate(shapes):
+        path, colour = f"{paths[x.body]}/shape {k}", x.colour
+        if motion.tau is not None and colour != BONE:
+            rgb = colours[x.body]
+            colour = (*rgb[0], colour[3])
+            scene.vary(f"{path}/<object>", "material.color", "color", rgb)
+        scene.add(path, x.T, x.shape, colour)
+    legend += _arrows(scene, model, motion, paths, size)
+    scene.put("Background", "top_color", [1.0, 1.0, 1.0])
+    scene.put("Background", "bottom_color", [0.86, 0.88, 0.91])
+    return _html(scene, title, [*legend, *_about_states(motion)], middle, middle + size * VIEW)
+
+
+def _extent(model: Model, q: np.ndarray, shapes: Sequence[Visual]) -> tuple[np.ndarray, float]:
+    """(middle (3,), size) [m] of the robot at q (nq,)."""
+    T = [*(pose(rotation(X), translation(X)) for X in forward_kinematics(model, q)), np.eye(4)]
+    signs = np.array(list(np.ndindex(2, 2, 2))) * 2 - 1
+    corners = [(T[x.body] @ x.T)[:3] @ np.append(s * x.shape.half, 1.0) for x in shapes for s in signs]
+    points = np.array([*corners, *(x[:3, 3] for x in T)])
+    low, high = points.min(axis=0), points.max(axis=0)
+    return (low + high) / 2, max(float(np.linalg.norm(high - low)), LEAST_SIZE)
+
+
+def _torques(model: Model, motion: Motion) -> tuple[list[np.ndarray], list[Entry]]:
+    """Colours (N, 3) of each body and the base by the torque of their joint, and the legend."""
+    none, full, legend = _rgb(NO_TORQUE), _rgb(FULL_TORQUE), list[Entry]()
+    colours = [np.tile(none, (len(motion.q), 1)) for _ in range(model.nb + 1)]
+    if motion.tau is None:
+        return colours, legend
+    units = freedom_units(model, "tau")
+    for unit, what in (("N m", "torque"), ("N", "force")):
+        bodies = [i for i in range(model.nb) if model.joints[i].nv == 1 and units[model.v_slice(i).start] == unit]
+        if not bodies:
+            continue
+        size = np.abs(motion.tau[:, [model.v_slice(i).start for i in bodies]])
+        most = float(size.max())
+        for i, x in zip(bodies, size.T / (most or 1.0), strict=True):
+            colours[i] = none + x[:, None] * (full - none)
+        swatch = f"linear-gradient(to right, {NO_TORQUE}, {FULL_TORQUE})"
+        legend.append(Entry(swatch, f"{what} of a link's joint: 0 to {most:.3g} {unit}"))
+    return colours, legend
+
+
+def _arrows(scene: Scene, model: Model, motion: Motion, paths: Sequence[str], size: float) -> list[Entry]:
+    """Add an arrow for each force and moment that is ever there; returns the legend."""
+    legend = []
+    for what, first, unit, colour, heads in PARTS:
+        vectors = {name: x[:, first : first + 3] for name, x in motion.wrenches.items()}
+        vectors = {name: x for name, x in vectors.items() if x.any()}
+        if not vectors:
+            continue
+        longest = max(float(np.linalg.norm(x, axis=1).max()) for x in vectors.values())
+        decimetre = _round(0.1 * longest / (LONGEST_ARROW * size))
+        legend.append(Entry(colour, f"{what}: 10 cm is {decimetre:g} {unit}, the greatest {longest:.3g} {unit}"))
+        for name, x in vectors.items():
+            frame = model.frame(name)
+            path = f"{paths[frame.body]}/{what} at {name.replace('/', '∕')}"
+            at = pose(rotation(frame.X), translation(frame.X))
+            lengths = np.linalg.norm(x, axis=1)
+            turned = np.array([along(v, np.zeros(3)) if v.any() else np.eye(4) for v in x])
+            scene.add(f"{path}/arrow", np.eye(4), _arrow(heads), (*_rgb(colour), 1.0), **SEEN_THROUGH)
+            scene.move(path, at @ turned)
+            scale = np.maximum(0.1 * lengths / decimetre, 1e-9)[:, None] * np.ones(3)
+            scene.put(path, "scale", scale[0].tolist())
+            scene.vary(path, "scale", "vector3", scale)
+    return legend
+
+
+def _arrow(heads: int) -> Mesh:
+    """An arrow of unit length along z: its outline (radius, z), turned about z."""
+    outline = [(0.0, 0.0), (SHAFT, 0.0)]
+    for k in range(heads):
+        z = 1.0 - (heads - k) * HEAD_LENGTH
+        outline += [(SHAFT, z), (HEAD, z), (SHAFT * (k < heads - 1), z + HEAD_LENGTH)]
+    n = 16
+    angles = np.linspace(0.0, 2.0 * math.pi, n, endpoint=False)
+    rings = [np.column_stack([r * np.cos(angles), r * np.sin(angles), np.full(n, z)]) for r, z in outline]
+    faces = []
+    for ring in range(len(outline) - 1):
+        a = n * ring + np.arange(n)
+        b = n * ring + (np.arange(n) + 1) % n
+        faces += [np.column_stack([a, b, b + n]), np.column_stack([a, b + n, a + n])]
+    return Mesh(np.vstack(rings), np.vstack(faces))
+
+
+def _round(x: float) -> float:
+    """1, 2 or 5 times a power of ten, not less than x."""
+    power = 10.0 ** math.floor(math.log10(x))
+    return next(float(f"{k * power:g}") for k in (1, 2, 5, 10) if k * power >= x * (1 - 1e-9))
+
+
+def _rgb(colour: str) -> np.ndarray:
+    """(3,) of "#RRGGBB"."""
+    return np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255.0
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """A line of the legend: the background of its swatch, "" for none, and its text."""
+
+    swatch: str
+    text: str
+
+
+def _about_states(motion: Motion) -> list[Entry]:
+    """What the slider says."""
+    if motion.total == 1:
+        return []
+    what = "time is in seconds" if motion.timed else "time is the number of the state"
+    some = f", every {motion.every}. of which is shown" if motion.every > 1 else ""
+    return [Entry("", f"{motion.total:,} states{some}: {what}")]
+
+
+def _html(scene: Scene, title: str, legend: Sequence[Entry], middle: np.ndarray, eye: np.ndarray) -> str:
+    """The page; the camera is at `eye` and looks at `middle`, both (3,) [m]."""
+    viewer = Path(package("meshcat").viewer_assets_path(), "dist", "main.min.js").read_text(encoding="utf-8")
+    commands = "\n".join(base64.b64encode(x).decode() for x in scene.packed())
+    target, position = (f"{x:.6g}, {z:.6g}, {-y:.6g}" for x, y, z in (middle, eye))  # three.js has y up
+    lines = "".join(
+        f'<div>{f"""<i style="background: {x.swatch}"></i>""" if x.swatch else ""}{html.escape(x.text)}</div>\n'
+        for x in legend
+    )
+    return f"""<!DOCTYPE html>
+<html>
+<head>
+<meta charset="utf-8">
+<title>{html.escape(title)}</title>
+<style>
+body {{ margin: 0; overflow: hidden; }}
+#scene {{ width: 100vw; height: 100vh; }}
+#legend {{
+    position: absolute; left: 0; top: 0; padding: 0.5em 0.8em; max-width: 60vw; pointer-events: none;
+    font: 13px/1.5 sans-serif; color: #222; background: rgba(255, 255, 255, 0.75);
+}}
+#legend i {{ display: inline-block; width: 2.5em; height: 0.8em; margin-right: 0.6em; }}
+</style>
+</head>
+<body>
+<div id="scene"></div>
+<div id="legend"><b>{html.escape(title)}</b>
+{lines}</div>
+<script>{viewer}</script>
+<script id="commands" type="text/plain">
+{commands}
+</script>
+<script>
+const viewer = new MeshCat.Viewer(document.getElementById("scene"));
+for (const line of document.getElementById("commands").textContent.trim().split("\\n"))
+    viewer.handle_command_bytearray(Uint8Array.from(atob(line), c => c.charCodeAt(0)));
+viewer.controls.target.set({target});
+viewer.camera.position.set({position});
+viewer.gui.__folders.Scene.close();
+{START if scene.moving else ""}
+</script>
+</body>
+</html>
+"""
