@@ -28,7 +28,7 @@ def test_a_load_is_seen():
     assert loaded("import sysdyn, networkx, scipy.linalg") >= {"networkx", "scipy.linalg"}
 
 
-def test_the_wheel_holds_the_package_and_says_that_it_is_typed(tmp_path):
+def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(tmp_path):
     pytest.importorskip("hatchling")
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
@@ -37,4 +37,7 @@ def test_the_wheel_holds_the_package_and_says_that_it_is_typed(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     sources = {path.relative_to(root).as_posix() for path in (root / "sysdyn").rglob("*.py")}
+    scripts = {f"sysdyn/experiments/{path.name}" for path in (root / "experiments").glob("*.py")}
     assert "sysdyn/py.typed" in names and sources <= names
+    assert {name for name in names if name.startswith("sysdyn/experiments/")} == scripts
+    assert wheel.stat().st_size <= 1_000_000
