@@ -1,0 +1,197 @@
+"""The benchmarks as a page of the documentation: tables of what the files in experiments/results hold.
+
+    python experiments/benchmarks/page.py
+
+Writes docs/benchmarks.md. Nothing is measured here: each table is a CSV, with the machine and the commit that its header
+names, and the command that measures it again.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# The source tree.
+ROOT = Path(__file__).resolve().parents[2]
+# The page is this one.
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+Row = dict[str, str]
+
+
+def number(x: str) -> str:
+    """A count with separators, another number as it is written."""
+    return f"{int(x):,}" if x.isdigit() else x
+
+
+def ratio(x: str) -> str:
+    return f"{float(x):.3g} ×" if x else ""
+
+
+def time(x: str) -> str:
+    """Seconds in the unit that leaves one to three digits before the point."""
+    if not x:
+        return ""
+    seconds = float(x)
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if seconds >= size:
+            break
+    return f"{seconds / size:.3g} {unit}"
+
+
+def nanoseconds(x: str) -> str:
+    return time(f"{1e-9 * float(x)}") if x else ""
+
+
+def spread(row: Row) -> str:
+    return f"{float(row['least']):.3g} … {float(row['greatest']):.3g}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV as a table. columns {header: (column, how it is written)}, or a function of the row."""
+
+    csv: str
+    title: str
+    script: str
+    text: str
+    columns: dict[str, tuple[str, Callable[[str], str]] | Callable[[Row], str]]
+    only: Callable[[Row], bool] = field(default=lambda row: True)
+
+    def written(self) -> str:
+        lines = (ROOT / "experiments" / "results" / f"{self.csv}.csv").read_text(encoding="utf-8").splitlines()
+        said = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
+        rows = [row for row in csv.DictReader(line for line in lines if not line.startswith("#")) if self.only(row)]
+        parts = [
+            f"## {self.title}\n\n{self.text} `python experiments/benchmarks/{self.script}`; {said['cpu']}, commit "
+            f"{said['sysdyn'].split('(')[-1].rstrip(')')}.\n",
+            "| " + " | ".join(self.columns) + " |",
+            "|" + "|".join("---" if k == 0 else "---:" for k in range(len(self.columns))) + "|",
+        ]
+        for row in rows:
+            cells = (take(row) if callable(take) else take[1](row[take[0]]) for take in self.columns.values())
+            parts.append("| " + " | ".join(cells) + " |")
+        return "\n".join(parts) + "\n"
+
+
+# Of times in turns with a peer: how many times faster ours is.
+COMPARED = {
+    "": ("what", str), "peer": ("peer", str), "operations": ("operations", number), "ours": ("ns", nanoseconds),
+    "peer's": ("peer_ns", nanoseconds), "ratio": ("ratio", ratio), "least … greatest": spread,
+}  # fmt: skip
+LONG = {header: column for header, column in COMPARED.items() if header != "operations"}
+
+TABLES = (
+    Table(
+        "counts", "Exact operation counts", "counts.py",
+        "End to end from q and q̇, without external wrenches where the literature has none; beside the fewest that were "
+        "published or could be made by hand.",
+        {
+            "robot": ("robot", str), "problem": ("problem", str), "found by": ("method", str), "mul": ("mul", number),
+            "add": ("add", number), "div": ("div", number), "total": ("total", number),
+            "best known": ("best_known", number),
+        },
+    ),
+    Table(
+        "kernels", "Kernels beside Pinocchio's C++", "kernels.py",
+        "One state at a time and batches, one thread, medians of turns that alternate.", COMPARED,
+    ),
+    Table(
+        "generated", "Kernels beside code generated from Pinocchio", "generated.py",
+        "Pinocchio's algorithms on CasADi's symbols, as C.", COMPARED,
+    ),
+    Table(
+        "python_calls", "Calls from Python", "python_calls.py",
+        "Plain calls with their checks, bound calls, and batches, beside Pinocchio's Python bindings.", COMPARED,
+    ),
+    Table("long_chain", "A chain of 1,000 bodies", "long_chain.py", "Forward dynamics of one state.", LONG),
+    Table(
+        "derivatives", "Derivatives of forward dynamics of the iCub", "derivatives.py",
+        "By q, q̇ and τ, all of them; ratio: the time of the first line of a group over this.",
+        {
+            "base": ("base", str), "of": ("of", str), "what": ("what", str), "operations": ("operations", number),
+            "a state": ("median", time), "ratio": ("ratio", ratio),
+        },
+    ),
+    Table(
+        "icub", "The iCub from file to solution", "icub.py", "With external wrenches; ratio: pin in a loop over this.",
+        {
+            "base": ("base", str), "problem": ("problem", str), "what": ("what", str), "time": ("seconds", time),
+            "ratio": ("ratio", ratio),
+        },
+    ),
+    Table(
+        "estimation", "Estimates", "estimation.py",
+        "Errors of means and standard deviations beside dense least squares, relative; times a state.",
+        {
+            "what": ("what", str), "problems": ("problems", number), "mean": ("mean", str), "std": ("std", str),
+            "time": ("seconds", time), "operations": ("operations", number),
+        },
+    ),
+    Table(
+        "berdy", "Estimates beside BERDY", "berdy.py", "The same variables, covariances and readings; means only.",
+        {
+            "robot": ("robot", str), "what": ("what", str), "time": ("seconds", time), "ratio": ("ratio", ratio),
+            "difference of means": ("difference", str),
+        },
+    ),
+    Table(
+        "load_cells", "The load cells of the paper's Figure 2", "load_cells.py", "All unknowns; compile time in CPU seconds.",
+        {
+            "bodies": ("bodies", number), "order": ("ordering", str), "operations": ("operations", number),
+            "a body": ("a_body", number), "compile": ("seconds", lambda x: f"{x} s"), "states": ("states", number),
+            "silent wrong": ("silent", str), "row-wise residual": ("residual", str),
+        },
+    ),
+    Table(
+        "accuracy", "Distance from the exact answer", "accuracy.py",
+        "Forward dynamics of the iCub by each order, of the torques that the RNEA gives for known accelerations, at 20,000 "
+        "random states; relative errors.",
+        {
+            "order": ("ordering", str), "median": ("median", str), "worst": ("worst", str),
+            "beyond 1e-9": ("above 1e-09", str),
+        },
+    ),
+    Table(
+        "robot_files", "Robot files of others", "robot_files.py",
+        "Files that Pinocchio or MuJoCo load, and how many of these agree with their rnea, crba and frames.",
+        {
+            "package": ("package", str), "base": ("base", str), "files": ("files", number),
+            "they load": ("peer loads", number), "loaded here": ("loaded of these", number), "agree": ("agree", number),
+            "worst difference": ("worst rnea", str),
+        },
+    ),
+    Table(
+        "scale", "Large robots", "scale.py", "Forward dynamics; time a body of one state.",
+        {
+            "robot": ("model", str), "operations a body": ("operations_a_body", number),
+            "compile": ("compile_s", lambda x: f"{x} s"), "a body": ("ns_a_body", nanoseconds),
+            "to the ABA": ("error_to_aba", str),
+        },
+    ),
+    Table(
+        "streaming", "Logs", "streaming.py", "Estimates of long logs: memory does not grow with them.",
+        {
+            "kind": ("kind", str), "states": ("states", number), "peak memory": ("peak_memory_MiB", lambda x: f"{x} MiB"),
+            "a state": ("us_a_state", lambda x: f"{x} µs"),
+        },
+    ),
+)  # fmt: skip
+
+HEAD = """# Benchmarks
+
+Made by `python experiments/benchmarks/page.py` out of `experiments/results`. Ratios are medians of turns that alternate
+in one process; times mean little on another machine. What was aimed at, and what was not reached, is in
+[experiments/README.md](../experiments/README.md).
+"""
+
+
+def page() -> str:
+    return "\n".join([HEAD, *(table.written() for table in TABLES)])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"written to {PAGE.relative_to(ROOT)}")
