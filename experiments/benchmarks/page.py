@@ -2,8 +2,8 @@
 
     python experiments/benchmarks/page.py
 
-Writes docs/benchmarks.md. Nothing is measured here: each table is a CSV, with the machine and the commit that its header
-names, and the command that measures it again.
+Writes docs/benchmarks.md. Nothing is measured here: each table is a CSV, with the machine and the commit that its
+header names, and the command that measures it again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ def time(x: str) -> str:
     if not x:
         return ""
     seconds = float(x)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
-        if seconds >= size:
-            break
-    return f"{seconds / size:.3g} {unit}"
+    size, unit = next((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns")) if seconds >= s)
+    return f"{seconds / (size or 1e-9):.3g} {unit}"
 
 
 def nanoseconds(x: str) -> str:
@@ -138,7 +136,7 @@ TABLES = (
         },
     ),
     Table(
-        "load_cells", "The load cells of the paper's Figure 2", "load_cells.py", "All unknowns; compile time in CPU seconds.",
+        "load_cells", "The load cells of the paper's Figure 2", "load_cells.py", "All unknowns; compile: CPU time.",
         {
             "bodies": ("bodies", number), "order": ("ordering", str), "operations": ("operations", number),
             "a body": ("a_body", number), "compile": ("seconds", lambda x: f"{x} s"), "states": ("states", number),
@@ -147,8 +145,8 @@ TABLES = (
     ),
     Table(
         "accuracy", "Distance from the exact answer", "accuracy.py",
-        "Forward dynamics of the iCub by each order, of the torques that the RNEA gives for known accelerations, at 20,000 "
-        "random states; relative errors.",
+        "Forward dynamics of the iCub by each order, of the torques that the RNEA gives for known accelerations, at "
+        "20,000 random states; relative errors.",
         {
             "order": ("ordering", str), "median": ("median", str), "worst": ("worst", str),
             "beyond 1e-9": ("above 1e-09", str),
@@ -174,8 +172,8 @@ TABLES = (
     Table(
         "streaming", "Logs", "streaming.py", "Estimates of long logs: memory does not grow with them.",
         {
-            "kind": ("kind", str), "states": ("states", number), "peak memory": ("peak_memory_MiB", lambda x: f"{x} MiB"),
-            "a state": ("us_a_state", lambda x: f"{x} µs"),
+            "kind": ("kind", str), "states": ("states", number),
+            "peak memory": ("peak_memory_MiB", lambda x: f"{x} MiB"), "a state": ("us_a_state", lambda x: f"{x} µs"),
         },
     ),
 )  # fmt: skip

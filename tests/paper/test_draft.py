@@ -1,4 +1,4 @@
-"""The draft of the paper: its table is what was counted, its citations and figures exist, its length is that of JOSS."""
+"""The draft of the paper: its table is what was counted, its citations and figures exist, its length is JOSS's."""
 
 from __future__ import annotations
 
