@@ -4,10 +4,15 @@ Each adds rows C (J a − J' a' + bias) = y and the components w of a wrench, wh
 what the rows have for their accelerations: D'Alembert's principle, so that the constraint does no work. With a
 regular joint-space inertia H, and independent rows A in terms of q̈, what is left for w when all else is eliminated is
 A H⁻¹ A^T, positive definite. RBDA sections 8.1 and 8.5; Baraff (1996) eliminates in the same order.
+
+Where `stabilise` is given, 2 ζ ω ė + ω² e is added to the left side, e being the error of the position: it decays in a
+simulation instead of growing. It is a time constant T [s], for ω = 1/T and ζ = 1, or (ω [rad/s], ζ).
+J. Baumgarte, Stabilization of constraints and integrals of motion in dynamical systems, CMAME 1 (1972).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +26,9 @@ from sysdyn.measurements.sensor import Sensor, diagonal, linear, placed
 from sysdyn.measurements.variables import ACCELERATION, WRENCH, freedom_units
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
-from sysdyn.model.kinematics import path
-from sysdyn.model.spatial import X_inverse, cross, rotation
+from sysdyn.model.kinematics import joint_placement, path
+from sysdyn.model.poses import checked_pose
+from sysdyn.model.spatial import X_inverse, cross, rotation, translation
 
 # A kind of contact or joint has a name, or is named by the components that it holds.
 Kind = str | Sequence[str]
@@ -46,9 +52,35 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 # A joint that closes a loop turns or slides about one of these axes.
 AXES = ("x", "y", "z")
+# How errors of positions are taken out, as above; None: they are not.
+Stabilise = float | Sequence[float] | None
 
 
-class FrameConstraint(Constraint):
+class Stabilised(Constraint):
+    """A constraint that can take out the error of its position. Subclasses give `error`, and call `stabilised`."""
+
+    stabilise: tuple[float, float] | None = None  # (ω, ζ); instances of version 0.1 do not say
+
+    def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        """(e, ė), with an entry for each component."""
+        raise NotImplementedError
+
+    def stabilised(self, ctx: Context, bias: np.ndarray) -> np.ndarray:
+        """bias + 2 ζ ω ė + ω² e."""
+        if self.stabilise is None:
+            return bias
+        (omega, zeta), (e, rate) = self.stabilise, self.error(ctx)
+        return bias + 2.0 * zeta * omega * rate + omega**2 * e
+
+    def _take(self, stabilise: Stabilise) -> None:
+        if stabilise is not None:
+            self.stabilise = _oscillator(self.name, stabilise)
+
+    def _stored_gains(self) -> dict:
+        return {} if self.stabilise is None else {"stabilise": list(self.stabilise)}
+
+
+class FrameConstraint(Stabilised):
     """A constraint whose wrench has some of the six components at one point, in the axes of `frame` or of the world."""
 
     chosen: tuple[str, ...]
@@ -67,6 +99,9 @@ class FrameConstraint(Constraint):
     def loads(self, ctx: Context) -> dict[str, np.ndarray]:
         return {body: block.T for (_, body), block in self.rows(ctx).items()}
 
+    def bias(self, ctx: Context) -> np.ndarray:
+        return self.stabilised(ctx, super().bias(ctx))
+
     def solved_form(self, ctx: Context):
         """As it is: rows and wrench are in the same axes, so that what they leave is symmetric."""
         return self.rows(ctx), self.bias(ctx), None
@@ -74,6 +109,14 @@ class FrameConstraint(Constraint):
     def identity(self) -> None:
         """None: what a constraint holds is its kind."""
         return None
+
+    def _angles(self, R: np.ndarray) -> np.ndarray:
+        """The angles (3,) along what is held by which R (3, 3) turns, but for their sines."""
+        free = [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
+        if len(free) == 1:  # however far it has turned about the axis that is free, another tilts that axis
+            (k,) = free
+            return cross(np.eye(3).astype(object)[k], R[:, k])
+        return 0.5 * _vector(R - R.T)
 
     def spread(self, w: np.ndarray) -> np.ndarray:
         """(…, 6): components w among those that are zero."""
@@ -90,27 +133,62 @@ class Contact(FrameConstraint, FrameAcceleration):
     """Rigid contact of a frame with the world, with an unknown wrench of its own beside fx.
 
     Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero where no value y is
-    handed in; −2 ζ ω v − ω² e, for example, takes out a drift e. The wrench [N m, N] that the world exerts on the body
-    at the origin of the frame has the components of the same names, n for alpha and f for a.
+    handed in. The wrench [N m, N] that the world exerts on the body at the origin of the frame has the components of
+    the same names, n for alpha and f for a.
 
     frame      a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
     kind       what is held, z being the normal: "fixed" all six; "point" the origin; "line" the origin but for motion
                along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge about x;
                or the names of the components (alpha_x … a_z)
     reference  in which axes: "local" those of the frame, or "world"
+    stabilise  T [s] or (ω [rad/s], ζ): −2 ζ ω v − ω² e in place of zero, with the velocity v of the frame and the error
+               e of its pose, see the head of this module
+    at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
+               it velocities are taken out alone. Attitudes count as the sine of the angle between them
 
-    Raises InvalidInput where the frame cannot move, UnknownName.
+    Raises InvalidInput where the frame cannot move, and where e is not known since the axes of what is held turn with
+    the frame (a reference "world" is for that); UnknownName.
     """
 
     references = ("local", "world")
+    at: np.ndarray | None = None  # instances of version 0.1 do not say
 
-    def __init__(self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None):
+    def __init__(
+        self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None,
+        stabilise: Stabilise = None, at: np.ndarray | None = None,
+    ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         held = _named("kind of a Contact", kind, CONTACTS)
         name = name or f"Contact({placed(frame, 'Contact')[1]})"
         if reference not in self.references:
             raise UnknownName(f"reference of {name!r}:", reference, self.references)
         super().__init__(frame, held, reference=reference, name=name)
+        self._take(stabilise)
+        if at is not None:
+            self.at = checked_pose(f"pose at={at!r} of {name!r}", at)
+            if self.stabilise is None:
+                raise InvalidInput(f"{name!r} has a pose to be kept, at=, but does not say how fast: add stabilise=")
+            if reference == "local" and any(self._turns(k) for k in range(3)):
+                raise InvalidInput(
+                    f"{name!r} lets the axes turn along which it holds its origin, which is no position then: "
+                    "use reference='world', or leave out at="
+                )
+
+    def _turns(self, k: int) -> bool:
+        """Whether a rotation about axis k is free, and turns a direction that is held into one that is not."""
+        held = [f"a_{x}" in self.chosen for i, x in enumerate(AXES) if i != k]
+        return f"alpha_{AXES[k]}" not in self.chosen and held[0] != held[1]
+
+    def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        """Of the pose, as angle · axis (but for its sine) and position, and its rate; in the axes of the components."""
+        R, v, e = ctx.R(self.frame), ctx.v(self.frame), zeros(6)
+        world = self.reference == "world"
+        if self.at is not None:
+            at = self.at.astype(object)
+            slid = _origin(ctx, self.frame) - at[:3, 3]
+            e[:3] = self._angles(R @ at[:3, :3].T) if world else -self._angles(R.T @ at[:3, :3])
+            e[3:] = slid if world else R.T @ slid
+        return e[self._numbers], (diagonal(R) @ v if world else v)[self._numbers]
 
     def check(self, model: Model) -> None:
         found = moving_frame(model, self.frame)
@@ -120,7 +198,8 @@ class Contact(FrameConstraint, FrameAcceleration):
     def describe(self, model: Model | None = None) -> dict:
         described = super().describe(model)
         kept = {key: x for key, x in described.items() if key not in ("components", "classical", "gravity")}
-        return {**kept, "kind": _stored(self.kind)}
+        at = {} if self.at is None else {"at": self.at.tolist()}
+        return {**kept, "kind": _stored(self.kind), **self._stored_gains(), **at}
 
 
 class LoopJoint(FrameConstraint, Sensor):
@@ -128,14 +207,16 @@ class LoopJoint(FrameConstraint, Sensor):
 
     The place and the attitude of frame_b as seen from frame_a move as the joint lets them. Known is the second
     derivative of the position of its origin and the derivative of its angular velocity, in the axes of frame_a, along
-    what the joint does not leave free: zero where no value y is handed in (a drift e is taken out by −2 ζ ω ė − ω² e).
-    The wrench [N m, N] that the body of frame_a exerts on that of frame_b has the other components, in the axes of
-    frame_a at the origin of frame_b; the opposite acts on the body of frame_a.
+    what the joint does not leave free: zero where no value y is handed in. The wrench [N m, N] that the body of frame_a
+    exerts on that of frame_b has the other components, in the axes of frame_a at the origin of frame_b; the opposite
+    acts on the body of frame_a.
 
     frame_a, frame_b  names of the model, or (body, T); one of them may be fixed to the base
     kind   "fixed", "spherical", "revolute", "prismatic" or "cylindrical"; or the names of the components that are held
            (alpha_x … a_z), as a plane mechanism needs where a joint of the tree already holds some
     axis   of a revolute, prismatic or cylindrical joint: "x", "y" or "z" of frame_a
+    stabilise  T [s] or (ω [rad/s], ζ): −2 ζ ω ė − ω² e in place of zero, with the error e of the position and attitude
+           (as the sine of the angle), see the head of this module
 
     Raises InvalidInput where the frames cannot move relative to each other, UnknownName. RBDA section 8.5.
     """
@@ -145,8 +226,9 @@ class LoopJoint(FrameConstraint, Sensor):
     optional = True
 
     def __init__(
-        self, frame_a: Place, frame_b: Place, kind: Kind = "spherical", axis: str = "z", name: str | None = None
-    ):
+        self, frame_a: Place, frame_b: Place, kind: Kind = "spherical", axis: str = "z", name: str | None = None,
+        stabilise: Stabilise = None,
+    ):  # fmt: skip
         self.kind = kind if isinstance(kind, str) else tuple(kind)
         self.axis = axis
         if axis not in AXES:
@@ -157,6 +239,7 @@ class LoopJoint(FrameConstraint, Sensor):
         self.frame_b, label_b = placed(frame_b, "LoopJoint")
         name = name or f"LoopJoint({label_a},{label_b})"
         super().__init__(name, held, name, None, frame_a=self.frame, frame_b=self.frame_b)
+        self._take(stabilise)
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -174,12 +257,8 @@ class LoopJoint(FrameConstraint, Sensor):
     def equations(self, ctx):
         """In the axes of frame_a: of ω_b − ω_a, and of ṗ with p = p_b − p_a and ṗ = v_b − v_a − ω_a × p."""
         a, b = self._frames(ctx.model)
-        X = self._between(ctx)
-        E = rotation(X)
-        turn = diagonal(E)
-        lever = X[3:, :3] @ E.T  # p×
-        v_a, v_b = ctx.v(self.frame), turn @ ctx.v(self.frame_b)
-        turning = lever @ -v_a[:3]  # ω_a × p
+        E, lever, v_a, v_b = self._moving(ctx)
+        turn, turning = diagonal(E), lever @ -v_a[:3]  # ω_a × p
         sliding = v_b[3:] - v_a[3:] - turning
         bias = linear(cross(v_b[:3], v_b[3:]) - cross(v_a[:3], v_a[3:] + turning + 2.0 * sliding))
         bias[:3] = -cross(v_a[:3], v_b[:3])
@@ -194,6 +273,18 @@ class LoopJoint(FrameConstraint, Sensor):
             g = ctx.R(self.frame).T @ ctx.model.gravity.astype(object)
             bias = bias + linear(g if a.body < 0 else -g)
         return blocks, bias
+
+    def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        E, lever, v_a, v_b = self._moving(ctx)
+        e = np.concatenate([self._angles(E), _vector(lever)])
+        rate = np.concatenate([v_b[:3] - v_a[:3], v_b[3:] - v_a[3:] - lever @ -v_a[:3]])
+        return e[self._numbers], rate[self._numbers]
+
+    def _moving(self, ctx: Context) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(E from frame_b to frame_a, p×, v_a, v_b), all in the axes of frame_a."""
+        X = self._between(ctx)
+        E = rotation(X)
+        return E, X[3:, :3] @ E.T, ctx.v(self.frame), diagonal(E) @ ctx.v(self.frame_b)
 
     def _between(self, ctx: Context) -> np.ndarray:
         """X (6, 6) from frame_b to frame_a, by way of the body that carries both."""
@@ -210,19 +301,20 @@ class LoopJoint(FrameConstraint, Sensor):
         kept = {key: x for key, x in described.items() if key != "components"}
         if model is not None:
             kept["placed"] = [[frame.body, frame.X.tolist()] for frame in self._frames(model)]
-        return {**kept, "kind": _stored(self.kind), "axis": self.axis}
+        return {**kept, "kind": _stored(self.kind), "axis": self.axis, **self._stored_gains()}
 
 
-class JointCoupling(Constraint):
+class JointCoupling(Stabilised):
     """A joint that moves as another one demands, through a transmission whose force is an unknown.
 
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
-    where there is no leader. What is handed in as y is added (a drift e is taken out by −2 ζ ω ė − ω² e). The
-    transmission exerts w [N m or N] on the joint and −r w on its leader: one coordinate, on which the torque τ of the
-    joint acts as r τ. A state should have q and q̇ as demanded: `Model.imposed`.
+    where there is no leader. What is handed in as y is added. The transmission exerts w [N m or N] on the
+    joint and −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q
+    and q̇ as demanded: `Model.imposed`.
 
     joint, leader  names of joints with one freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
+    stabilise      T [s] or (ω [rad/s], ζ): −2 ζ ω ė − ω² e is added, with the error e of q, see the head of this module
 
     Raises UnknownName, InvalidInput.
     """
@@ -231,10 +323,12 @@ class JointCoupling(Constraint):
     units = ("rad/s²", "m/s²")
 
     def __init__(
-        self, joint: str, leader: str | None = None, coefficients: Sequence[float] = (0.0, 1.0), name: str | None = None
-    ):
+        self, joint: str, leader: str | None = None, coefficients: Sequence[float] = (0.0, 1.0),
+        name: str | None = None, stabilise: Stabilise = None,
+    ):  # fmt: skip
         self.name = name or f"JointCoupling({joint})"
         self.coupling = Coupling(joint, leader, tuple(numbers(f"coefficients of {self.name!r}", coefficients, (None,))))
+        self._take(stabilise)
 
     def components(self, model: Model) -> tuple[str, ...]:
         for joint in filter(None, (self.coupling.joint, self.coupling.leader)):
@@ -257,27 +351,33 @@ class JointCoupling(Constraint):
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
         rows = {("qdd", self.coupling.joint): np.array([[1.0]], dtype=object)}
         if self.coupling.leader is not None:
-            rows["qdd", self.coupling.leader] = np.array([[-self._leading(ctx)[0]]], dtype=object)
+            rows["qdd", self.coupling.leader] = np.array([[-self._leading(ctx)[1]]], dtype=object)
         return rows
 
     def bias(self, ctx: Context) -> np.ndarray:
         bias = zeros(1)
         if self.coupling.leader is not None:
-            _, curve, rate = self._leading(ctx)
+            _, _, curve, rate = self._leading(ctx)
             bias[0] = -(curve * rate * rate)
-        return bias
+        return self.stabilised(ctx, bias)
 
-    def _leading(self, ctx: Context) -> tuple[Any, Any, Any]:
-        """(r, r', q̇) of the leader."""
-        i = ctx.model.joint_index(self.coupling.leader or "")
-        _, slope, curve = self.coupling.derivatives(ctx.q[ctx.model.q_slice(i).start])
-        return slope, curve, ctx.qd[ctx.model.v_slice(i).start]
+    def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        i, (position, slope, _, rate) = ctx.model.joint_index(self.coupling.joint), self._leading(ctx)
+        e, e_rate = ctx.q[ctx.model.q_slice(i).start] - position, ctx.qd[ctx.model.v_slice(i).start] - slope * rate
+        return np.array([e], dtype=object), np.array([e_rate], dtype=object)
+
+    def _leading(self, ctx: Context) -> tuple[Any, Any, Any, Any]:
+        """(q that is demanded, r, r', q̇ of the leader)."""
+        if self.coupling.leader is None:
+            return self.coupling.coefficients[0], 0.0, 0.0, 0.0
+        i = ctx.model.joint_index(self.coupling.leader)
+        return *self.coupling.derivatives(ctx.q[ctx.model.q_slice(i).start]), ctx.qd[ctx.model.v_slice(i).start]
 
     def describe(self, model: Model | None = None) -> dict:
         c = self.coupling
         return {
             "type": "JointCoupling", "name": self.name, "joint": c.joint, "leader": c.leader,
-            "coefficients": list(c.coefficients),
+            "coefficients": list(c.coefficients), **self._stored_gains(),
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -288,13 +388,13 @@ class JointCoupling(Constraint):
 CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contact, LoopJoint, JointCoupling)}
 
 
-def closures(model: Model) -> list[Constraint]:
+def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
     """What a robot file says beside the tree, as constraints: a JointCoupling of each coupled joint, a LoopJoint of
-    each loop.
+    each loop; stabilised as they are by an argument of that name.
     """
     return [
-        LoopJoint(c.frame_a, c.frame_b, c.kind, name=c.name) if isinstance(c, Loop)
-        else JointCoupling(c.joint, c.leader, c.coefficients)
+        LoopJoint(c.frame_a, c.frame_b, c.kind, name=c.name, stabilise=stabilise) if isinstance(c, Loop)
+        else JointCoupling(c.joint, c.leader, c.coefficients, stabilise=stabilise)
         for c in model.closures
     ]  # fmt: skip
 
@@ -314,3 +414,28 @@ def _free(kind: str, axis: str) -> tuple[str, ...]:
 
 def _stored(kind: Kind) -> str | list[str]:
     return kind if isinstance(kind, str) else list(kind)
+
+
+def _oscillator(name: str, stabilise: float | Sequence[float]) -> tuple[float, float]:
+    """(ω, ζ). Raises InvalidInput."""
+    x = np.atleast_1d(np.array(stabilise, dtype=object))
+    if not (x.shape in ((1,), (2,)) and all(isinstance(k, (int, float)) and 0.0 < k < math.inf for k in x)):
+        raise InvalidInput(
+            f"stabilise of {name!r} is a time constant [s], or (ω [rad/s], ζ), of positive numbers, not {stabilise!r}"
+        )
+    return (1.0 / x[0], 1.0) if len(x) == 1 else (float(x[0]), float(x[1]))
+
+
+def _vector(M: np.ndarray) -> np.ndarray:
+    """v (3,) of v×."""
+    return np.array([M[2, 1], M[0, 2], M[1, 0]])
+
+
+def _origin(ctx: Context, frame: Place) -> np.ndarray:
+    """p (3,) of the origin of a frame in the world."""
+    found = find_frame(ctx.model, frame)
+    p = translation(found.X).astype(object)
+    for i in path(ctx.model, found.body):
+        E, r = joint_placement(ctx.model, i, ctx.q)
+        p = r + E.T @ p
+    return p
