@@ -41,12 +41,14 @@ class Argument(NamedTuple):
 class Batch(NamedTuple):
     """A call of N states that checks its arrays itself.
 
-    call(outputs by group (N, size), status (N,), tuple of arrays) says whether every status is zero; None, with nothing
-    done, unless the arrays are plain ones of float64 of their argument's shape, or of N times that.
+    call(outputs by group (N, size), status (N,), tuple of arrays, counter) says whether every status is 0. None, with
+    nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N times that, with
+    states that are. None, too, where a quaternion is not normalised to the last bits.
+    counter: None, or (next state, states at a time) in an array of int64, for threads that share the states.
     keep: what has to stay alive as long as the call.
     """
 
-    call: Callable[[Arrays, np.ndarray, tuple], bool | None]
+    call: Callable[..., bool | None]
     keep: object
 
 
@@ -105,8 +107,11 @@ class Backend(ABC):
         """
         return None
 
-    def batch(self, arguments: Sequence[Argument], constants: np.ndarray) -> Batch | None:
-        """The call of least latency at many states that takes these arrays, as they are; None where there is none."""
+    def batch(self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]) -> Batch | None:
+        """The call of least latency at many states that takes these arrays, as they are; None where there is none.
+
+        constants and quaternions as for `direct`.
+        """
         return None
 
     def new(self, n: int) -> Results:

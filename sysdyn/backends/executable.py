@@ -14,7 +14,10 @@ from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.backends.team import TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
-THREAD_OPERATIONS = 5_000_000  # A thread is worth its while for so many operations: some tenths of a millisecond.
+# A thread is worth its while for so many operations, some tens of microseconds.
+THREAD_OPERATIONS = 2_500_000
+# It has so many parts to do, so that one that begins late or is interrupted leaves some of them to others.
+PARTS = 4
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
@@ -30,11 +33,18 @@ class Executable:
         if threads is None:
             threads = self.threads(n)
         backend = self.backend
-        if threads <= 1 or n <= 1 or not backend.shares:
-            if n:
-                backend.run(inputs, outputs, status, 0, n)
-        else:
-            TEAM.run([partial(backend.run, inputs, outputs, status, *x) for x in _shares(n, threads, backend.width)])
+        run = partial(backend.run, inputs, outputs, status)
+        if threads > 1 and backend.shares:
+            TEAM.run([partial(run, *x) for x in _shares(n, PARTS * threads, backend.width)], threads)
+        elif n:
+            run(0, n)
+
+    def together(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
+        """What `call(counter)`, of a `Batch` of n states, comes to on so many threads."""
+        _, share = _shares(n, PARTS * threads, self.backend.width)[0]
+        counter, found = np.array([0, share]), list[bool | None]()
+        TEAM.run([lambda: found.append(call(counter))] * threads)
+        return None if None in found else all(found)
 
     def threads(self, n: int) -> int:
         """How many threads so many states are worth."""
@@ -122,10 +132,10 @@ def checked_threads(threads: object) -> None:
         raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
 
 
-def _shares(n: int, threads: int, width: int) -> list[tuple[int, int]]:
-    """(first state, number of states) of the part of each thread: whole registers, but for the last."""
-    share = -(-n // (threads * width)) * width
-    return [(start, min(share, n - start)) for start in range(0, n, share)] if threads > 1 and n else [(0, n)]
+def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
+    """(first state, number of states) of each part: whole registers, but for the last."""
+    share = -(-n // (parts * width)) * width
+    return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
 
 
 def _alone(lock: Lock, call: Callable[[], None], keep: object) -> None:

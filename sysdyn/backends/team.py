@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,24 +29,26 @@ class Team:
     def reset(self) -> None:
         """Forget all threads, for in a forked process there are none."""
         self._lock = Lock()
-        self._todo: SimpleQueue[tuple[Callable[[], object], SimpleQueue[BaseException | None]]] = SimpleQueue()
+        self._todo: SimpleQueue[tuple[deque[Callable[[], object]], Callable[[BaseException | None], object]]] = (
+            SimpleQueue()
+        )
         self._size = 0
 
-    def run(self, parts: Sequence[Callable[[], object]]) -> None:
+    def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
         """Call all parts and return when the last one is done. Raises what a part raised.
 
-        Threads that cannot be started are done without: the parts wait for others, or are called one after another.
+        threads: that call them, each the next one as soon as it is free; one for each part if None. A thread that comes
+        too late finds nothing left to do, and nobody waits for it; those that cannot be started are done without.
         """
-        if self._size < len(parts) - 1:
-            self._grow(len(parts) - 1)
-        if not self._size:
-            errors = [_outcome(part) for part in parts]
-        else:
-            done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
-            for part in parts[1:]:
-                self._todo.put((part, done))
-            errors = [_outcome(parts[0]), *(done.get() for _ in parts[1:])]
-        for error in errors:
+        others = (len(parts) if threads is None else threads) - 1
+        if self._size < others:
+            self._grow(others)
+        left, own = deque(parts), list[BaseException | None]()
+        done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
+        for _ in range(min(others, self._size)):
+            self._todo.put((left, done.put))
+        _work_off(left, own.append)
+        for error in (*own, *(done.get() for _ in range(len(parts) - len(own)))):
             if error is not None:
                 raise error
 
@@ -58,9 +61,14 @@ class Team:
 
 def _work(todo: SimpleQueue) -> None:
     while True:
-        part, done = todo.get()
-        done.put(_outcome(part))
-        del part, done  # not to be kept while waiting
+        _work_off(*todo.get())
+
+
+def _work_off(left: deque[Callable[[], object]], done: Callable[[BaseException | None], object]) -> None:
+    """Call one part after another until none is left; `done` is told of each."""
+    with contextlib.suppress(IndexError):
+        while True:
+            done(_outcome(left.popleft()))
 
 
 def _outcome(part: Callable[[], object]) -> BaseException | None:

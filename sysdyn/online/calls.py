@@ -11,13 +11,14 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.backend import Argument, Backend, Batch
+from sysdyn.backends.backend import Argument, Direct
 from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of
 from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
+from sysdyn.online.batches import Batches
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
 
 # Calls by so many different names are arranged to go the shortest way.
@@ -88,36 +89,37 @@ class Row(Generic[Key]):
         return Results, (self.inputs, self.lead, self.values, self.ok)
 
 
-class _Layout:
-    """How calls with the same names go the shortest way: at one state, and at many, made when it is needed."""
+class _Layout(NamedTuple):
+    """How calls with the same names go the shortest way, at one state and at many."""
 
-    def __init__(self, backend: Backend, arguments: list[Argument], constants: np.ndarray, quaternions: list[int]):
-        self._backend, self._arguments, self._constants, self._turning = backend, arguments, constants, quaternions
-        self.direct = backend.direct(arguments, constants, quaternions)
-
-    @cached_property
-    def batch(self) -> Batch | None:
-        return None if self._turning else self._backend.batch(self._arguments, self._constants)
+    direct: Direct | None
+    batches: Batches
 
 
 class Many(Generic[Key]):
     """Results at many states, all of which were solved; inputs are looked at when they are asked for."""
 
-    __slots__ = ("_arguments", "_calls", "lead", "values")
+    __slots__ = ("_arguments", "_calls", "_outputs", "lead")
 
-    def __init__(self, calls: Calls[Key], arguments: Arguments, values: dict[Key, np.ndarray], n: int):
-        self._calls, self._arguments, self.values, self.lead = calls, arguments, values, (n,)
+    def __init__(self, calls: Calls[Key], arguments: tuple, n: int, outputs: Mapping[str, np.ndarray]):
+        self._calls, self._arguments, self._outputs, self.lead = calls, arguments, outputs, (n,)
 
     @property
     def ok(self) -> np.ndarray:
         return np.ones(self.lead, dtype=bool)
 
+    @property
+    def values(self) -> dict[Key, np.ndarray]:
+        return {key: self.value(key) for key in self._calls.groups}
+
     def value(self, key: Key) -> np.ndarray:
-        return self.values[key]
+        group, shape = self._calls.groups[key]
+        x = self._outputs[group]
+        return x if len(shape) == 1 else x.reshape(self.lead + shape)
 
     @property
     def inputs(self) -> Arrays:
-        return self._calls.inputs.checked(self._arguments)[0]
+        return self._calls.inputs.checked(Arguments(*self._arguments))[0]
 
     def __reduce__(self):
         return Results, (self.inputs, self.lead, self.values, self.ok)
@@ -131,6 +133,7 @@ class Calls(Generic[Key]):
 
     def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
+        self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._layouts: dict[Hashable, _Layout | None] = {}  # by the names of a call's arguments
         program = executable.program
         begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
@@ -171,18 +174,9 @@ class Calls(Generic[Key]):
         solved = call(row, arrays)
         if solved:
             return Row(self, row)
-        if solved is None and type(q) is np.ndarray and q.ndim == 2:
-            values = self._of_many(layout, len(q), arrays)
-            if values is not None:
-                return Many(self, Arguments(q, qd, known, quantities, y), values, len(q))
+        if solved is None and (found := layout.batches.solved(arrays)) is not None:
+            return Many(self, (q, qd, known, quantities, y), *found)
         return None
-
-    def _of_many(self, layout: _Layout, n: int, arrays: tuple[ArrayLike, ...]) -> dict[Key, np.ndarray] | None:
-        """The outputs at n states; None where another way has to be taken."""
-        if self._executable.threads(n) > 1 or n < 2 or layout.batch is None:
-            return None
-        outputs, status = self._executable.backend.new(n)
-        return self._shaped(outputs, (n,)) if layout.batch.call(outputs, status, arrays) else None
 
     def _arranged(
         self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
@@ -191,38 +185,58 @@ class Calls(Generic[Key]):
 
         arrays: q, q̇, `known` quantities by position, those by keyword, and y.
         """
-        program, given = self._executable.program, [x for x in arrays if type(x) is np.ndarray and x.size]
-        if len(self._layouts) >= MOST_LAYOUTS or len(given) < len(arrays):
+        program = self._executable.program
+        shapes = self._shapes(arrays, known, quantities, y)
+        if len(self._layouts) >= MOST_LAYOUTS or shapes is None:
             return None
-        n = len(given[0])
-        one = [x[0] if given[0].ndim == 2 and x.ndim > 1 and len(x) == n else x for x in given]
-        sizes = [x.size for x in one]
-        if sum(sizes) > program.n_inputs:
-            return None
-        if given[0].ndim == 1:  # a batch of as many states as there are bodies says little of the layout
-            self._layouts[key] = None
+        self._layouts[key] = None
         # every entry is a number of its own: where it is found says where it goes
+        sizes = [math.prod(shape) for shape in shapes]
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
-        x = [part.reshape(like.shape) for part, like in zip(np.split(labels, ends), one, strict=True)]
+        x = [part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True)]
         first, last = 2 + known, 2 + known + len(quantities)
         named = dict(zip(quantities, x[first:last], strict=True))
         values = dict(zip(y, x[last:], strict=True)) if isinstance(y, dict) else x[last] if x[last:] else None
         try:
-            found, lead = self.inputs.arranged(Arguments(x[0], x[1], tuple(x[2:first]), named, values))
+            found, _ = self.inputs.arranged(Arguments(x[0], x[1], tuple(x[2:first]), named, values))
         except SysdynError:
             return None  # the call itself says why
         flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
         places = np.argsort(flat, kind="stable")[-len(labels) :]
-        if lead or not np.array_equal(flat[places], labels):
+        if not np.array_equal(flat[places], labels):
             return None
         begin = next(part.start for name, part in self.input_places if name == "q") - program.n_outputs
+        arguments = [Argument(shape, part) for shape, part in zip(shapes, np.split(places, ends), strict=True)]
+        constants, quaternions = np.where(flat < LABEL, flat, 0.0), [begin + x.start for x in self.inputs.quaternions]
         self._layouts[key] = layout = _Layout(
-            self._executable.backend,
-            [Argument(like.shape, part) for like, part in zip(one, np.split(places, ends), strict=True)],
-            np.where(flat < LABEL, flat, 0.0),
-            [begin + part.start for part in self.inputs.quaternions],
+            self._executable.backend.direct(arguments, constants, quaternions),
+            Batches(self._executable, arguments, constants, quaternions, self.inputs.model.normalise),
         )
         return layout
+
+    def _shapes(
+        self, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
+    ) -> list[tuple[int, ...]] | None:
+        """The shapes of these arguments at one state; None where they are of others or not known."""
+        inputs = self.inputs
+        names = ["q", "qd", *inputs.positional[:known], *quantities]
+        expected = [inputs.shape(name, inputs.sizes[name]) for name in names if name in inputs.sizes]
+        if isinstance(y, dict):
+            expected += [(inputs.measurements[name][1],) for name in y if name in inputs.measurements]
+        elif y is not None:
+            expected.append((sum(size for _, size in inputs.measurements.values()),))
+        if len(expected) != len(arrays):
+            return None
+        found = []
+        for x, shape in zip(arrays, expected, strict=True):
+            flat = (math.prod(shape),)
+            if type(x) is not np.ndarray or not x.size:
+                return None
+            fitting = [own for own in (shape, flat) if own in (x.shape, x.shape[1:])]
+            if not fitting:
+                return None
+            found.append(fitting[0])
+        return found
 
     # ---- any number of states -------------------------------------------------------------------------------------
 

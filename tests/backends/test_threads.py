@@ -77,10 +77,10 @@ def test_many_callers_share_the_threads(solver):
 
 
 def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
-    """As many as have some tenths of a millisecond each, whatever the number of states."""
+    """As many as have some tens of microseconds each, whatever the number of states."""
     shares: list[int] = []
     monkeypatch.setattr(executable, "CORES", 3)
-    monkeypatch.setattr(executable.TEAM, "run", lambda parts: shares.append(len(parts)))
+    monkeypatch.setattr(executable.TEAM, "run", lambda parts, threads: shares.append(threads))
     run = solver._executable
     worth = executable.THREAD_OPERATIONS // len(run.program)
     backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1))
@@ -93,6 +93,17 @@ def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
 def test_a_team_works_side_by_side():
     team, meeting = Team(), threading.Barrier(3)
     team.run([lambda: meeting.wait(10)] * 3)  # passes if all three wait at the same time
+
+
+def test_nobody_waits_for_a_thread_that_comes_too_late():
+    crew, met, go_on, done = Team(), threading.Barrier(3), threading.Event(), []
+    busy = threading.Thread(target=lambda: crew.run([lambda: (met.wait(10.0), go_on.wait(20.0))] * 2))
+    busy.start()
+    met.wait(10.0)  # the only thread of the team is busy from now on
+    in_time(lambda: crew.run([partial(done.append, k) for k in range(9)], threads=2))
+    assert done == [*range(9)] and not go_on.is_set()
+    go_on.set()
+    busy.join()
 
 
 @pytest.mark.parametrize("bad", range(3))

@@ -10,7 +10,6 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.backends.llvm import entry
-from sysdyn.online.calls import Calls
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
@@ -125,52 +124,6 @@ def test_quaternions_are_normalised(forward, scale):
     off[part] = np.nan
     with pytest.raises(sd.InvalidInput):
         forward(off, qd, tau)
-
-
-@pytest.fixture
-def batches(monkeypatch) -> list[int]:
-    """The numbers of states of the calls of batches that went the shortest way."""
-    taken: list[int] = []
-    of_many = Calls._of_many
-
-    def counted(self, layout, n, arrays):
-        found = of_many(self, layout, n, arrays)
-        taken.extend([n] * (found is not None))
-        return found
-
-    monkeypatch.setattr(Calls, "_of_many", counted)
-    return taken
-
-
-def test_batches_take_the_shortest_way_too(inverse, batches):
-    """Also with what all states share; inputs that are converted, copied or not finite take the other one."""
-    fx = np.ones((ARM.nb, 6))
-    for n in (4, 8, 19):
-        q, qd, qdd = ARM.random_state(seed=n, batch=n)
-        every = general(inverse, q, qd, qdd, np.broadcast_to(fx, (n, ARM.nb, 6)))
-        for shared in (fx, np.stack([fx] * n)):
-            found = inverse(q, qd, qdd, shared)
-            assert np.array_equal(found.tau, every.tau) and found.ok.tolist() == [True] * n
-            assert np.array_equal(found.backward_error(), every.backward_error())
-            assert np.array_equal(pickle.loads(pickle.dumps(found)).tau, every.tau)
-        np.testing.assert_array_equal(inverse(q, qd[0], qdd).tau, inverse(q, np.stack([qd[0]] * n), qdd).tau)
-        assert batches == [n] * 4
-        del batches[:]
-        inverse(q[:, ::-1], qd, qdd), inverse(np.asfortranarray(q), qd, qdd), inverse(q[0], qd, qdd)
-        for bad, message in ((q[:-1], "do not fit together"), (q[:, :2], "q has shape"), (q * np.nan, "q is nan")):
-            with pytest.raises(sd.InvalidInput, match=message):
-                inverse(bad, qd, qdd)
-        assert not batches
-
-
-def test_batches_of_parts_of_a_quantity_are_put_together(batches):
-    """The first joints' values alone must not be read as those of all."""
-    known = [sd.JointAcceleration(["joint0", "joint1"], name="first"), sd.JointAcceleration("joint2", name="last")]
-    solver = sd.compile(sd.Problem(ARM, [*known, sd.ExternalWrench("all")]), outputs="tau", level="fast")
-    q, qd, qdd = ARM.random_state(seed=1, batch=9)
-    y = {"first": np.ascontiguousarray(qdd[:, :2]), "last": np.ascontiguousarray(qdd[:, 2:])}
-    np.testing.assert_allclose(solver(q, qd, y=y).tau, sd.rnea(ARM, q, qd, qdd), rtol=1e-9, atol=1e-9)
-    assert not batches
 
 
 def test_other_arrays_take_the_other_way(inverse):

@@ -19,28 +19,37 @@ SUMS = 4
 # A line of the cache has so many doubles.
 LINE = 8
 # Rows are fetched in batches that have more bytes than this, about what the second-level cache holds …
-CACHED = 2**20
+CACHED = 2**19
 # … unless those of a pass have more bytes than this, and would drive out its workspace.
 MOST_FETCHED = 64_000
 
 
 # Functions that bring the rows of states first + begin … first + end − 1 to the cache, to be read and to be written.
 FETCHING = "\n".join(
-    f"""define internal void @{name}(ptr %pointer, i64 %stride, i64 %first, i64 %begin, i64 %end) noinline {{
+    f"""define internal void @{name}(ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end) noinline {{
 entry:
-  %skipped = mul i64 %first, %stride
-  %rows = getelementptr double, ptr %pointer, i64 %skipped
-  %from = mul i64 %begin, %stride
-  %to = mul i64 %end, %stride
+  %from = add i64 %first, %begin
+  %to = add i64 %first, %end
   br label %next
 next:
-  %k = phi i64 [ %from, %entry ], [ %k_1, %body ]
-  %more = icmp slt i64 %k, %to
-  br i1 %more, label %body, label %done
-body:
-  %at = getelementptr double, ptr %rows, i64 %k
+  %s = phi i64 [ %from, %entry ], [ %s_1, %fetched ]
+  %more = icmp slt i64 %s, %to
+  br i1 %more, label %state, label %done
+state:
+  %skipped = mul i64 %s, %stride
+  %row = getelementptr double, ptr %pointer, i64 %skipped
+  br label %line
+line:
+  %k = phi i64 [ 0, %state ], [ %k_1, %prefetch ]
+  %lines = icmp slt i64 %k, %size
+  br i1 %lines, label %prefetch, label %fetched
+prefetch:
+  %at = getelementptr double, ptr %row, i64 %k
   call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
   %k_1 = add i64 %k, {LINE}
+  br label %line
+fetched:
+  %s_1 = add i64 %s, 1
   br label %next
 done:
   ret void
@@ -355,19 +364,24 @@ class Driver(Types):
 
         Beyond the last state that has no effect.
         """
-        states, row = self.width * self.rounds, 8 * sum(run.size for run in (*inputs, *outputs))
-        if not 0 < states * row <= MOST_FETCHED:
+        states, bytes_each = self.width * self.rounds, 8 * sum(run.size for run in (*inputs, *outputs))
+        if not 0 < states * bytes_each <= MOST_FETCHED:
             return list(calls)
         rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
-        lines, begin = [f"  %ahead = add i64 %base, {states}", f"  %large = icmp sgt i64 %n, {CACHED // row}"], 0
+        lines, begin = [f"  %ahead = add i64 %base, {states}", f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}"], 0
         for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
-            lines.append(f"  %fetched{word} = select i1 %large, i64 %stride{word}, i64 0")
+            size = max(run.first + run.size for run in (*inputs, *outputs) if run.word == word)
+            lines += [
+                f"  %varies{word} = icmp ne i64 %stride{word}, 0",
+                f"  %fetches{word} = and i1 %large, %varies{word}",
+                f"  %fetched{word} = select i1 %fetches{word}, i64 {size}, i64 0",
+            ]
         for k, call in enumerate(calls, 1):
             end = states * k // len(calls)
             if end > begin:
                 for function, word, first in dict.fromkeys(rows):
-                    share = f"i64 %{first}, i64 {begin}, i64 {end}"
-                    lines.append(f"  call void @{function}(ptr %pointer{word}, i64 %fetched{word}, {share})")
+                    row, share = f"i64 %stride{word}, i64 %fetched{word}", f"i64 %{first}, i64 {begin}, i64 {end}"
+                    lines.append(f"  call void @{function}(ptr %pointer{word}, {row}, {share})")
             lines.append(call)
             begin = end
         return lines

@@ -8,6 +8,7 @@ they check. Their code is that of `entry_code`.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -16,7 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.llvm.entry_code import DATA, DESCR, DIMENSIONS, FLAGS, ND, PLAIN, TYPE
+from sysdyn.backends.llvm.entry_code import (
+    ALIGNED,
+    CONTIGUOUS,
+    DATA,
+    DESCR,
+    DIMENSIONS,
+    FLAGS,
+    ND,
+    STRIDES,
+    TYPE,
+)
 
 # CPython names these flags METH_NOARGS and METH_FASTCALL.
 _NO_ARGUMENTS, _FAST_CALL = 0x0004, 0x0080
@@ -100,19 +111,23 @@ def direct(
 
 
 def batch(
-    methods: Methods, targets: Sequence[tuple[tuple[int, ...], int]], template: Sequence[int], outputs: int
-) -> Callable[[tuple, tuple], bool | None]:
-    """A function ((work, status, *outputs), arrays) of a batch of N states, which runs without the interpreter's lock.
+    methods: Methods, targets: Sequence[tuple[tuple[int, ...], int]], template: Sequence[int], outputs: int,
+    quaternions: Sequence[tuple[int, int]], most: int,
+) -> Callable[[tuple, tuple], bool | None]:  # fmt: skip
+    """A function ((work, counter, status, *outputs), arrays) of a batch of N states, without the interpreter's lock.
 
-    work: an array of float64 with room for the kernel; status (N,) of int64; outputs as the kernel has them.
+    work: an array of float64 with room for the kernel; counter: (next state, states at a time) in an array of int64
+    that threads share, or None for all states, `most` at a time; status (N,) of int64; outputs as the kernel has them.
     targets: for each array its shape at one state, and the place of its pointer among the arguments of the kernel,
-    which are `template` where no array is. True where every status is 0, False where one is not; None, with nothing
-    run, unless each array is a plain one of float64 of its shape, or of N times its shape.
+    which are `template` where no array is. quaternions: the place of the pointer and the first entry in a row of each.
+    True where every status is 0, False where one is not. None, with nothing run, unless each array is of float64 and of
+    its shape, C-contiguous, or of N times that, with states that are; None, too, where a quaternion is not normalised.
     """
     words = [id(None), _INCREF, id(True), id(False), id(np.ndarray), id(np.dtype(float)), _SAVE, _RESTORE]
-    words += [len(targets), len(template), outputs, *template]
+    words += [len(targets), len(template), outputs, len(quaternions), most, *template]
     for shape, place in targets:
         words += [*_described(shape), place]
+    words += itertools.chain.from_iterable(quaternions)
     return _new(ctypes.byref(methods.batch), struct.pack(f"<{len(words)}q", *words), None)
 
 
@@ -124,16 +139,23 @@ def _described(shape: tuple[int, ...]) -> tuple[int, ...]:
 @cache
 def reads_arrays() -> bool:
     """Whether NumPy's array objects have their fields where `direct` functions look for them."""
-    for x in (np.zeros((3, 7)), np.zeros((7, 3))[:, 1], np.arange(5)):
+    unaligned = np.frombuffer(bytes(17), dtype=np.uint8)[1:].view(float)
+    for x in (np.zeros((3, 7)), np.zeros((7, 3))[:, 1], np.arange(5), unaligned):
         at = id(x)
-        shape = ctypes.cast(_field(at, DIMENSIONS, ctypes.c_void_p), ctypes.POINTER(ctypes.c_ssize_t))
+        shape, strides = (
+            ctypes.cast(_field(at, offset, ctypes.c_void_p), ctypes.POINTER(ctypes.c_ssize_t))
+            for offset in (DIMENSIONS, STRIDES)
+        )
+        flags = _field(at, FLAGS, ctypes.c_int)
         fields = (
             _field(at, TYPE, ctypes.c_void_p) == id(np.ndarray),
             _field(at, DATA, ctypes.c_void_p) == x.ctypes.data,
             _field(at, ND, ctypes.c_int) == x.ndim,
             tuple(shape[: x.ndim]) == x.shape,
+            tuple(strides[: x.ndim]) == x.strides,
             _field(at, DESCR, ctypes.c_void_p) == id(x.dtype),
-            (_field(at, FLAGS, ctypes.c_int) & PLAIN == PLAIN) == x.flags.carray,
+            (flags & CONTIGUOUS != 0) == x.flags.c_contiguous,
+            (flags & ALIGNED != 0) == x.flags.aligned,
         )
         if not all(fields):
             return False

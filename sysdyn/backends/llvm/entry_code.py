@@ -15,16 +15,18 @@ CONTENT = bytes.__basicsize__ - 1
 # Where a tuple has its length and its items.
 LENGTH, ITEMS = 16, tuple.__basicsize__
 # Where the fields of an array object begin, in bytes; the type is a field of every object.
-TYPE, DATA, ND, DIMENSIONS, DESCR, FLAGS = 8, 16, 24, 32, 56, 64
-# The flags of an array that is C-contiguous and aligned.
-PLAIN = 0x0001 | 0x0100
+TYPE, DATA, ND, DIMENSIONS, STRIDES, DESCR, FLAGS = 8, 16, 24, 32, 40, 56, 64
+# The flags of an array that is C-contiguous, and of one that is aligned.
+CONTIGUOUS, ALIGNED = 0x0001, 0x0100
+# This stands for an array that does not fit.
+_MISFIT = -(2**63)
 # Squares of the norms of quaternions: those so near 1 are left, those nearer are normalised, others are for the caller.
 _EXACT, _NEAR = 1.7e-15, 1.9e-6
 
 # The words that the functions begin with, "#" before those that are no addresses; what follows them is told at each.
 CALL = "args work none incref"
 DIRECT = "args work none incref yes no type descr status row #length #arrays #quaternions"
-BATCH = "none incref yes no type descr save restore #arrays #words #outputs"
+BATCH = "none incref yes no type descr save restore #arrays #words #outputs #quaternions #most"
 # An array is described by its number of axes at one state, the first and the last of them, its number of entries, and a
 # word or two that depend on the function.
 DIRECT_ARRAY, BATCH_ARRAY = 6, 5
@@ -70,7 +72,8 @@ _ANSWER = f"""  %said = select i1 %solved, ptr %yes, ptr %no
 other:
 {_quit("none")}"""
 
-# @copied: n words. @fits: 0 for a plain array of float64 as a table describes it, 1 for one with n of those, else −1.
+# @copied: n words. @fits: 0 for an array of float64 as a table describes it; for one with n of those, how many doubles
+# each is from the next; _MISFIT for others, and where they are not C-contiguous.
 _COPIED = f"""{_entry("word", "from", "%k", "i64")}
   %there = getelementptr i64, ptr %to, i64 %k
   store i64 %word, ptr %there, align 1"""
@@ -90,14 +93,14 @@ fields:
 {_field("axes32", "object", ND, "i32")}
   %axes = sext i32 %axes32 to i64
   %isfloat = icmp eq ptr %itsdescr, %descr
-  %both = and i32 %flags, {PLAIN}
-  %isplain = icmp eq i32 %both, {PLAIN}
+  %aligned = and i32 %flags, {ALIGNED}
+  %isaligned = icmp ne i32 %aligned, 0
 {_entry("nd", "table", "0", "i64")}
   %ndmany = add i64 %nd, 1
   %one = icmp eq i64 %axes, %nd
   %many = icmp eq i64 %axes, %ndmany
   %either = or i1 %one, %many
-  %floats = and i1 %isfloat, %isplain
+  %floats = and i1 %isfloat, %isaligned
   %right = and i1 %floats, %either
   br i1 %right, label %shape, label %other
 shape:
@@ -115,10 +118,27 @@ shape:
   %same2 = icmp eq i64 %dim2, %last
   %same01 = and i1 %same0, %same1
   %same = and i1 %same01, %same2
-  %found = select i1 %same, i64 %lead, i64 -1
+{_field("strides", "object", STRIDES)}
+{_entry("size", "table", "3", "i64")}
+{_entry("between", "strides", "0", "i64")}
+{_entry("ofrow", "strides", "%lead", "i64")}
+{_entry("ofentry", "strides", "%end", "i64")}
+  %rowbytes = mul i64 %size, 8
+  %bytes = mul i64 %ofrow, %first
+  %dense0 = icmp eq i64 %bytes, %rowbytes
+  %dense1 = icmp eq i64 %ofentry, 8
+  %dense = and i1 %dense0, %dense1
+  %contiguous = and i32 %flags, {CONTIGUOUS}
+  %iscontiguous = icmp ne i32 %contiguous, 0
+  %inrows = or i1 %dense, %iscontiguous
+  %usable = and i1 %same, %inrows
+  %next = select i1 %iscontiguous, i64 %rowbytes, i64 %between
+  %doubles = sdiv i64 %next, 8
+  %stride = select i1 %many, i64 %doubles, i64 0
+  %found = select i1 %usable, i64 %stride, i64 {_MISFIT}
   ret i64 %found
 other:
-  ret i64 -1
+  ret i64 {_MISFIT}
 }}"""
 
 _CALL = f"""define ptr @call(ptr %self, ptr %unused) {{
@@ -216,7 +236,7 @@ compute:
 # ---- many states --------------------------------------------------------------------------------------------------
 
 # The address of output number %o to its place, which is counted from the end.
-_PLACE = f"""  %own_number = add i64 %o, 2
+_PLACE = f"""  %own_number = add i64 %o, 3
 {_entry("outputobject", "owned", "%own_number")}
 {_field("output", "outputobject", DATA)}
   %back = sub i64 %outputs, %o
@@ -227,30 +247,116 @@ _PLACE = f"""  %own_number = add i64 %o, 2
 # The address of array number %k, and its stride, which is 0 where all states share it.
 _READ = f"""{_array(BATCH_ARRAY)}
   %fits = call i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 %n)
-  %does = icmp sge i64 %fits, 0
+  %does = icmp ne i64 %fits, {_MISFIT}
   br i1 %does, label %taken, label %other
 taken:
 {_field("data", "object", DATA)}
-{_entry("size", "table", "3", "i64")}
 {_entry("place", "table", "4", "i64")}
   %pointer = getelementptr i64, ptr %args, i64 %place
   store ptr %data, ptr %pointer
-  %stride = mul i64 %fits, %size
   %atstride = getelementptr i64, ptr %pointer, i64 1
-  store i64 %stride, ptr %atstride"""
-_SEE = f"""{_entry("bits", "status", "%c", "i64")}
-  %before = load i64, ptr %seen
-  %either = or i64 %before, %bits
-  store i64 %either, ptr %seen"""
+  store i64 %fits, ptr %atstride"""
+
+# Where the pointer and the stride number %p are, and the pointer %begin states on.
+_MOVE = f"""  %twice = mul i64 %p, 2
+  %word = add i64 %twice, 2
+{_entry("from", "args", "%word")}
+  %strideword = add i64 %twice, 3
+{_entry("stride", "args", "%strideword", "i64")}
+  %skipped = mul i64 %begin, %stride
+  %to = getelementptr double, ptr %from, i64 %skipped
+  %place = getelementptr i64, ptr %part, i64 %word
+  store ptr %to, ptr %place"""
+# Whether the quaternion at %q, of state number %s, has norm 1.
+_UNIT = f"""  %before = mul i64 %s, %qstride
+  %q = getelementptr double, ptr %qfirst, i64 %before
+{_SQUARES}
+  %signed = fsub double %square3, 1.0
+  %error = call double @llvm.fabs.f64(double %signed)
+  %exact = fcmp ole double %error, {double(_EXACT)}
+  br i1 %exact, label %unit, label %other
+unit:"""
+# Quaternion number %j at all states of the part.
+_UNITS = f"""  %pair = mul i64 %j, 2
+{_entry("qword", "turning", "%pair", "i64")}
+{_entry("qarray", "part", "%qword")}
+  %after_qword = add i64 %qword, 1
+{_entry("qstride", "part", "%after_qword", "i64")}
+  %after_pair = add i64 %pair, 1
+{_entry("qoffset", "turning", "%after_pair", "i64")}
+  %qfirst = getelementptr double, ptr %qarray, i64 %qoffset
+{_loop("s", "j_body", "%size", _UNIT, "unit", "units")}
+units:"""
+# The bits of the status at %own of all states of the part, from block %compute on.
+_SEE = f"""  %before_part = load i64, ptr %all
+  br label %c_next
+c_next:
+  %c = phi i64 [ 0, %compute ], [ %c_1, %c_body ]
+  %seen = phi i64 [ %before_part, %compute ], [ %either, %c_body ]
+  %c_more = icmp slt i64 %c, %size
+  br i1 %c_more, label %c_body, label %c_end
+c_body:
+  %c_1 = add i64 %c, 1
+{_entry("bits", "own", "%c", "i64")}
+  %either = or i64 %seen, %bits
+  br label %c_next
+c_end:
+  store i64 %seen, ptr %all
+  br label %next"""
+
+# @parts: the kernel at up to `most` states at a time, from the one on that the counter says, which threads share; the
+# bits of all status, −1 where a quaternion is not normalised.
+_PARTS = f"""define internal i64 @parts(
+  ptr %args, i64 %words, ptr %work, ptr %counter, i64 %most, ptr %turning, i64 %quaternions) {{
+entry:
+  %part = alloca i64, i64 %words
+  %all = alloca i64
+  store i64 0, ptr %all
+  call void @copied(ptr %args, ptr %part, i64 %words)
+{_entry("n", "args", "0", "i64")}
+{_entry("status", "args", "1")}
+  %arrays2 = sub i64 %words, 2
+  %arrays = udiv i64 %arrays2, 2
+  br label %next
+next:
+  %begin = atomicrmw add ptr %counter, i64 %most monotonic
+  %more = icmp slt i64 %begin, %n
+  br i1 %more, label %begun, label %end
+begun:
+  %left = sub i64 %n, %begin
+  %few = icmp slt i64 %left, %most
+  %size = select i1 %few, i64 %left, i64 %most
+  store i64 %size, ptr %part
+  %own = getelementptr i64, ptr %status, i64 %begin
+  %second = getelementptr i64, ptr %part, i64 1
+  store ptr %own, ptr %second
+{_loop("p", "begun", "%arrays", _MOVE, "p_body", "turn")}
+turn:
+{_loop("j", "turn", "%quaternions", _UNITS, "units", "compute")}
+compute:
+  call void @run(ptr %part, ptr %work)
+{_SEE}
+end:
+  %found = load i64, ptr %all
+  ret i64 %found
+other:
+  ret i64 -1
+}}"""
 
 # The arguments of the kernel follow the words, with addresses of what no array gives; they are completed on the stack
-# of the call. Then come the arrays, each as described, with the place of its pointer among these arguments. The first
-# object is (work, status, *outputs). The kernel runs without the interpreter's lock.
+# of the call. Then come the arrays, each as described, with the place of its pointer among these arguments, and for
+# each quaternion the place of its pointer and where it begins in a row. The first object is (work, counter, status,
+# *outputs); the counter is None, or an array (next state, states at a time). It runs without the interpreter's lock.
 _BATCH = f"""define ptr @batch(ptr %self, ptr %objects, i64 %count) {{
 {_head(BATCH)}
   %tables = getelementptr i64, ptr %rest, i64 %words
+  %described = mul i64 %arrays, {BATCH_ARRAY}
+  %turning = getelementptr i64, ptr %tables, i64 %described
   %args = alloca i64, i64 %words
-  %seen = alloca i64
+  %alone = alloca i64, i64 2
+  store i64 0, ptr %alone
+  %atalone = getelementptr i64, ptr %alone, i64 1
+  store i64 %most, ptr %atalone
 {_entry("own", "objects", "0")}
   %owned = getelementptr i8, ptr %own, i64 {ITEMS}
 {_GIVEN}
@@ -261,7 +367,14 @@ take:
   %up = add i64 %workdata, {ALIGN - 1}
   %down = and i64 %up, -{ALIGN}
   %work = inttoptr i64 %down to ptr
-{_entry("statusobject", "owned", "1")}
+{_entry("counterobject", "owned", "1")}
+{_field("shared", "counterobject", DATA)}
+  %single = icmp eq ptr %counterobject, %none
+  %counter = select i1 %single, ptr %alone, ptr %shared
+{_entry("share", "counter", "1", "i64")}
+  %little = icmp slt i64 %share, %most
+  %portion = select i1 %little, i64 %share, i64 %most
+{_entry("statusobject", "owned", "2")}
 {_field("status", "statusobject", DATA)}
 {_field("statusdims", "statusobject", DIMENSIONS)}
 {_entry("n", "statusdims", "0", "i64")}
@@ -273,17 +386,18 @@ read:
 {_loop("k", "read", "%arrays", _READ, "taken", "compute")}
 compute:
   %state = call ptr %save()
-  call void @run(ptr %args, ptr %work)
+  %bits = call i64 @parts(
+    ptr %args, i64 %words, ptr %work, ptr %counter, i64 %portion, ptr %turning, i64 %quaternions)
   call void %restore(ptr %state)
-  store i64 0, ptr %seen
-{_loop("c", "compute", "%n", _SEE, "c_body", "answer")}
+  %solved = icmp eq i64 %bits, 0
+  %turned = icmp eq i64 %bits, -1
+  br i1 %turned, label %other, label %answer
 answer:
-  %all = load i64, ptr %seen
-  %solved = icmp eq i64 %all, 0
 {_ANSWER}
 }}"""
 
 
 def entry_code(width: int) -> str:
     """`@batch`, and in a kernel of one state `@call` and `@direct`, beside `@run` and the intrinsics that they use."""
-    return "\n".join([_SHARED, _BATCH, *((_CALL, _DIRECT) if width == 1 else ())])
+    of_one = (_CALL, _DIRECT) if width == 1 else ("declare double @llvm.fabs.f64(double)",)
+    return "\n".join([_SHARED, _PARTS, _BATCH, *of_one])

@@ -18,6 +18,8 @@ from sysdyn.program.program import Program
 
 # Direct calls hold the interpreter's lock: they are for programs of up to so many operations, a tenth of a millisecond.
 LONGEST = 200_000
+# The quaternions of so many states are looked at before these are computed, while they are in the cache.
+TURNED = 1024
 
 
 class MachineCode(Backend):
@@ -97,11 +99,14 @@ class MachineCode(Backend):
         )  # fmt: skip
         return Direct(call, len(row), (kernel, row, status, words, work, tables))
 
-    def batch(self, arguments: Sequence[Argument], constants: np.ndarray) -> Batch | None:
-        groups, places, kept, begin = self.program.input_groups, {}, {}, 0
+    def batch(
+        self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
+    ) -> Batch | None:  # fmt: skip
+        groups, places, kept, turning, begin = self.program.input_groups, {}, {}, [], 0
         for k, (name, size) in enumerate(groups):
             kept[name] = constants[begin : begin + size]
             places[tuple(range(begin, begin + size))] = 2 + 2 * k
+            turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
             begin += size
         whole = [places.get(tuple(x.inputs.tolist())) for x in arguments]
         if None in whole or not entry.reads_arrays():
@@ -110,10 +115,10 @@ class MachineCode(Backend):
         outputs, status = self.new(1)
         template = self.words(kept, outputs, status, 0, 1).tolist()
         targets = [(x.shape, place) for x, place in zip(arguments, whole, strict=True) if place]
-        call = entry.batch(kernel.methods, targets, template, len(outputs))
+        call = entry.batch(kernel.methods, targets, template, len(outputs), turning, TURNED if turning else 2**62)
 
-        def run(outputs: Arrays, status: np.ndarray, arrays: tuple) -> bool | None:
-            return call((self.workspace(kernel)[0], status, *outputs.values()), arrays)
+        def run(outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None) -> bool | None:
+            return call((self.workspace(kernel)[0], counter, status, *outputs.values()), arrays)
 
         return Batch(run, constants)
 

@@ -1,0 +1,135 @@
+"""Calls at many states: by a kernel that reads the arrays as they are, or in blocks of values that are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.backends.backend import Argument, Arrays, Batch
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.team import TEAM
+from sysdyn.errors import InvalidInput
+
+# The values of a block have at most so many bytes: they stay in the cache until the kernel has read them.
+BLOCK = 2**18
+
+
+class _Group(NamedTuple):
+    """A group of inputs that arguments give. pieces: (number of an argument, its entries, the columns they are)."""
+
+    columns: np.ndarray  # their numbers among the inputs
+    turning: bool  # it has quaternions
+    pieces: list[tuple[int, slice | np.ndarray, slice | np.ndarray]]
+
+
+class Batches:
+    """Calls of a program at many states, by arguments of the same names.
+
+    normalised: gives q (n, nq) with unit quaternions, or raises InvalidInput.
+    """
+
+    def __init__(
+        self, executable: Executable, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int],
+        normalised: Callable[[np.ndarray], np.ndarray],
+    ):  # fmt: skip
+        self._executable, self._arguments, self._constants = executable, arguments, constants
+        self._quaternions, self._normalised = quaternions, normalised
+        self._axes = [len(shape) for shape, _ in arguments]
+
+    @cached_property
+    def _as_given(self) -> Batch | None:
+        return self._executable.backend.batch(self._arguments, self._constants, self._quaternions)
+
+    def solved(self, arrays: tuple) -> tuple[int, Arrays] | None:
+        """(number of states, outputs); None where another way has to be taken: for one state, and for errors."""
+        for x, axes in zip(arrays, self._axes, strict=True):
+            if type(x) is np.ndarray and x.ndim > axes:
+                n = len(x)
+                break
+        else:
+            return None
+        if n < 2:
+            return None
+        executable = self._executable
+        outputs, status = executable.backend.new(n)
+        threads = executable.threads(n)
+        solved = None
+        if self._as_given is not None:
+            call = partial(self._as_given.call, outputs, status, arrays)
+            solved = call() if threads == 1 else executable.together(n, threads, call)
+        if solved is None and self._fit(n, arrays) and self._by_group is not None:
+            solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
+        return (n, outputs) if solved else None
+
+    # ---- in blocks ------------------------------------------------------------------------------------------------
+
+    def _fit(self, n: int, arrays: tuple) -> bool:
+        """Whether these are arrays of real numbers, of one state or of n."""
+        return all(
+            type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
+            for x, (shape, _) in zip(arrays, self._arguments, strict=True)
+        )
+
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        groups, begin = [], 0
+        for _, size in self._executable.program.input_groups:
+            end, pieces = begin + size, []
+            for k, (_, numbers) in enumerate(self._arguments):
+                entries = np.flatnonzero((begin <= numbers) & (numbers < end))
+                if len(entries):
+                    pieces.append((k, _part(entries), _part(numbers[entries] - begin)))
+            if pieces:
+                turning = any(begin <= x < end for x in self._quaternions)
+                groups.append(_Group(np.arange(begin, end), turning, pieces))
+            begin = end
+        return groups
+
+    @cached_property
+    def _by_group(self) -> Batch | None:
+        whole = [Argument(group.columns.shape, group.columns) for group in self._groups]
+        return self._executable.backend.batch(whole, self._constants, self._quaternions)
+
+    def _in_blocks(self, batch: Batch, outputs: Arrays, status: np.ndarray, arrays: tuple, threads: int) -> bool:
+        """Whether all states are solved by values that are put together and converted block by block."""
+        n, width, groups = len(status), self._executable.backend.width, self._groups
+        many = [x.shape != shape for x, (shape, _) in zip(arrays, self._arguments, strict=True)]
+        varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
+        row = sum(8 * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies)
+        most = max(1, min(BLOCK // row, n // threads) // width) * width
+
+        def space(rows: int) -> list[np.ndarray]:
+            return [np.tile(self._constants[group.columns], (rows, 1)) for group in groups]
+
+        def filled(group: _Group, x: np.ndarray, own: slice) -> np.ndarray:
+            for k, entries, columns in group.pieces:
+                rows = arrays[k][own] if many[k] else arrays[k][None]
+                x[:, columns] = rows.reshape(len(rows), -1)[:, entries]
+            return self._normalised(x) if group.turning else x
+
+        def solve() -> None:
+            kept = space(most)
+            for start in starts:  # that no thread has taken
+                own = slice(start, min(start + most, n))
+                given = tuple(
+                    filled(group, x[: own.stop - start], own) if varies else one
+                    for group, x, varies, one in zip(groups, kept, varying, shared, strict=True)
+                )
+                solved.append(batch.call({name: x[own] for name, x in outputs.items()}, status[own], given))
+
+        solved, starts = list[bool | None](), iter(range(0, n, most))
+        try:
+            shared = [filled(group, x, slice(1))[0] for group, x in zip(groups, space(1), strict=True)]
+            TEAM.run([solve] * threads)
+        except InvalidInput:
+            return False  # the call itself says at which state
+        return all(solved)
+
+
+def _part(numbers: np.ndarray) -> slice | np.ndarray:
+    """The numbers as a slice where they follow one another."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if np.array_equal(numbers, np.arange(first, last + 1)) else numbers

@@ -1,0 +1,161 @@
+"""Plain calls at many states: arrays that are read as they are, or converted in blocks, by one thread or more."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.backends import executable
+from sysdyn.online import batches
+from sysdyn.online.batches import Batches
+
+ARM = sd.chain(3, seed=2)
+FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
+N = 39
+
+
+@pytest.fixture(scope="module")
+def inverse() -> sd.Solver:
+    return sd.compile(sd.inverse_dynamics(ARM), level="fast")
+
+
+@pytest.fixture(scope="module")
+def forward() -> sd.Solver:
+    return sd.compile(sd.forward_dynamics(FLOATING), level="fast")
+
+
+@pytest.fixture
+def taken(monkeypatch) -> list[int]:
+    """The numbers of states of the calls that went the shortest way."""
+    numbers: list[int] = []
+    solved = Batches.solved
+
+    def counted(self, arrays):
+        found = solved(self, arrays)
+        numbers.extend([] if found is None else [found[0]])
+        return found
+
+    monkeypatch.setattr(Batches, "solved", counted)
+    return numbers
+
+
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def threads(request, monkeypatch) -> int:
+    """Batches are shared by so many threads, and converted in blocks of a register of states."""
+    monkeypatch.setattr(executable, "CORES", request.param)
+    monkeypatch.setattr(executable, "THREAD_OPERATIONS", 1)
+    monkeypatch.setattr(batches, "BLOCK", 1)
+    return request.param
+
+
+def general(solver, *arguments, **named):
+    """The same call by the way with all checks: lists are converted."""
+    return solver(*(np.asarray(x).tolist() for x in arguments), **named)
+
+
+def test_arrays_as_they_are(inverse, taken, threads):
+    """Also those that all states share."""
+    fx = np.ones((ARM.nb, 6))
+    for n in (4, 8, N):
+        q, qd, qdd = ARM.random_state(seed=n, batch=n)
+        every = general(inverse, q, qd, qdd, np.broadcast_to(fx, (n, ARM.nb, 6)))
+        for shared in (fx, np.stack([fx] * n)):
+            found = inverse(q, qd, qdd, shared)
+            assert np.array_equal(found.tau, every.tau) and found.ok.tolist() == [True] * n
+            assert np.array_equal(found["tau"], every.tau)
+            assert np.array_equal(found.backward_error(), every.backward_error())
+            assert np.array_equal(pickle.loads(pickle.dumps(found)).tau, every.tau)
+        for one in (0, 1):
+            mixed = [x[0] if k == one else x for k, x in enumerate((q, qd, qdd))]
+            assert np.array_equal(inverse(*mixed).tau, general(inverse, *mixed).tau)
+        assert taken == [n] * 4
+        del taken[:]
+
+
+def test_the_first_call_may_share_the_position(taken):
+    solver = sd.compile(sd.inverse_dynamics(ARM), level="fast")
+    q, qd, qdd = ARM.random_state(seed=0, batch=4)
+    assert np.array_equal(solver(q[0], qd, qdd).tau, general(solver, q[0], qd, qdd).tau)
+    assert solver(q[0], qd[0], qdd[0]).ok and solver(q, qd, qdd).ok.all() and taken == [4, 4]
+
+
+def unaligned(x: np.ndarray) -> np.ndarray:
+    return np.frombuffer(b"\0" + x.tobytes(), dtype=np.uint8)[1:].view(float).reshape(x.shape)
+
+
+KINDS = {
+    "columns of a table": lambda x: np.concatenate([x, x + 1.0, x], axis=-1)[..., x.shape[-1] : 2 * x.shape[-1]] - 1.0,
+    "of a table": lambda x: np.repeat(x, 2, axis=-1).reshape(*x.shape[:-1], -1)[..., : x.shape[-1]],
+    "every other state": lambda x: np.repeat(x, 2, axis=0)[::2],
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "broadcast": lambda x: np.broadcast_to(x[3], x.shape),
+    "Fortran's order": np.asfortranarray,
+    "every other entry": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "single precision": lambda x: x.astype(np.float32),
+    "integers": lambda x: (4 * x).astype(int),
+    "swapped bytes": lambda x: x.astype(x.dtype.newbyteorder()),
+    "unaligned": unaligned,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_arrays_give_what_their_values_give(inverse, kind, taken, threads):
+    fx = np.random.default_rng(1).standard_normal((N, ARM.nb, 6))
+    arrays = [*ARM.random_state(seed=5, batch=N), fx]
+    for changed in ((0,), (1, 3), range(4)):
+        given = [KINDS[kind](x) if k in changed else x for k, x in enumerate(arrays)]
+        found = inverse(*given)
+        assert taken == [N], "not by the shortest way"
+        assert np.array_equal(found.tau, general(inverse, *given).tau)
+        del taken[:]
+
+
+def test_other_arguments_have_their_errors(inverse, taken, threads):
+    q, qd, qdd = ARM.random_state(seed=0, batch=N)
+    late = q.copy()
+    late[N - 2, 1] = np.nan
+    bad = {
+        "do not fit together": q[:-1], "q has shape": q[:, :2], "q is nan at state 37, entry 1": late,
+        "q is inf": (q * np.inf).astype(np.float32), "q has type bool": q > 0, "q has type complex": q + 0j,
+        "the angle of joint 'joint0' is 1e[+]10": np.asfortranarray(q + 1e10), "masked": np.ma.masked_less(q, 0),
+    }  # fmt: skip
+    for message, x in bad.items():
+        with pytest.raises(sd.InvalidInput, match=message):
+            inverse(x, qd, qdd)
+    assert not taken
+    assert np.array_equal(inverse([*q], qd, qdd).tau, inverse(q, qd, qdd).tau) and taken == [N]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.0 + 1e-15, 1.0 - 3e-9, 1.0 + 9e-7])
+def test_quaternions_are_normalised(forward, scale, taken, threads):
+    q, qd, tau = FLOATING.random_state(seed=0, batch=N)
+    exact = forward(q, qd, tau).qdd
+    (name, part), *_ = FLOATING._quaternions
+    off = q.copy()
+    off[N - 5, part] *= scale
+    given = off.copy()
+    found = forward(off, qd, tau)
+    assert taken == [N, N] and np.array_equal(off, given)
+    np.testing.assert_allclose(found.qdd, exact, rtol=1e-12, atol=1e-12 * np.abs(exact).max())
+    np.testing.assert_allclose(found._inputs["q"], FLOATING.normalise(off), rtol=1e-15)
+    for wrong, message in ((1.0 + 4e-6, f"quaternion of joint {name!r} of state 34"), (np.nan, "q is nan at state 34")):
+        off[N - 5, part] *= wrong
+        with pytest.raises(sd.InvalidInput, match=message):
+            forward(off, qd, tau)
+
+
+def test_parts_of_a_quantity_are_put_together(taken, threads):
+    """The first joints' values alone must not be read as those of all; sensors may share a packed array."""
+    known = [sd.JointAcceleration(["joint0", "joint2"], name="first"), sd.JointAcceleration("joint1", name="last")]
+    problem = sd.Problem(ARM, [*known, sd.ExternalWrench("all")])
+    solver = sd.compile(problem, outputs="tau", level="fast")
+    q, qd, qdd = ARM.random_state(seed=1, batch=N)
+    parts = {"first": np.ascontiguousarray(qdd[:, ::2]), "last": qdd[:, 1:2].astype(float)}
+    packed = np.concatenate([*parts.values(), np.zeros((N, 6 * ARM.nb))], axis=1)
+    for y in (parts, packed, {"first": parts["first"][0], "last": parts["last"]}):
+        expected = general(solver, q, qd, y=y if y is packed else {name: x.tolist() for name, x in y.items()})
+        del taken[:]
+        assert np.array_equal(solver(q, qd, y=y).tau, expected.tau) and taken == [N]
