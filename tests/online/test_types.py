@@ -1,4 +1,4 @@
-"""Users' files are checked for types: the README's examples are clean, and mistakes are seen."""
+"""Users' files are checked for types: the examples of the documentation are clean, and mistakes are seen."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("quickstart", "problems", "solving", "sensors", "contacts", "control")
 MISTAKES = """
 import numpy as np
 import sysdyn as sd
@@ -35,16 +36,17 @@ def complaints(tmp_path_factory) -> dict[str, list[str]]:
     """{file: "line: … [code]"} of mypy on a user's files."""
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("user")
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) > 10
-    (folder / "readme.py").write_text("\n".join(blocks))
-    (folder / "mistakes.py").write_text(MISTAKES)
+    for page in PAGES:
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+        (folder / f"{page}.py").write_text("\n".join(blocks), encoding="utf-8")
+    (folder / "mistakes.py").write_text(MISTAKES, encoding="utf-8")
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=cache"]
-    command = [sys.executable, "-m", "mypy", *options, "readme.py", "mistakes.py"]
+    command = [sys.executable, "-m", "mypy", *options, *sorted(file.name for file in folder.glob("*.py"))]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 1, run.stdout + run.stderr
-    found: dict[str, list[str]] = {"readme.py": [], "mistakes.py": []}
+    found: dict[str, list[str]] = {file.name: [] for file in folder.glob("*.py")}
     for line in run.stdout.splitlines():
         file, _, rest = line.partition(":")
         if ": error:" in line:
@@ -52,8 +54,9 @@ def complaints(tmp_path_factory) -> dict[str, list[str]]:
     return found
 
 
-def test_the_examples_of_the_readme_are_clean(complaints):
-    assert not complaints["readme.py"]
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_the_pages_are_clean(complaints, page):
+    assert not complaints[f"{page}.py"]
 
 
 def test_mistakes_are_seen(complaints):
