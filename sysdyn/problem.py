@@ -10,9 +10,11 @@ from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
 from sysdyn.errors import UnknownName
+from sysdyn.files import html
 from sysdyn.measurements.constraints import JointCoupling, closures
 from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import QUANTITIES, Layout
@@ -56,6 +58,10 @@ class Problem(Statement):
         off are left out and named.
         """
         return diagnose(self, available, active)
+
+    def _repr_html_(self) -> str:
+        head = repr(self).splitlines()[0]
+        return html.whole(html.text(head), html.table(equations(self)), html.table(unknowns(self)))
 
 
 def inverse_dynamics(model: Model) -> Problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
-from sysdyn.offline.formulations import eliminated_system
+from sysdyn.online.pattern import COLOURS, FILL, KNOWN, MULTIPLIER, Pattern, matrix_pattern
 from sysdyn.online.solver import Solver
-from sysdyn.sparse.lu import eliminate
 
 # Pictures are files of these kinds.
 SUFFIXES = (".png", ".pdf", ".svg")
-# These kinds of entry stand beside the quantities of the unknowns.
-KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
-# Each kind has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
-COLOURS = {
-    "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
-    "w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00",
-}  # fmt: skip
 # Brackets show the kinds by these symbols.
 SYMBOLS = {
     "a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", "w": "$w$",
@@ -55,66 +46,9 @@ MANY_BODIES = 12
 MANY_GROUPS = 8
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """The matrix of a solver in numbers: D as it is assembled, and P D Q with the fill-in of L and U.
-
-    row, col, kind (nnz): place in D of each entry, and its block kind: the quantity of its column, or "known" in the
-    row of a known quantity. at_row, at_col: its place in P D Q. fill (fill-in, 2): places of the fill-in in P D Q.
-    rows, cols, pivots: (kind, body) of each row and column of D and of each pivot, in order.
-    """
-
-    n: int
-    row: np.ndarray
-    col: np.ndarray
-    kind: np.ndarray
-    at_row: np.ndarray
-    at_col: np.ndarray
-    fill: np.ndarray
-    rows: tuple[tuple[str, int], ...]
-    cols: tuple[tuple[str, int], ...]
-    pivots: tuple[tuple[str, int], ...]
-    permuted_rows: tuple[tuple[str, int], ...]
-    permuted_cols: tuple[tuple[str, int], ...]
-
-    @property
-    def nnz(self) -> int:
-        return len(self.row)
-
-    @property
-    def lower_triangular(self) -> bool:
-        """P D Q, fill-in included, has nothing above its diagonal."""
-        return bool((self.at_col <= self.at_row).all() and (self.fill[:, 1] <= self.fill[:, 0]).all())
-
-
 def pattern(solver: Solver) -> Pattern:
     """The pattern that `plot_matrix` draws. Raises ProblemError where the solver eliminates no matrix."""
-    system = eliminated_system(solver.problem, solver.options, solver.choice.passes)
-    row_perm, col_perm = solver.choice.row_perm, solver.choice.col_perm
-    n = len(system.columns)
-    if len(row_perm) != n:
-        raise ProblemError("the solver eliminates no matrix that could be shown: compile with formulation='paper'")
-    to_row, to_col = np.empty(n, dtype=int), np.empty(n, dtype=int)
-    to_row[list(row_perm)], to_col[list(col_perm)] = np.arange(n), np.arange(n)
-    row, col = system.coordinates
-    factors = eliminate(system.assembly.rows, system.assembly.b, *solver.choice.pivots)
-    fill = np.array(factors.fill, dtype=int).reshape(-1, 2)
-    rows, cols = (tuple(_shown(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
-    kind = np.array([KNOWN if rows[r][0] == KNOWN else cols[c][0] for r, c in zip(row, col, strict=True)])
-    pivots = tuple(rows[r] if rows[r][0] == KNOWN else cols[c] for r, c in zip(row_perm, col_perm, strict=True))
-    return Pattern(
-        n, row, col, kind, to_row[row], to_col[col], np.column_stack([to_row[fill[:, 0]], to_col[fill[:, 1]]]), rows,
-        cols, pivots, tuple(rows[r] for r in row_perm), tuple(cols[c] for c in col_perm),
-    )  # fmt: skip
-
-
-def _shown(kind: str, body: int) -> tuple[str, int]:
-    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity.
-
-    Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
-    """
-    special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
-    return special.get(kind, (MULTIPLIER if kind == "stationarity" else kind, body))
+    return matrix_pattern(solver.problem, solver.options, solver.choice)
 
 
 def plot_matrix(solver: Solver) -> Figure:

@@ -35,6 +35,7 @@ from sysdyn.diagnosis.words import (
 from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.files import html
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
@@ -147,6 +148,9 @@ class Diagnosis:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.whole(html.text(str(self), html.GOOD if self.well_posed else html.BAD))
 
     def _at_some_states(self) -> list[str]:
         if not self.worse_states:

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError, PlausibilityWarning, UnknownName
+from sysdyn.files import html
+from sysdyn.files.html import Table
 from sysdyn.model.checks import (
     check_count,
     check_names,
@@ -410,6 +412,22 @@ class Model:
         for name in ("X_tree", "inertias", "gravity", "armature"):
             data[name] = (np.asarray(data[name]) + 0.0).tolist()  # −0.0 is 0.0
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def table(self) -> Table:
+        """Its bodies as text: their joints, parents, masses, and limits of position where there are any."""
+        rows = []
+        for i, (name, joint, p) in enumerate(zip(self.body_names, self.joints, self.parent, strict=True)):
+            part, limits = self.v_slice(i), ""
+            if joint.nv == 1 and np.isfinite([*self.lower[part], *self.upper[part]]).all():
+                limits = f"{self.lower[part][0]:.3g} … {self.upper[part][0]:.3g}"
+            parent = self.body_names[p] if p >= 0 else "(base)"
+            mass = f"{self.inertias[i, 5, 5]:.4g}"
+            rows.append((str(i), name, self.joint_names[i], joint.kind, parent, mass, limits))
+        columns = ("", "body", "joint", "type", "parent", "mass (kg)", "limits")
+        return Table(f"{self.nb} bodies", columns, rows, left=5)
+
+    def _repr_html_(self) -> str:
+        return html.whole(html.text(repr(self)), html.table(self.table()))
 
     def __repr__(self) -> str:
         kinds = Counter(joint.kind for joint in self.joints)

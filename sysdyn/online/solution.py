@@ -11,12 +11,15 @@ import numpy as np
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
+from sysdyn.files import html
+from sysdyn.files.html import Table
 from sysdyn.measurements.columns import column_names, quantity_units
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, find_frame
 from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
 from sysdyn.model.spatial import rotation
+from sysdyn.online import overview
 from sysdyn.problem import Problem
 
 # Wrenches and accelerations are given in one of these axes.
@@ -269,6 +272,12 @@ class Solution:
         """(prefix of columns, arrays by output)."""
         return [("", self._values)]
 
+    def tables(self) -> list[Table]:
+        """The values of one state by name, with units; of several the least and greatest of each output."""
+        if self._n == 1:
+            return overview.values(self._problem, self._values, self._components)
+        return [overview.ranges(self._values, self._components)]
+
     # ---- shapes -------------------------------------------------------------------------------------------------
 
     @property
@@ -315,6 +324,12 @@ class Solution:
                 proper = np.concatenate([E.T @ proper[:3], E.T @ proper[3:]])
             result[k] = proper
         return result.reshape(*self._lead, 6)
+
+    def _repr_html_(self) -> str:
+        tables = self.tables()
+        return html.whole(
+            html.text(repr(self)), *(html.table(x, folded=None if x is not tables[0] else False) for x in tables)
+        )
 
     def __repr__(self) -> str:
         where = f"{self._lead} states" if self._lead else "one state"

@@ -20,7 +20,9 @@ from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
 from sysdyn.equations.augmented import System
 from sysdyn.errors import SingularState, UnknownName
+from sysdyn.files import html
 from sysdyn.files.atomic import write_file
+from sysdyn.files.html import Table
 from sysdyn.measurements.columns import measured_units
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.variables import QUANTITIES
@@ -38,6 +40,7 @@ from sysdyn.online.calls import Calls, Results, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
 from sysdyn.online.estimate import Estimate
+from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
@@ -397,6 +400,24 @@ class Solver:
         """Seconds of each stage."""
         stages = (*self.compiled.stages, ("machine code", self._machine_code_seconds))
         return f"{self.compiled.seconds:.2f} s: " + ", ".join(f"{name} {spent:.2f}" for name, spent in stages)
+
+    def _repr_html_(self) -> str:
+        flops, s = self.program.flops, self.safety
+        counts = [
+            (
+                "from q, q̇ on",
+                *(f"{x:,}" for x in (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)),
+            )
+        ]
+        columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
+        considered = Table("orders considered", ("order", "what it came to"), self.compiled.considered, 2)
+        said = f"{repr(self)}\n  accuracy  backward error ≤ {s.backward_error:.1e} at {s.states} states"
+        return html.whole(
+            html.text(said),
+            html.table(Table("operations", columns, counts)),
+            html.table(considered, folded=True),
+            pictures(self.problem, self.options, self.choice),
+        )
 
     def __repr__(self) -> str:
         known = ", ".join((*self._inputs.positional, *(m.name for m in self.problem.custom))) or "nothing"

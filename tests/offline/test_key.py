@@ -17,7 +17,7 @@ from sysdyn.offline.options import Budget, Options
 # These run programs, read and write files, and say what is wrong, but do not decide what a program is.
 NO_PART_OF_PROGRAMS = {
     "errors.py", "files/cache.py", "files/atomic.py", "files/sources.py", "files/toml.py", "files/tables.py",
-    "files/table_writers.py", "backends/backend.py", "backends/executable.py", "backends/function.py",
+    "files/table_writers.py", "files/html.py", "backends/backend.py", "backends/executable.py", "backends/function.py",
     "backends/registry.py", "backends/team.py", "backends/casadi.py", "backends/c/code.py", "backends/c/project.py",
 }  # fmt: skip
 

@@ -1,0 +1,148 @@
+"""The matrix of a problem in numbers: where its entries are, before and after permutation, and where it fills in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.equations.augmented import System
+from sysdyn.errors import ProblemError
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.formulations import eliminated_system
+from sysdyn.offline.options import Options
+from sysdyn.problem import Problem
+from sysdyn.sparse.lu import eliminate
+
+# These kinds of entry stand beside the quantities of the unknowns.
+KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
+# Each kind has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
+COLOURS = {
+    "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
+    "w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00",
+}  # fmt: skip
+# A picture is so many pixels wide, and of systems of so many unknowns at most.
+SIDE, MOST_DRAWN = 260, 2000
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The matrix of a solver in numbers: D as it is assembled, and P D Q with the fill-in of L and U.
+
+    row, col, kind (nnz): place in D of each entry, and its block kind: the quantity of its column, or "known" in the
+    row of a known quantity. at_row, at_col: its place in P D Q. fill (fill-in, 2): places of the fill-in in P D Q.
+    rows, cols, pivots: (kind, body) of each row and column of D and of each pivot, in order.
+    """
+
+    n: int
+    row: np.ndarray
+    col: np.ndarray
+    kind: np.ndarray
+    at_row: np.ndarray
+    at_col: np.ndarray
+    fill: np.ndarray
+    rows: tuple[tuple[str, int], ...]
+    cols: tuple[tuple[str, int], ...]
+    pivots: tuple[tuple[str, int], ...]
+    permuted_rows: tuple[tuple[str, int], ...]
+    permuted_cols: tuple[tuple[str, int], ...]
+
+    @property
+    def nnz(self) -> int:
+        return len(self.row)
+
+    @property
+    def lower_triangular(self) -> bool:
+        """P D Q, fill-in included, has nothing above its diagonal."""
+        return bool((self.at_col <= self.at_row).all() and (self.fill[:, 1] <= self.fill[:, 0]).all())
+
+
+def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Pattern:
+    """The pattern of what the choice eliminates. Raises ProblemError where it eliminates no matrix."""
+    system = eliminated_system(problem, options, choice.passes)
+    row_perm, col_perm = choice.row_perm, choice.col_perm
+    n = len(system.columns)
+    if len(row_perm) != n:
+        raise ProblemError("the solver eliminates no matrix that could be shown: compile with formulation='paper'")
+    to_row, to_col = np.empty(n, dtype=int), np.empty(n, dtype=int)
+    to_row[list(row_perm)], to_col[list(col_perm)] = np.arange(n), np.arange(n)
+    row, col, kind = _entries(system)
+    factors = eliminate(system.assembly.rows, system.assembly.b, *choice.pivots)
+    fill = np.array(factors.fill, dtype=int).reshape(-1, 2)
+    rows, cols = _blocks(system)
+    pivots = tuple(rows[r] if rows[r][0] == KNOWN else cols[c] for r, c in zip(row_perm, col_perm, strict=True))
+    return Pattern(
+        n, row, col, kind, to_row[row], to_col[col], np.column_stack([to_row[fill[:, 0]], to_col[fill[:, 1]]]), rows,
+        cols, pivots, tuple(rows[r] for r in row_perm), tuple(cols[c] for c in col_perm),
+    )  # fmt: skip
+
+
+Blocks = tuple[tuple[str, int], ...]  # (kind, body) of each row or column.
+
+
+def _blocks(system: System) -> tuple[Blocks, Blocks]:
+    """Of rows and columns, as they are drawn."""
+    rows, cols = (tuple(_shown(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
+    return rows, cols
+
+
+def _entries(system: System) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, column, kind) of each entry (nnz)."""
+    (rows, cols), (row, col) = _blocks(system), system.coordinates
+    return row, col, np.array([KNOWN if rows[r][0] == KNOWN else cols[c][0] for r, c in zip(row, col, strict=True)])
+
+
+def _shown(kind: str, body: int) -> tuple[str, int]:
+    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity.
+
+    Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
+    """
+    special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
+    return special.get(kind, (MULTIPLIER if kind == "stationarity" else kind, body))
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def pictures(problem: Problem, options: Options, choice: Choice) -> str:
+    """D as it is assembled and, where it is eliminated, in the order of its pivots with its fill-in, as HTML.
+
+    Empty for systems of more than `MOST_DRAWN` unknowns.
+    """
+    if problem.layout().n > MOST_DRAWN:
+        return ""
+    if not choice.row_perm:
+        system = problem.system()
+        row, col, kind = _entries(system)
+        caption = f"D as stated, {len(row):,} entries; the program is a recursion without it"
+        return _picture(system.shape, row, col, kind, caption) + _key(kind)
+    p = matrix_pattern(problem, options, choice)
+    natural = _picture((p.n, p.n), p.row, p.col, p.kind, f"D as assembled, {p.nnz:,} entries")
+    at_row, at_col = (np.concatenate([x, p.fill[:, k]]) for k, x in enumerate((p.at_row, p.at_col)))
+    kind = np.concatenate([p.kind, np.full(len(p.fill), FILL)])
+    caption = f"P D Q in the order of its pivots, fill-in {len(p.fill):,}"
+    return natural + _picture((p.n, p.n), at_row, at_col, kind, caption) + _key(kind)
+
+
+def _picture(shape: tuple[int, int], row: np.ndarray, col: np.ndarray, kind: np.ndarray, caption: str) -> str:
+    """Squares in the colours of their kinds on white, none smaller than can be seen."""
+    n, m = shape
+    side = max(1.0, max(shape) / SIDE)
+    square = f"h{side:.3g}v{side:.3g}h-{side:.3g}z"
+    paths = []
+    for k in dict.fromkeys(kind.tolist()):
+        places = zip(col[kind == k].tolist(), row[kind == k].tolist(), strict=True)
+        paths.append(f'<path fill="{COLOURS[k]}" d="{"".join(f"M{c} {r}{square}" for c, r in places)}"/>')
+    return (
+        f'<figure style="display: inline-block; margin: 0.3em 1.5em 0.3em 0; width: {SIDE}px; vertical-align: top">'
+        f'<svg width="{SIDE}" height="{SIDE * n / m:.0f}" viewBox="0 0 {m} {n}">'
+        f'<rect width="{m}" height="{n}" fill="#ffffff"/>{"".join(paths)}</svg>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def _key(kind: np.ndarray) -> str:
+    """The colours of the kinds that there are."""
+    there = set(kind.tolist())
+    marks = (f'<span style="color: {c}; background: #ffffff">■</span> {k}' for k, c in COLOURS.items() if k in there)
+    return f"<div>{' &nbsp; '.join(marks)}</div>"
