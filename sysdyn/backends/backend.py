@@ -21,8 +21,9 @@ Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, stat
 class Direct(NamedTuple):
     """A call of one state that checks its arrays itself.
 
-    call(result, tuple of arrays) writes the outputs, then the inputs, to `result` (length,) and says whether the
-    status is zero; None, with nothing done, where an array is no plain one of float64 of its argument's shape.
+    call(result, tuple of arrays) writes the outputs, then the inputs up to the last one that an argument gives, to
+    `result` (length,) and says whether the status is zero; None, with nothing done, where an array is no plain one of
+    float64 of its argument's shape.
     keep: what has to stay alive as long as the call.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
@@ -66,34 +66,49 @@ class Results(NamedTuple, Generic[Key]):
 class Row(Generic[Key]):
     """Results at one state that was solved: a row of outputs, then inputs, taken apart when it is looked at."""
 
-    __slots__ = ("_calls", "_row")
+    __slots__ = ("_layout", "_row")
     lead: tuple[int, ...] = ()
     ok = np.True_
 
-    def __init__(self, calls: Calls[Key], row: np.ndarray):
-        self._calls, self._row = calls, row
+    def __init__(self, layout: Layout[Key], row: np.ndarray):
+        self._layout, self._row = layout, row
 
     def value(self, key: Key) -> np.ndarray:
-        part, shape = self._calls.places[key]
+        part, shape = self._layout.places[key]
         return self._row[part] if shape is None else self._row[part].reshape(shape)
 
     @property
     def values(self) -> dict[Key, np.ndarray]:
-        return {key: self.value(key) for key in self._calls.places}
+        row = self._row
+        return {
+            key: row[part] if shape is None else row[part].reshape(shape)
+            for key, (part, shape) in self._layout.places.items()
+        }
 
     @property
     def inputs(self) -> Arrays:
-        return {name: self._row[part] for name, part in self._calls.input_places}
+        row = np.concatenate([self._row, self._layout.rest])
+        return {name: row[part] for name, part in self._layout.input_places}
 
     def __reduce__(self):
         return Results, (self.inputs, self.lead, self.values, self.ok)
 
 
-class _Layout(NamedTuple):
-    """How calls with the same names go the shortest way, at one state and at many."""
+class Layout(NamedTuple, Generic[Key]):
+    """How calls with the same names go the shortest way, at one state and at many.
+
+    places: by output, where it is in a row of results, and its shape if it has several axes; input_places: where inputs
+    are in such a row and `rest`, those after the last one that is given, put together.
+    """
 
     direct: Direct | None
     batches: Batches
+    places: dict[Key, tuple[slice, tuple[int, ...] | None]]
+    input_places: list[tuple[str, slice]]
+    rest: np.ndarray
+
+    def at(self, row: np.ndarray) -> Row[Key]:
+        return Row(self, row)
 
 
 class Many(Generic[Key]):
@@ -134,17 +149,18 @@ class Calls(Generic[Key]):
     def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
-        self._layouts: dict[Hashable, _Layout | None] = {}  # by the names of a call's arguments
+        self._layouts: dict[Hashable, Layout[Key] | None] = {}  # by the names of a call's arguments
+        # by number of known quantities: the call of one state by position alone, the length of a row, and the layout
+        self.plain: dict[int, tuple[Callable[[np.ndarray, tuple], bool | None], int, Layout[Key]]] = {}
         program = executable.program
         begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
         parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
         n = len(program.output_groups)
         shown = (self._results[name] for name, _ in program.output_groups)
-        # by output: where it is in a row of results, and its shape if it has several axes
-        self.places = {
+        self._places = {
             key: (part, shape if len(shape) > 1 else None) for (key, shape), part in zip(shown, parts[:n], strict=True)
         }
-        self.input_places = [(name, part) for (name, _), part in zip(program.input_groups, parts[n:], strict=True)]
+        self._input_places = [(name, part) for (name, _), part in zip(program.input_groups, parts[n:], strict=True)]
 
     # ---- one state ------------------------------------------------------------------------------------------------
 
@@ -173,14 +189,14 @@ class Calls(Generic[Key]):
         row = _empty(length)
         solved = call(row, arrays)
         if solved:
-            return Row(self, row)
+            return Row(layout, row)
         if solved is None and (found := layout.batches.solved(arrays)) is not None:
             return Many(self, (q, qd, known, quantities, y), *found)
         return None
 
     def _arranged(
         self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
-    ) -> _Layout | None:
+    ) -> Layout[Key] | None:
         """How calls with the names of this one go the shortest way; None where they do not.
 
         arrays: q, q̇, `known` quantities by position, those by keyword, and y.
@@ -205,13 +221,15 @@ class Calls(Generic[Key]):
         places = np.argsort(flat, kind="stable")[-len(labels) :]
         if not np.array_equal(flat[places], labels):
             return None
-        begin = next(part.start for name, part in self.input_places if name == "q") - program.n_outputs
+        begin = next(part.start for name, part in self._input_places if name == "q") - program.n_outputs
         arguments = [Argument(shape, part) for shape, part in zip(shapes, np.split(places, ends), strict=True)]
         constants, quaternions = np.where(flat < LABEL, flat, 0.0), [begin + x.start for x in self.inputs.quaternions]
-        self._layouts[key] = layout = _Layout(
-            self._executable.backend.direct(arguments, constants, quaternions),
-            Batches(self._executable, arguments, constants, quaternions, self.inputs.model.normalise),
-        )
+        direct = self._executable.backend.direct(arguments, constants, quaternions)
+        batches = Batches(self._executable, arguments, constants, quaternions, self.inputs.model.normalise)
+        rest = constants[direct.length - program.n_outputs :] if direct else constants
+        self._layouts[key] = layout = Layout(direct, batches, self._places, self._input_places, rest)
+        if direct and len(arrays) == 2 + known:
+            self.plain[known] = direct.call, direct.length, layout
         return layout
 
     def _shapes(

@@ -11,8 +11,7 @@ from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.posterior import Part, Posterior, States
-from sysdyn.online.solution import Found, Solution
-from sysdyn.problem import Problem
+from sysdyn.online.solution import Solution
 
 # Components whose residual shows less than this share of their own error count as checked by no other equation.
 UNCHECKED = 1e-9
@@ -25,15 +24,12 @@ class Estimate(Solution):
     is least. Quantities are those of any `Solution`.
 
     Where covariances handed in with the call are so far from the declared ones that a result keeps fewer than 8 digits,
-    asking for it raises LostDigits; where not `refuse`, that is after on_singular="nan" or "repivot", it is NaN there.
+    asking for it raises LostDigits; after on_singular="nan" or "repivot", it is NaN there.
     """
 
-    def __init__(
-        self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]], posterior: Posterior,
-        refuse: bool = True,
-    ):  # fmt: skip
-        super().__init__(found, problem, components)
-        self._posterior, self._refuse = posterior, refuse
+    @property
+    def _posterior(self) -> Posterior:
+        return self._about.posterior
 
     def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
         return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
@@ -133,7 +129,7 @@ class Estimate(Solution):
     # ---- whitened equations and switches ------------------------------------------------------------------------
 
     def _states(self) -> States:
-        return States(self._inputs, self._n, self._refuse)
+        return States(self._inputs, self._n, self._about.refuse)
 
     @property
     def _noises(self) -> dict[str, Noise]:

@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results
-from sysdyn.online.solution import Solution
+from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 
 # An equation contradicts others where more than this share of its terms is left.
@@ -78,7 +78,7 @@ def least_norm(
         free[k] = involved(reduced.free)
         d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
     values = {x: _shaped(system, d, x, lead) for x in problem.quantities}
-    solution = LeastNormSolution(Results(arrays, lead, values, np.ones(lead, dtype=bool)), problem, {})
+    solution = LeastNormSolution(About(problem, {}), Results(arrays, lead, values, np.ones(lead, dtype=bool)))
     solution.determined = {x: ~_shaped(system, free, x, lead) for x in problem.quantities}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,6 +45,23 @@ class Found(Protocol):
     def value(self, key: str) -> np.ndarray: ...
 
 
+class Rows(Protocol):
+    """How rows of results at one state that was solved are taken apart; see `sysdyn.online.calls.Layout`."""
+
+    @property
+    def places(self) -> Mapping[str, tuple[slice, tuple[int, ...] | None]]: ...
+    def at(self, row: np.ndarray) -> Found: ...
+
+
+class About(NamedTuple):
+    """What all solutions of a solver have in common, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
+
+    problem: Problem
+    components: Mapping[str, Mapping[str, str]]
+    posterior: Any = None
+    refuse: bool = True
+
+
 class _Quantity:
     """A quantity as an attribute, which is looked up once."""
 
@@ -54,11 +71,16 @@ class _Quantity:
     def __get__(self, solution: Solution | None, owner: type) -> Any:
         if solution is None:
             return self
+        row = solution._row
         try:
-            found = solution._found.value(self.name)
+            if row is None:
+                found = solution._found.value(self.name)
+            else:
+                part, shape = solution._given.places[self.name]
+                found = row[part] if shape is None else row[part].reshape(shape)
         except KeyError:
             raise AttributeError(self.name) from None  # which `Solution.__getattr__` puts in words
-        solution.__dict__[self.name] = found
+        setattr(solution, self.name, found)
         return found
 
 
@@ -94,11 +116,12 @@ class Solution:
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __init__(self, found: Found, problem: Problem, components: Mapping[str, Mapping[str, str]]):
-        self._found, self._problem, self._components = found, problem, components
+    def __init__(self, about: About, found: Any, row: np.ndarray | None = None):
+        """found: what a call computed (Found), or, with a row of results at one state, how it is taken apart (Rows)."""
+        self._about, self._given, self._row = about, found, row
 
     def __getattr__(self, name: str) -> Any:
-        values = self._values if "_found" in self.__dict__ else {}
+        values = self._values if "_given" in self.__dict__ else {}
         if name in values:
             return values[name]
         if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
@@ -112,6 +135,21 @@ class Solution:
                 "give a measurement noise= and compile again"
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_given": self._found, "_row": None}
+
+    @property
+    def _found(self) -> Found:
+        return self._given if self._row is None else self._given.at(self._row)
+
+    @property
+    def _problem(self) -> Problem:
+        return self._about.problem
+
+    @property
+    def _components(self) -> Mapping[str, Mapping[str, str]]:
+        return self._about.components
 
     @property
     def _inputs(self) -> Mapping[str, np.ndarray]:
