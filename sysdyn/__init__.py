@@ -61,6 +61,7 @@ from sysdyn.offline.safety import Safety
 from sysdyn.online.compile import compile
 from sysdyn.online.derivatives import Derivatives
 from sysdyn.online.estimate import Estimate
+from sysdyn.online.identify import Identified, identify
 from sysdyn.online.learn_noise import Learned, learn_noise
 from sysdyn.online.least_norm import least_norm
 from sysdyn.online.solution import Solution
@@ -102,15 +103,15 @@ __all__ = [
     "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
     "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis", "Estimate", "Expr",
     "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame",
-    "FrameAcceleration", "Function", "Graph", "IKResult", "IgnoredWarning", "Inconsistent", "InvalidInput",
-    "InverseDynamics", "JointAcceleration", "JointCoupling", "JointTorque", "JointWrench", "Kinematics", "Learned",
-    "Linear", "LoadCells", "LogWarning", "LoopJoint", "LostDigits",
+    "FrameAcceleration", "Function", "Graph", "IKResult", "Identified", "IgnoredWarning", "Inconsistent",
+    "InvalidInput", "InverseDynamics", "JointAcceleration", "JointCoupling", "JointTorque", "JointWrench",
+    "Kinematics", "Learned", "Linear", "LoadCells", "LogWarning", "LoopJoint", "LostDigits",
     "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
     "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
     "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
     "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "count_flops",
     "crba", "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
-    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "inertial_parameters",
+    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters",
     "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
     "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree",
     "regressor", "rnea", "rnea_derivatives", "robots", "sensor", "show", "sparsity",
