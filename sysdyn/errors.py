@@ -83,7 +83,7 @@ class BackendUnavailable(SysdynError, ImportError):
 
 
 class FileError(SysdynError, OSError):
-    """A solver file that is unreadable, foreign, corrupt, or of another version."""
+    """A file that cannot be read or written, or is foreign, damaged, or of another version."""
 
 
 class PlausibilityWarning(UserWarning):

@@ -82,7 +82,8 @@ class Diagnosis:
     sometimes       unknowns that cannot be found at some of the sampled states
     determined      unknowns that are found at every sampled state, whatever else is missing; their values: `least_norm`
     redundant       measurements that are combinations of other exact equations, or contradict them
-    missing, excess how many directions are not seen, and how many exact equations are too many, at almost every state
+    missing, excess: how many directions are not seen, and how many exact equations are too many, at almost every state
+    by_structure    how many of these the pattern alone shows
     directions      the combinations of unknowns that no equation sees, at the first random state
     states          what is found at each sampled state
     suggestions     what to state or to leave out

@@ -34,11 +34,11 @@ class BlockSystem(LinearSystem):
             (`sysdyn.model.canonical`); inputs, noise and `reported` stay in frames of bodies. base_parameters: f is
             that of bodies with parameters moved to their parents. classical_accelerations: a is that of the origins
             of bodies
-    outputs quantities that have to stay what they are, and measurements that are written as y = Y d + b_Y
+    outputs: quantities that have to stay what they are, and measurements that are written as y = Y d + b_Y
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
-    col_names, row_names: scalar names; col_blocks, row_blocks: (quantity, body) of each; rows of measurements have
-    the block ("y", number of the measurement).
+    col_names, row_names: scalar names
+    col_blocks, row_blocks: (quantity, body) of each; rows of measurements have ("y", number of the measurement)
     """
 
     def __init__(

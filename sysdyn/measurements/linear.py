@@ -130,12 +130,13 @@ class Linear(_Combination):
 class MotorTorque(_Combination):
     """Torques of motors [N m or N] that drive joints through a linear transmission: y = matrix τ + bias.
 
-    joints  names, whose freedoms follow each other in τ; matrix (m, freedoms of the joints), default the identity
-    bias    (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
+    joints      names, whose freedoms follow each other in τ
+    matrix      (m, freedoms of the joints), default the identity
+    bias        (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
     components  name of each motor, default those of the joints where there are as many, else their numbers
-    passive the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias, slip in
-            rad/s or m/s
-    optional  the value is zero where none is handed in, as of joints without a motor
+    passive     the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias,
+                slip in rad/s or m/s
+    optional    the value is zero where none is handed in, as of joints without a motor
 
     With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
     Raises InvalidInput for shapes that do not fit, UnknownName.

@@ -51,20 +51,20 @@ def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
     accelerations and forces.
 
     Bodies: a MuJoCo body on n joints becomes n bodies, all but the last without mass and called "<body>@<joint>". The
-    last has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis, the
-    origin is moved to the joint's anchor and the body called "<body>@<joint>" too. A body without joints is lumped with
-    the one that carries it, or dropped if that is the world. Bodies and joints without names are called "body<number>"
-    and "<body>_joint<number within the body>".
+        last has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis,
+        the origin is moved to the joint's anchor and the body called "<body>@<joint>" too. A body without joints is
+        lumped with the one that carries it, or dropped if that is the world. Bodies and joints without names are called
+        "body<number>" and "<body>_joint<number within the body>".
     Frames: of each MuJoCo body by its name, where MuJoCo has it ("world": the base), and of each named site
-    ("<site>@<body>" if the name is taken).
+        ("<site>@<body>" if the name is taken).
     Joints: hinge → Revolute and slide → Prismatic, both zero at qpos0 (`ref`); ball → Spherical; free → Free, or three
-    slides and a ball if it has an armature, which acts on the velocity in the world (PlausibilityWarning). base is
-    "floating" if one free body carries all others.
+        slides and a ball if it has an armature, which acts on the velocity in the world (PlausibilityWarning). base is
+        "floating" if one free body carries all others.
     lower, upper: the ranges of hinges and slides; effort_limit: the larger bound of `actuatorfrcrange`.
     armature: of the joints, and of actuators at joints times gear².
     damping, friction: `damping` and `frictionloss` of the joints, which act where they are asked for.
     closures: active equalities of joints become `Coupling`s, `connect` and `weld` `Loop`s between frames called
-    "<equality>:a" and "<equality>:b", rigid where MuJoCo's are soft.
+        "<equality>:a" and "<equality>:b", rigid where MuJoCo's are soft.
 
     strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Warns once, with
     IgnoredWarning, of what acts in MuJoCo and is not part of the model: contacts, limits of balls, other equalities,

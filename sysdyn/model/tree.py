@@ -508,6 +508,7 @@ class Model:
         message = f"model {self.name!r} has inertias no rigid body can have: {shown}{more}"
         if strict:
             raise ModelError(f"{message}. Correct them, or load with strict=False to use them as they are.")
+        message = f"{message}. They are used as they are; strict=True makes this an error"
         warnings.warn(message, PlausibilityWarning, stacklevel=4)
 
 

@@ -42,7 +42,7 @@ def load_urdf(
         names keeps those.
     strict: raise for implausible inertias, joints that move no inertia, and departures from the format, instead of
         warning.
-    gravity (3,) [m/s²] in base coordinates.
+    gravity (3,) [m/s²]: in base coordinates.
     snap: make roll, pitch and yaw within 1e-11 rad of multiples of π/2 exactly that, for π/2 is often written
         1.57079632679. Torques differ by as much from those of a tool that takes the digits as they stand.
 

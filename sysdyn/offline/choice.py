@@ -13,10 +13,16 @@ from sysdyn.sparse.lu import Pivots
 
 @dataclass(frozen=True)
 class Choice:
-    """One elimination order and what it costs. `solve`: X, v, c, ν given; `end_to_end`: from q, q̇ on.
+    """One elimination order and what it costs.
 
-    solve is None where a recursion does without these, or it was not counted (at the fast level).
-    refined: a step of iterative refinement follows, in the program. passes: of `sysdyn.passes`, that were applied.
+    ordering: its name. row_perm, col_perm: row and column of each pivot; () of a recursion.
+    end_to_end: operations from q, q̇ on.
+    solve: operations with X, v, c, ν given; None where a recursion does without these, or it was not counted (at the
+        fast level).
+    fill_in: entries of L and U that are structural zeros of the matrix. triangular: the permuted matrix is.
+    safety: how it behaved over sampled states; None before it has been judged.
+    refined: a step of iterative refinement follows, in the program.
+    passes: of `sysdyn.PASSES`, that were applied.
     joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 

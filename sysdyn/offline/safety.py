@@ -93,15 +93,20 @@ class Verdict(NamedTuple):
 class Safety:
     """How a fixed order behaved over sampled states.
 
-    backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`; pivoted: the same of a
-    pivoted solve with iterative refinement at the worst of the states; difference: greatest relative difference of a
-    quantity (∞-norms) to that solve there; pivoted_difference: the same of a pivoted solve without refinement, large
-    where the system is ill-conditioned; growth: greatest entry of D U over the greatest of D, both equilibrated;
-    least_pivot: least |pivot| over its greatest value at any state; crossing: how many pivots take both signs and so
-    vanish somewhere in between, 0 where the determinant takes both signs itself. Only states at which the system is
-    regular count; singular: how many of those drawn were not. Nor do states count at which pivots are weak, as calls
-    solve them with pivoting; weak: how many. Pivots grow with lengths: of joints that travel far they count where all
-    are below `NEAR`. reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
+    states: how many.
+    backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`.
+    pivoted: the same of a pivoted solve with iterative refinement at the worst of the states.
+    difference: greatest relative difference of a quantity (∞-norms) to that solve there.
+    pivoted_difference: the same of a pivoted solve without refinement, large where the system is ill-conditioned.
+    growth: greatest entry of D U over the greatest of D, both equilibrated.
+    least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and which it is.
+    crossing: how many pivots take both signs and so vanish somewhere in between, 0 where the determinant takes both
+        signs itself.
+    singular: how many of the states drawn were singular. Only regular ones count.
+    weak: at how many states pivots are weak. These do not count, either, as calls solve them with pivoting.
+    reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
+
+    Pivots grow with lengths: of joints that travel far they count where all are below `NEAR`.
     """
 
     states: int

@@ -116,9 +116,12 @@ def _scalars(system: System, output: str) -> Sequence:
 class Derivatives:
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
-    of, wrt: what is differentiated, by what. method: "analytic" (tree recursions), or "implicit" and "implicit,
-    transposed" (solutions with the factors of the system and of its transpose). flops: exact counts, the solution of
-    the problem included. It can be called from many threads.
+    of, wrt: what is differentiated, by what.
+    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
+        system and of its transpose).
+    shapes: of the blocks. flops: exact counts, the solution of the problem included.
+
+    It can be called from many threads.
     """
 
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):

@@ -68,7 +68,10 @@ class Counts(NamedTuple):
 
 
 class Solver:
-    """A compiled problem, and `whole`, as it was stated: of a `CheckedSolver` with the measurements that are left out.
+    """A compiled problem.
+
+    problem: what is solved. whole: as it was stated, of a `CheckedSolver` with the measurements that are left out.
+    model: its robot. program: the operations. on_singular: what a call does where the order fails.
 
     solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
     called from many threads, pickled, saved to a file and loaded again. Unpickling runs what a pickle says: files from

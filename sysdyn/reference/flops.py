@@ -23,7 +23,7 @@ def count_flops(algorithm: Callable, model: Model, sharing: str = "structural", 
     options: passed on to the algorithm.
 
     Only what the result depends on counts. Products with 0 and ±1, additions of 0 and sign changes are free; sin/cos
-    pairs are counted apart (design: Counting). Raises InvalidInput for an algorithm with other arguments.
+    pairs are counted apart. Raises InvalidInput for an algorithm with other arguments.
     """
     graph = Graph(sharing)
     wrench = np.array([graph.inputs(f"fx[{i}]", 6) for i in range(model.nb)], dtype=object)

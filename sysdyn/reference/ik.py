@@ -106,12 +106,12 @@ def inverse_kinematics(
     target (4, 4): T_d = [R p; 0 1], the wanted placement of the frame in the world.
     q0 (nq,): the start. Joints that do not carry the frame stay as they are in it, or follow those that do; none that
         carries it may follow another.
-    method "damped": Levenberg-Marquardt, from singular and far starts too, and within the limits of the joints:
+    method "damped": Levenberg-Marquardt, from singular and far starts too, and within the limits of the joints. With
+        r = [ω; p], the rotation vector and the displacement from the frame to the target, |W r| falls with every step,
+        κ grows where one would not help, and a target out of reach is approached as near as this norm measures:
 
             min over δ of |W (J δ − r)|² + κ |W r|² |δ|²,  W = diag(l, l, l, 1, 1, 1), lower ≤ q ⊕ δ ≤ upper
 
-        with r = [ω; p], the rotation vector and the displacement from the frame to the target. |W r| falls with every
-        step, κ grows where one would not help. A target out of reach is approached as near as this norm measures.
     method "newton-body", "newton-space": δ = J† V with Jacobian and twist in coordinates of the frame or of the world,
         as in the textbook: nothing keeps the steps small or within the limits, which are looked at in the end.
     angle_tol [rad], position_tol [m]: errors up to which the target counts as reached.

@@ -53,8 +53,11 @@ def expanded_parent(model: Model) -> tuple[int, ...]:
 class Sparsity:
     """How many entries of H (n, n) can differ from 0, and what factors and products cost with them.
 
-    density: ρ, the share of such entries. D1 = Σ (d_k − 1), those below the diagonal, and D2 = Σ d_k (d_k − 1)/2, with
-    d_k the depth of freedom k (1 at the base). nonzeros = n + 2 D1. RBDA §6.5.
+    n: freedoms. nonzeros: such entries, n + 2 D1. density: ρ, their share of all.
+    D1, D2: Σ (d_k − 1), those below the diagonal, and Σ d_k (d_k − 1)/2, with d_k the depth of freedom k (1 at
+        the base).
+
+    RBDA §6.5.
     """
 
     n: int
@@ -77,6 +80,8 @@ def sparsity(model: Model) -> Sparsity:
 
 class Factor(NamedTuple):
     """H = L^T L, or H = L^T D L with 1 on the diagonal of L; zero wherever H is by the tree of `parent`.
+
+    L (…, n, n): lower triangular. D (…, n): positive; None for H = L^T L. parent (n): as of `ltl`.
 
     x below is (…, n); leading axes of x, L and D are batch axes, broadcast against each other. Costs: RBDA Table 6.6.
     """

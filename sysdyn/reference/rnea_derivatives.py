@@ -32,13 +32,19 @@ from sysdyn.reference.root_frame import root_motion
 
 
 class InverseDynamics(NamedTuple):
-    """τ = ID(q, q̇, q̈, fx) with its partial derivatives, by q in the tangent space; ∂τ/∂q̈ is the inertia matrix H."""
+    """τ = ID(q, q̇, q̈, fx) with its partial derivatives, by q in the tangent space.
 
-    tau: np.ndarray  # (…, nv) [N m, N]
-    dtau_dq: np.ndarray  # (…, nv, nv)
-    dtau_dqd: np.ndarray  # (…, nv, nv)
-    H: np.ndarray  # (…, nv, nv), both triangles, armature included
-    dtau_dfx: np.ndarray  # (…, nv, nb, 6): minus the transposed body Jacobians
+    tau (…, nv) [N m, N]: τ.
+    dtau_dq, dtau_dqd (…, nv, nv): ∂τ/∂q, ∂τ/∂q̇.
+    H (…, nv, nv): ∂τ/∂q̈, the inertia matrix: both triangles, armature included.
+    dtau_dfx (…, nv, nb, 6): ∂τ/∂fx, minus the transposed body Jacobians.
+    """
+
+    tau: np.ndarray
+    dtau_dq: np.ndarray
+    dtau_dqd: np.ndarray
+    H: np.ndarray
+    dtau_dfx: np.ndarray
 
 
 def rnea_derivatives(

@@ -143,19 +143,19 @@ def kinematics(
     outputs: names as below, or {name of your own: one of these}. The call takes those of q (…, nq), q̇ (…, nv) and
     fx (…, nb, 6) that a result depends on: see `Kinematics`.
 
-        mass_matrix (nv, nv)        H, armature included
-        bias, coriolis (nv)         C(q, q̇) of H q̈ + C = τ with and without gravity
-        gravity (nv)                C(q, 0)
-        external (nv)               Σ J_i^T fx_i of wrenches fx (nb, 6): H q̈ + C = τ + Σ J_i^T fx_i
-        pose:FRAME (4, 4)           T = [R p; 0 1], the frame in the world
-        jacobian:FRAME (6, nv)      J with J q̇ = [ω; v], the twist of the frame
-        jacobian_rate:FRAME (6, nv) J̇, entry by entry
-        velocity:FRAME (6)          J q̇ [rad/s, m/s]
-        bias_acceleration:FRAME (6) J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
-        com (3)                     centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
-        momentum (6)                [k; p] about the centre of mass in world axes [N m s, N s]; momentum_matrix (6, nv),
-                                    momentum_bias (6): A and Ȧ q̇ of h = A q̇
-        energy ()                   kinetic_energy () + potential_energy () [J], zero at the world's origin
+        mass_matrix (nv, nv)         H, armature included
+        bias, coriolis (nv)          C(q, q̇) of H q̈ + C = τ with and without gravity
+        gravity (nv)                 C(q, 0)
+        external (nv)                Σ J_i^T fx_i of wrenches fx (nb, 6): H q̈ + C = τ + Σ J_i^T fx_i
+        pose:FRAME (4, 4)            T = [R p; 0 1], the frame in the world
+        jacobian:FRAME (6, nv)       J with J q̇ = [ω; v], the twist of the frame
+        jacobian_rate:FRAME (6, nv)  J̇, entry by entry
+        velocity:FRAME (6)           J q̇ [rad/s, m/s]
+        bias_acceleration:FRAME (6)  J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
+        com (3)                      centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
+        momentum (6)                 [k; p] about the centre of mass in world axes [N m s, N s];
+                                     momentum_matrix (6, nv), momentum_bias (6): A and Ȧ q̇ of h = A q̇
+        energy ()                    kinetic_energy () + potential_energy () [J], zero at the world's origin
 
     FRAME is a frame or a body of the model. Twists are angular first. Their reference is part of the name, as in
     "jacobian:l_hand:world", or else the argument `reference`: "local", at the frame's origin in its axes; "world", at
