@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
-# A name, or several, with shape, unit or a value, and what they mean, after a colon or in a second column.
-ENTRY = re.compile(
-    r"(?P<head>[\w*]+(?:, [\w*]+)*(?: \([^)]*\))?(?: \[[^\]]*\])?(?: \"[^:]*)?)(?:: |\s{2,})(?P<meaning>\S.*)"
-)
+import sysdyn
+
+# A name, or several, each with shape, unit or a value, and what they mean, after a colon or in a second column.
+NAME = r"[\w*]+(?::[A-Z]+)?(?: \([^)]*\)| \[[^\]]*\])*"
+ENTRY = re.compile(rf"(?P<head>{NAME}(?:, {NAME})*(?: \"[^:]*)?)(?:: |\s{{2,}})(?P<meaning>\S.*)")
+
+
+def code(text: str) -> str:
+    """Code as reStructuredText; a public name, or one of its members, as a link to where it is described."""
+    name = re.fullmatch(r"(?:sysdyn\.|sd\.)?((\w+)(?:\.\w+)?)", text)
+    return f":py:obj:`{text} <sysdyn.{name[1]}>`" if name and name[2] in sysdyn.__all__ else f"``{text}``"
 
 
 def marked(text: str) -> str:
     """Text as reStructuredText, with nothing in it marked up but `code`."""
     parts = re.split(r"`([^`\n]+)`", text)
     words = (re.sub(r"([\\*|_`])", r"\\\1", part) for part in parts[::2])
-    codes = (f"``{part}``" for part in parts[1::2])
+    codes = (f"\\ {code(part)}\\ " for part in parts[1::2])  # an escaped blank, so that letters may follow
     return "".join(word + next(codes, "") for word in words)
 
 
@@ -25,14 +33,19 @@ def blocks(lines: list[str]) -> Iterator[list[str]]:
     yield from (block.splitlines() for block in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")) if block)
 
 
-def items(block: list[str]) -> list[str]:
-    """Each line with the indented ones below it, as one."""
-    found: list[str] = []
-    for line in block:
-        if line.startswith(" ") and found:
-            found[-1] += " " + line.strip()
+def paragraph(text: str) -> list[str]:
+    return ["", f"\\ {marked(text)}", ""]  # an escaped blank, so that "A. Name" begins no list
+
+
+def items(block: list[str]) -> list[tuple[bool, str]]:
+    """(whether it is an item of a list, text): lines with the indented ones below them, and the words in between."""
+    found: list[tuple[bool, str]] = []
+    for line, after in zip(block, [*block[1:], ""], strict=True):
+        listed = bool(ENTRY.fullmatch(line)) or after.startswith(" ")
+        if found and (line.startswith(" ") or not listed and not found[-1][0]):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
         else:
-            found.append(line.strip())
+            found.append((listed, line))
     return found
 
 
@@ -44,21 +57,43 @@ def item(text: str) -> str:
 
 
 def written(block: list[str]) -> list[str]:
-    """A block as reStructuredText: formulas as they stand, arguments as a list, words as a paragraph."""
-    if all(line.startswith("        ") for line in block) or all(
-        line.startswith("    ") and not ENTRY.fullmatch(line.strip()) for line in block
+    """A block as reStructuredText: formulas and tables as they stand, arguments as a list, words as a paragraph."""
+    table = any(len(re.split(r"\s{2,}", line.strip())) > 2 for line in block)
+    if all(
+        line.startswith("        ") or line.startswith("    ") and (table or not ENTRY.fullmatch(line.strip()))
+        for line in block
     ):
         return ["::", "", *(f"    {line}" for line in textwrap.dedent("\n".join(block)).splitlines()), ""]
-    found = items(block)
-    if len(found) < len(block) or any(ENTRY.fullmatch(line) and re.search(r"\S\s{2,}\S", line) for line in block):
-        return [*map(item, found), ""]
-    return [marked(" ".join(found)), ""]
+    block = textwrap.dedent("\n".join(block)).splitlines()
+    entries = [line for line in block if ENTRY.fullmatch(line)]
+    columns = any(re.search(r"\S\s{2,}\S", line) for line in entries)
+    if not (columns or any(line.startswith(" ") for line in block) or 1 < len(entries) == len(block)):
+        return paragraph(" ".join(block))
+    found: list[str] = []
+    for listed, text in items(block):
+        found += [item(text)] if listed else paragraph(text)
+    return [*found, ""]
 
 
 def process(app, what, name, obj, options, lines: list[str]) -> None:
-    lines[:] = [line for block in blocks(lines) for line in written(block)]
+    """The docstring; of data there is none, as Python has that of its type."""
+    lines[:] = [] if what == "data" else [line for block in blocks(lines) for line in written(block)]
+
+
+def signature(app, what, name, obj, options, args, returned) -> tuple[str, str] | None:
+    """No arguments of classes that no example of their page makes: functions return them."""
+    page = Path(app.env.doc2path(app.env.docname)).read_text(encoding="utf-8")
+    made = args is None or what not in ("class", "exception") or f"sd.{obj.__name__}(" in page
+    return None if made else ("", "")
+
+
+def is_skipped(app, what, name, obj, skipped, options) -> bool | None:
+    """Fields of tuples are explained where the class is."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
 
 
 def setup(app) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", signature)
+    app.connect("autodoc-skip-member", is_skipped)
     return {"parallel_read_safe": True}

@@ -8,6 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pages import Page, same
 from test_architecture import ORDER, PACKAGE
@@ -36,10 +37,11 @@ def test_python_blocks_run(path, tmp_path, monkeypatch, pytestconfig):
     monkeypatch.chdir(tmp_path)
     page, compile = Page(path.read_text(encoding="utf-8")), sd.compile
     names: dict = {"__name__": "__main__"}
-    for block in page.blocks:
-        quick = compile if block.shown is not None else functools.partial(compile, level="fast")
-        monkeypatch.setattr(sd, "compile", quick)
-        block.run(names, f"{path.name}, line {block.line}")
+    with np.printoptions():  # what a page sets
+        for block in page.blocks:
+            quick = compile if block.shown is not None else functools.partial(compile, level="fast")
+            monkeypatch.setattr(sd, "compile", quick)
+            block.run(names, f"{path.name}, line {block.line}")
     if pytestconfig.getoption("write_pages"):
         path.write_text(page.written(), encoding="utf-8")
         return
