@@ -30,6 +30,8 @@ INERTIA: Colour = (0.35, 0.55, 0.75, 0.75)
 BONE: Colour = (0.35, 0.37, 0.40, 1.0)
 # An inertia ellipsoid has half axes of at least so many metres; the radius of a line is this share of its length.
 LEAST_AXIS, BONE_RADIUS = 0.004, 0.015
+# Names of meshes that begin so are in packages, as ROS and Gazebo have them.
+PACKAGED = ("package://", "model://")
 # Packages are looked for in the folders of these variables, as ROS does, and in their folder "share".
 PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
 # Geoms of MuJoCo in groups from this one on are not seen by default.
@@ -188,7 +190,7 @@ def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterato
                 T = pose(*reader.origin(visual))
                 colour = _urdf_colour(reader, visual, colours)
                 geometry = reader.child(visual, "geometry", required=True)
-                for element in geometry.iterchildren():
+                for element in geometry.iterchildren("*"):  # no comments
                     for shape, own in _urdf_shapes(reader, element, folder, meshes):
                         yield link.get("name"), T, shape, colour or own or PLAIN
             except (ModelError, BackendUnavailable) as error:
@@ -223,7 +225,8 @@ def _urdf_shapes(
     if file not in meshes:
         path = find_mesh(file, folder)
         if path is None:
-            reader.fail(element, f"the mesh {file!r} is not found: {' and '.join(PATHS[:2])} say where packages are")
+            hint = f": {' and '.join(PATHS[:2])} say where packages are" if file.startswith(PACKAGED) else ""
+            reader.fail(element, f"the mesh {file!r} is not found{hint}")
         try:
             meshes[file] = read_mesh(path)
         except BackendUnavailable:
@@ -238,8 +241,8 @@ def find_mesh(name: str, folder: Path) -> Path | None:
 
     Packages are looked for in the folders above it and those of `PATHS`. None where there is no such file.
     """
-    kind, _, rest = name.rpartition("://")
-    if kind not in ("package", "model"):
+    rest = name.rpartition("://")[2]
+    if not name.startswith(PACKAGED):
         path = folder / rest
         return path if path.is_file() else None
     package, _, inside = rest.partition("/")

@@ -26,7 +26,7 @@ URDF = """<robot name="arm"><material name="blue"><color rgba="0 0 1 0.5"/></mat
   <visual><origin xyz="0.1 0 0" rpy="1.5707963267948966 0 0"/>
     <geometry><mesh filename="package://arm_description/meshes/part.stl" scale="0.001 0.001 0.002"/></geometry>
     <material name=""><color rgba="1 0 0 1"/></material></visual></link>
-<link name="tip"><visual><geometry><cylinder radius="0.1" length="0.4"/></geometry></visual>
+<link name="tip"><visual><geometry><!-- round --><cylinder radius="0.1" length="0.4"/></geometry></visual>
   <visual><geometry><sphere radius="0.2"/></geometry></visual></link>
 <link name="hand"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
   HAND</link>
@@ -107,6 +107,7 @@ def test_units_and_colours_of_collada_files_count(robot):
             mesh_visual("package://other/hand.stl"),
             r"the mesh 'package://other/hand.stl' is not found: ROS_PACKAGE_PATH",
         ),
+        (mesh_visual("file:///gone/hand.stl"), r"the mesh 'file:///gone/hand.stl' is not found$"),
         (
             mesh_visual("arm.urdf"),
             r"<mesh> in <geometry> in <visual> in <link name=\"hand\">: the mesh .*arm.urdf cannot be read",
