@@ -291,7 +291,7 @@ def test_every_kind_of_measurement_can_be_stated():
     stated = kinds - {"Measurement", "Constraint", "Prior", "Switchable"}
     unlisted, hidden = sorted(stated - set(MEASUREMENTS)), sorted(set(MEASUREMENTS) - stated)
     assert not unlisted, f"add to SENSORS in sysdyn/measurements/registry.py: {', '.join(unlisted)}"
-    assert not hidden, f"import in sysdyn/__init__.py, and add to its __all__: {', '.join(hidden)}"
+    assert not hidden, f"import in sysdyn/__init__.pyi, and add to its __all__: {', '.join(hidden)}"
 
 
 def test_robots_are_relative_to_the_file_and_keep_the_joints_of_their_sensors(tmp_path):
