@@ -364,10 +364,8 @@ class Solution:
         return result.reshape(*self._lead, 6)
 
     def _repr_html_(self) -> str:
-        tables = self.tables()
-        return html.whole(
-            html.text(repr(self)), *(html.table(x, folded=None if x is not tables[0] else False) for x in tables)
-        )
+        first, *others = self.tables()
+        return html.whole(html.text(repr(self)), html.table(first, folded=False), *map(html.table, others))
 
     def __repr__(self) -> str:
         where = f"{self._lead} states" if self._lead else "one state"

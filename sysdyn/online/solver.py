@@ -415,18 +415,13 @@ class Solver:
 
     def _repr_html_(self) -> str:
         flops, s = self.program.flops, self.safety
-        counts = [
-            (
-                "from q, q̇ on",
-                *(f"{x:,}" for x in (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)),
-            )
-        ]
+        counts = (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)
         columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
         considered = Table("orders considered", ("order", "what it came to"), self.compiled.considered, 2)
         said = f"{repr(self)}\n  accuracy  backward error ≤ {s.backward_error:.1e} at {s.states} states"
         return html.whole(
             html.text(said),
-            html.table(Table("operations", columns, counts)),
+            html.table(Table("operations", columns, [("from q, q̇ on", *(f"{x:,}" for x in counts))])),
             html.table(considered, folded=True),
             pictures(self.problem, self.options, self.choice),
         )
