@@ -25,6 +25,7 @@ from sysdyn.data.sensor_log import Log, Summary, files_of
 from sysdyn.data.states import States, random_states, read_states, write_states
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files import cache
+from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS
 from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.columns import measured_columns
@@ -133,6 +134,12 @@ def _check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
             raise InvalidInput(f"{path} cannot be written: it is an input, {other}")
     if path.exists() and not force and not (path.is_dir() and next(path.iterdir(), None) is None):
         raise InvalidInput(f"{path} exists: give another name, or --force to replace it")
+
+
+def _check_page(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"page {str(path)!r} must end in .html")
+    _check_output(path, force, inputs)
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -412,15 +419,32 @@ def report(
     outputs: Outputs = None,
     ordering: Ordering = None,
     seconds: Seconds = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a page (.html) for people instead, which loads nothing.", show_default=False),
+    ] = None,
+    force: Force = False,
 ) -> None:
     """Show the decisions of the offline phase, and their reasons.
 
-    Counts, fill-in, safety of the pivots, and the orders considered.
+    Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
+    and asked, the matrix before and after, counts beside the algorithms by the book, times on this machine and, of
+    estimates, standard deviations, leverage and what each sensor contributes, too.
 
     Example: sysdyn report icub --problem inverse
     """
-    solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
-    output().print(escape(solver.report()), soft_wrap=True)
+    if out is not None:
+        _check_page(out, force)
+    task = _task(subject, base, kind, torque, ordering, outputs)
+    solver = compile_task(task, seconds=seconds)
+    if out is None:
+        output().print(escape(solver.report()), soft_wrap=True)
+        return
+    from sysdyn.app.report_page import report_page
+
+    page = report_page(task, solver)
+    write_file(out, page.encode())
+    output().print(f"wrote {escape(str(out))}", soft_wrap=True)
 
 
 @app.command("show")
@@ -450,9 +474,7 @@ def show_robot(
     from sysdyn.app.motion_files import read_motion
 
     if html is not None:
-        if html.suffix.lower() not in (".html", ".htm"):
-            raise InvalidInput(f"page {str(html)!r} must end in .html")
-        _check_output(html, force, log or [])
+        _check_page(html, force, log or [])
     model = _stated(subject, base, None, None).problem.model
     motion: dict[str, Any] = read_motion(model, log) if log else {}
     view = show(model, visuals=visuals, **motion)

@@ -1,0 +1,257 @@
+"""A page about a problem for people: what is known and asked, its matrix, its counts, how safe and how fast it is."""
+
+from __future__ import annotations
+
+import platform
+import timeit
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from sysdyn.app.counts import count_forms
+from sysdyn.app.tasks import REFERENCES, WANTED, Task, compile_task
+from sysdyn.app.terminal import count_cells
+from sysdyn.data.states import random_states
+from sysdyn.errors import SysdynError
+from sysdyn.files import html
+from sysdyn.files.html import Table
+from sysdyn.measurements.columns import column_names
+from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.overview import equations, unknowns
+from sysdyn.measurements.variables import WRENCHES
+from sysdyn.online.estimate import Estimate
+from sysdyn.online.pattern import pictures
+from sysdyn.online.solver import Solver
+from sysdyn.reference.flops import count_flops
+
+# Answers are checked, and estimates judged, at so many random states.
+CHECKED, ESTIMATED = 1000, 50
+# Batches of so many states are timed, each kind of call this often; the least counts.
+BATCH, TURNS = 10_000, 7
+# What a sensor contributes is seen by making its standard deviation this many times larger.
+DEAF = 1e3
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.5rem; margin-bottom: 0.2rem; }}
+h2 {{ font-size: 1.15rem; margin: 1.8rem 0 0.4rem; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }}
+p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }} pre {{ white-space: pre-wrap; margin: 0.4rem 0; }}
+figure {{ width: 47% !important; }} figure svg {{ width: 100%; height: auto; cursor: zoom-in; touch-action: none;
+  outline: 1px solid rgba(128, 128, 128, 0.4); }}
+@media print {{ body {{ margin: 0; max-width: none; font-size: 10pt; }} h2 {{ break-after: avoid; }}
+  figure, tr {{ break-inside: avoid; }} .screen {{ display: none; }} }}
+</style></head><body>
+{body}
+<script>
+for (const svg of document.querySelectorAll("figure svg")) {{
+  const all = svg.viewBox.baseVal, whole = [all.x, all.y, all.width, all.height];
+  const place = e => {{
+    const r = svg.getBoundingClientRect();
+    return [all.x + all.width * (e.clientX - r.left) / r.width, all.y + all.height * (e.clientY - r.top) / r.height];
+  }};
+  svg.addEventListener("wheel", e => {{
+    e.preventDefault();
+    const [x, y] = place(e), s = Math.min(Math.exp(0.002 * e.deltaY), whole[2] / all.width);
+    [all.x, all.y, all.width, all.height] = [x + (all.x - x) * s, y + (all.y - y) * s, all.width * s, all.height * s];
+  }}, {{ passive: false }});
+  let held = null;
+  svg.addEventListener("pointerdown", e => {{ held = place(e); svg.setPointerCapture(e.pointerId); }});
+  svg.addEventListener("pointerup", () => {{ held = null; }});
+  svg.addEventListener("pointermove", e => {{
+    if (held) {{ const [x, y] = place(e); all.x += held[0] - x; all.y += held[1] - y; }}
+  }});
+  svg.addEventListener("dblclick", () => {{ [all.x, all.y, all.width, all.height] = whole; }});
+}}
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => {{ d.open = true; }}));
+</script></body></html>
+"""
+
+
+def report_page(task: Task, solver: Solver) -> str:
+    """The page of a task and its solver, one HTML document that loads nothing. It measures times on this machine."""
+    model, problem = solver.model, solver.problem
+    title = task.title or f"{model.name}: {', '.join(solver.outputs)}"
+    said = solver.report().partition("\n  orders considered")[0]  # which have a table
+    parts = [
+        f"<h1>{escape(title)}</h1><p>{escape(repr(solver))}</p>",
+        _section("The robot", html.text(repr(model)), html.table(model.table())),
+        _section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
+        _section("The matrix", _matrix(task, solver)),
+        _section("Operations", html.table(_counts(task, solver))),
+        _section(
+            "Orders considered", html.table(Table("what each came to", ("order", ""), solver.compiled.considered, 2))
+        ),
+        _section("Safety and accuracy", f"<pre>{escape(said)}</pre>", _checked(task, solver)),
+        _section("Time on this machine", html.table(_times(task, solver))),
+    ]
+    if problem.noisy:
+        parts.append(_section("What the estimate is worth", *_worth(task, solver)))
+    return PAGE.format(title=escape(title), body=html.whole(*parts))
+
+
+def _section(title: str, *parts: str) -> str:
+    return f"<h2>{title}</h2>{''.join(parts)}"
+
+
+def _matrix(task: Task, solver: Solver) -> str:
+    """The matrix that is eliminated; where it is none, that of the paper in an order that is found quickly."""
+    shown, said = solver, ""
+    if not solver.choice.row_perm:
+        shown = compile_task(task, formulation="paper", level="fast", backend="python")
+        said = (
+            "<p>The program is a recursion and forms no matrix. This is the system as the paper states it, in the "
+            f"order {escape(repr(shown.ordering))}: {shown.flops.end_to_end.total:,} operations.</p>"
+        )
+    drawn = pictures(shown.problem, shown.options, shown.choice)
+    hint = '<p class="quiet screen">Wheel: zoom. Drag: move. Double click: whole.</p>'
+    return said + (drawn + hint if drawn else "<p>The system is too large to be drawn.</p>")
+
+
+def _counts(task: Task, solver: Solver) -> Table:
+    """Of this program and, where they are known, of other forms and of the algorithm by the book."""
+    flops = solver.flops
+    rows = [(f"this program, {solver.ordering}", *count_cells(flops.end_to_end))]
+    if flops.solve is not None:
+        rows.append(("of these, the linear solve", *count_cells(flops.solve)))
+    if task.kind in REFERENCES:
+        rows += [cells[:6] for cells in count_forms(task, None)]
+    else:
+        for algorithm in REFERENCES.values():
+            n = count_flops(algorithm, solver.model, fx=True)
+            rows.append((f"for comparison: {algorithm.__name__.upper()} of this robot", *count_cells(n)))
+    return Table("exact counts, from q and q̇ on", ("", "mul", "add", "div", "total", "sin/cos"), rows)
+
+
+def _checked(task: Task, solver: Solver) -> str:
+    """How far answers are from the algorithm by the book, where there is one, at random states."""
+    algorithm = REFERENCES.get(task.kind)
+    if algorithm is None or solver.model.couplings or solver.problem.custom:
+        return ""
+    given = random_states(solver.problem, CHECKED, seed=1)
+    arrays, known = given.arrays, {"inverse": "qdd", "forward": "tau"}[task.kind]
+    wanted = WANTED[task.kind][0]
+    if wanted not in solver.outputs:
+        return ""
+    fx = arrays["fx"]
+    found = solver(arrays["q"], arrays["qd"], arrays[known], fx=fx)[wanted]
+    expected = algorithm(solver.model, arrays["q"], arrays["qd"], arrays[known], fx)
+    error = np.abs(found - expected).max(axis=-1) / np.abs(expected).max(axis=-1)
+    return (
+        f"<p>At {CHECKED:,} random states {wanted} is within {error.max():.1e} of {algorithm.__name__.upper()} by the "
+        f"book, relative to the greatest entry of a state; the median is {np.median(error):.1e}.</p>"
+    )
+
+
+def _times(task: Task, solver: Solver) -> Table:
+    """A plain call, a bound one, and a batch on one thread; the least of several turns."""
+    batch: dict[str, Any] = dict(random_states(solver.problem, BATCH, seed=2, values=task.values).arrays)
+    one: dict[str, Any] = {name: _first(x) for name, x in batch.items()}
+    q, qd = one.pop("q"), one.pop("qd")
+    rows = [("one plain call", _microseconds(lambda: solver(q, qd, **one), 200))]
+    rows.append(("one bound call", _microseconds(solver.bind(q, qd, **_in_place(solver, one)), 2000)))
+    q_all, qd_all = batch.pop("q"), batch.pop("qd")
+    spent = _microseconds(lambda: solver(q_all, qd_all, threads=1, **batch), 1)
+    rows.append((f"a state of a batch of {BATCH:,}, one thread", spent / BATCH))
+    cells = [(name, f"{x:.3g} µs") for name, x in rows]
+    return Table(f"{platform.machine()}, Python {platform.python_version()}", ("call", "time"), cells)
+
+
+def _in_place(solver: Solver, given: dict[str, Any]) -> dict[str, Any]:
+    """As `bind` reads them: known quantities whole, here zero where only measurements of them are given."""
+    model, problem = solver.model, solver.problem
+    shapes = {m.quantity: (model.nb, 6) if m.quantity in WRENCHES else (model.nv,) for m in problem.raw}
+    sensed = {m.name: given["y"][m.name] for m in problem.custom if m.name in given.get("y", {})}
+    whole = {x: np.zeros(shape) for x, shape in shapes.items()} | {x: value for x, value in given.items() if x != "y"}
+    return whole | ({"y": sensed} if sensed else {})
+
+
+def _first(x: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:
+    """The first state of an array, or of each."""
+    if isinstance(x, Mapping):
+        return {name: np.ascontiguousarray(value[0]) for name, value in x.items()}
+    return np.ascontiguousarray(x[0])
+
+
+def _microseconds(call: Callable[[], object], number: int) -> float:
+    call()
+    return 1e6 * min(timeit.repeat(call, number=number, repeat=TURNS)) / number
+
+
+# ---- estimates -------------------------------------------------------------------------------------------------------
+
+
+def _worth(task: Task, solver: Solver) -> list[str]:
+    """Standard deviations of outputs, and by sensor: its leverage, and what is lost without it."""
+    given: dict[str, Any] = dict(random_states(solver.problem, ESTIMATED, seed=3, values=task.values).arrays)
+    q, qd = given.pop("q"), given.pop("qd")
+    estimate = solver(q, qd, **given)
+    assert isinstance(estimate, Estimate)
+    std = {name: _flat(estimate.std(name)) for name in solver.outputs}
+    leverage = estimate.leverage()
+    rows = []
+    for m in solver.problem.measurements:
+        if m.noise is None:
+            continue
+        components = m.components(solver.model)
+        noise = noise_of(m, solver.model)
+        deviations = np.sqrt(np.diagonal(noise.matrix(noise.declared)))
+        row = [m.name, str(len(components)), _range(deviations), f"{np.mean(leverage[m.name]):.2f}"]
+        rows.append((*row, _loss(solver, (q, qd, given), std, m.name, noise.matrix(noise.declared), noise.full)))
+    sensors = Table(
+        "noisy measurements, priors and equations, and what outputs lose without them",
+        ("name", "components", "σ", "leverage", "std of outputs without it"), rows, 1,
+    )  # fmt: skip
+    outputs = []
+    for name in solver.outputs:
+        labels = _labels(solver, name)
+        outputs += [(label, f"{x:.3g}") for label, x in zip(labels, std[name].mean(axis=0), strict=True)]
+    return [
+        f"<p>There are {float(np.mean(estimate.redundancy)):.0f} noisy equations more than are needed, which is what "
+        "χ² should be. Leverage is the share of a component's own error that the estimate follows: 1 where nothing "
+        "else checks it.</p>",
+        html.table(sensors),
+        html.table(Table(f"standard deviations, mean of {ESTIMATED} states", ("output", "σ"), outputs), folded=True),
+    ]
+
+
+def _loss(solver: Solver, state: tuple, std: Mapping[str, np.ndarray], name: str, covariance: np.ndarray,
+          full: bool) -> str:  # fmt: skip
+    """How many times larger the standard deviations of outputs are without a measurement: median and greatest."""
+    q, qd, given = state
+    deaf = DEAF**2 * covariance if full else DEAF * np.sqrt(np.diagonal(covariance))
+    try:
+        estimate = solver(q, qd, **given, noise={name: deaf})
+        assert isinstance(estimate, Estimate)
+        without = {output: _flat(estimate.std(output)) for output in std}
+    except SysdynError as error:
+        return str(error).splitlines()[0]
+    told = []
+    for output, x in without.items():
+        known = std[output].mean(axis=0) > 0.0
+        if not known.any():
+            continue
+        times = x.mean(axis=0)[known] / std[output].mean(axis=0)[known]
+        worst = [label for label, there in zip(_labels(solver, output), known, strict=True) if there][times.argmax()]
+        told.append(f"× {np.median(times):.3g} (median of {output}), × {times.max():.3g} ({worst})")
+    return "; ".join(told)
+
+
+def _labels(solver: Solver, output: str) -> list[str]:
+    if output in solver.measured:
+        return [f"{output}: {x}" for x in solver.measured[output].components(solver.model)]
+    return list(column_names(solver.model, output, solver.problem.constraints))
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    """(states, entries)."""
+    return np.reshape(x, (ESTIMATED, -1))
+
+
+def _range(x: np.ndarray) -> str:
+    return f"{x.min():.3g}" if x.min() == x.max() else f"{x.min():.3g} to {x.max():.3g}"
