@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from sysdyn.app import matrix_plot as drawing
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.spatial import X_motion, cross, cross_force, cross_motion, rotation, rotx, rotz, translation
 from sysdyn.paper.counters import RBDA, Cost, total
+from sysdyn.paper.curves import sizes as in_words
 from sysdyn.paper.experiments import main, read_csv, write_csv
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import Flops
@@ -169,7 +170,7 @@ def _moved_by(screws: Screws, J: np.ndarray) -> np.ndarray:
 
 
 def plot(folder: Path) -> None:
-    """costs.png: multiplications (with divisions) and additions by n, ours and the book's."""
+    """costs: multiplications (with divisions) and additions by n, ours and the book's."""
     rows = read_csv(folder / "costs.csv")
     figure = Figure(figsize=(12.0, 7.2))
     FigureCanvasAgg(figure)
@@ -192,7 +193,7 @@ def plot(folder: Path) -> None:
         ax.set_ylabel("operations for one state")
     axes[1, 2].axis("off")
     axes[1, 2].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", frameon=False, fontsize=11, handlelength=4)
-    drawing.save_figure(figure, folder / "costs.png", dpi=110)
+    drawing.save_pictures(figure, folder / "costs", dpi=110)
 
 
 def findings(folder: Path) -> str:
@@ -213,7 +214,9 @@ def findings(folder: Path) -> str:
                 if row["algorithm"] == "ltdl")  # fmt: skip
     by_h = [n for n in sizes if _sum(by[BY_H, n]) < _sum(by["aba", n])]
     by_h_book = [n for n in sizes if _sum(by[BY_H, n], "book_") < _sum(by["aba", n], "book_")]
-    few = by["aba", sizes[0]]
+    few, slope = by["aba", sizes[0]], _slope(rows, "aba", _sum)
+    ends = "less" if _sum(few) < sizes[0] * slope else "not less"
+    power = "the same" if _leading(rows, "crba", 2) == _leading(rows, "crba", 2, "book_") else "another"
 
     def formulas(name: str, degree: int) -> str:
         return f"{_formula(rows, name, degree)}; the book {_formula(rows, name, degree, 'book_')}"
@@ -222,17 +225,17 @@ def findings(folder: Path) -> str:
         f"**LTDL** {'equals the formula at every n' if equal else 'differs from the formula'}; a division counts as a "
         "multiplication there.",
         f"**CRBA**, multiplications and divisions, then additions: {formulas('crba', 2)}. The quadratic part, a force "
-        "carried down the chain by two axial screws a joint, is the same. In the linear part ours turns symmetric "
+        f"carried down the chain by two axial screws a joint, is {power}. In the linear part ours turns symmetric "
         "blocks by the double angle (4 multiplications where products of matrices have 12), keeps to the ten "
         "parameters of a rigid body, folds what is constant in the last body, and asks of the first only the one entry "
         "of H that it gives.",
         f"**RNEA**: {formulas('rnea', 1)}. {_reason(parts, 'rnea')}",
         f"**ABA**: {formulas('aba', 1)}. {_reason(parts, 'aba')}",
         "**The ends**: what is constant is computed beforehand here. The last body, whose articulated inertia is, and "
-        "the first, which turns about a fixed axis along gravity, cost less than one in the middle: at "
+        f"the first, which turns about a fixed axis along gravity, cost {ends} than two in the middle: at "
         f"n = {few['bodies']} our ABA takes {_sum(few)} operations, the book's {_sum(few, 'book_')}.",
-        "**RNEA + CRBA + LTDL** takes fewer operations than the ABA up to "
-        f"n = {max(by_h, default=0)} as counted here, up to n = {max(by_h_book, default=0)} by the book.",
+        f"**RNEA + CRBA + LTDL** takes fewer operations than the ABA {in_words(by_h, sizes)} as counted here, "
+        f"{in_words(by_h_book, sizes)} by the book.",
     ]
     return (
         "counted by running each algorithm on expressions, for chains of revolute joints with generic placements "
@@ -244,6 +247,20 @@ def findings(folder: Path) -> str:
 
 def _sum(row: dict, of: str = "") -> int:
     return row[f"{of}mul"] + row[f"{of}add"] + (0 if of else row["div"])
+
+
+def _slope(rows: list[dict], name: str, amount: Callable[[dict], int]) -> float:
+    """Operations that one more body takes, at the end of the curve."""
+    *_, before, last = (amount(row) for row in rows if row["algorithm"] == name and row["bodies"] >= 3)
+    return last - before
+
+
+def _leading(rows: list[dict], name: str, degree: int, of: str = "") -> list[int]:
+    """Coefficients of the highest power in n: multiplications with divisions, additions."""
+    chosen = [row for row in rows if row["algorithm"] == name and row["bodies"] >= 3]
+    n = [row["bodies"] for row in chosen]
+    counts = [[_sum(row, of) - row[f"{of}add"] for row in chosen], [row[f"{of}add"] for row in chosen]]
+    return [round(float(np.polyfit(n, count, degree)[0])) for count in counts]
 
 
 def _formula(rows: list[dict], name: str, degree: int, of: str = "") -> str:

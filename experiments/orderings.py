@@ -18,12 +18,12 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 import sysdyn as sd
-from sysdyn.app.matrix_plot import save_figure
+from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
@@ -33,8 +33,9 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix
-from sysdyn.paper.counters import load_cells, umfpack_pivots
+from sysdyn.paper.counters import umfpack_pivots
 from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.paper.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots
@@ -48,7 +49,7 @@ CLAIM = (
     "and whether a fixed order holds at every q is not asked."
 )
 # Counts and picture are in these files.
-DATA, FIGURE = "orderings.csv", "orderings.png"
+DATA, FIGURE = "orderings.csv", "orderings"
 # Searches look at this many states.
 ORDER_STATES = 48
 # An order is judged at this many states; at half of them every joint is at a multiple of π/2.
@@ -77,6 +78,8 @@ SMALL = 120
 # Cells are shaded by the logarithm of their cost over the cheapest.
 NORM = LogNorm(1.0, LIMIT, clip=True)
 SHADES = LinearSegmentedColormap.from_list("shades", colormaps["Blues"](np.linspace(0.04, 0.95, 64)))
+# An order that is not safe has these lines across its cell.
+HATCH = "///"
 # Each panel has this many columns.
 COLUMNS = 13
 
@@ -361,9 +364,10 @@ def plot(folder: Path) -> None:
     legend = figure.axes[-1]
     handles = [
         Patch(facecolor="white", edgecolor="black", linewidth=1.8, label="cheapest safe order (1)"),
-        Patch(facecolor=SHADES(NORM(1.5)), edgecolor="black", hatch="////", linewidth=0.4,
+        Patch(facecolor=SHADES(NORM(1.5)), edgecolor="#9C9C9C", hatch=HATCH, hatch_linewidth=0.6, linewidth=0.0,
               label="not safe: a pivot vanishes at some state"),
-        Patch(facecolor="white", edgecolor="#888888", hatch="xxxx", linewidth=0.4, label="not defined here"),
+        Patch(facecolor="white", edgecolor="#D0D0D0", hatch="xxx", hatch_linewidth=0.6, linewidth=0.0,
+              label="not defined here"),
         Patch(facecolor=SHADES(1.0), edgecolor="none", label=f"given up: more than {LIMIT:g} times the cheapest"),
     ]  # fmt: skip
     legend.legend(handles=handles, loc="upper right", fontsize=10, frameon=False)
@@ -372,7 +376,7 @@ def plot(folder: Path) -> None:
     scale.set_ticks([1, 1.5, 2, 3, LIMIT], labels=["1", "1.5", "2", "3", f"≥ {LIMIT:g}"])
     scale.minorticks_off()
     scale.set_label("operations, relative to the cheapest safe order\n(exact count, from q, q̇ on)", fontsize=10)
-    save_figure(figure, folder / FIGURE)
+    save_pictures(figure, folder / FIGURE)
 
 
 def _heat_map(ax: Axes, columns: dict[str, dict[str, dict]], labels: bool) -> None:
@@ -394,14 +398,18 @@ def _cell(ax: Axes, x: int, y: int, row: dict) -> None:
     place = {"xy": (x + 0.03, y + 0.03), "width": 0.94, "height": 0.94}
     ratio = row.get("ratio of end_to_end")
     if ratio is None and row["status"] != GIVEN_UP:
-        ax.add_patch(Rectangle(**place, facecolor="white", edgecolor="#AAAAAA", hatch="xxxx", linewidth=0.0))
+        ax.add_patch(
+            Rectangle(**place, facecolor="white", edgecolor="#D0D0D0", hatch="xxx", hatch_linewidth=0.6, linewidth=0.0)
+        )
         return
     shade = SHADES(NORM(min(ratio or LIMIT, LIMIT)))
     dark = 0.3 * shade[0] + 0.6 * shade[1] + 0.1 * shade[2] < 0.5
     ink = "white" if dark else "black"
     text = f">{LIMIT:g}" if ratio is None else f"{ratio:.2f}" if ratio < 1.995 else f"{ratio:.1f}"
-    hatch = None if row["status"] in (SAFE, GIVEN_UP) else "////"
-    ax.add_patch(Rectangle(**place, facecolor=shade, edgecolor=ink if hatch else "none", hatch=hatch, linewidth=0.0))
+    hatch = None if row["status"] in (SAFE, GIVEN_UP) else HATCH
+    between = [0.6 * x + 0.4 * y for x, y in zip(shade[:3], to_rgb(ink), strict=True)]
+    lines = {"edgecolor": between, "hatch_linewidth": 0.6} if hatch else {"edgecolor": "none"}
+    ax.add_patch(Rectangle(**place, facecolor=shade, hatch=hatch, linewidth=0.0, **lines))
     best = ratio == 1.0 and row["status"] == SAFE
     if best:
         ax.add_patch(Rectangle(**place, fill=False, edgecolor="black", linewidth=1.8))
@@ -497,9 +505,10 @@ def _load_cells(problems: Sequence[Rows]) -> str:
     steered, one_state = (_ratios(problems, "natural", order) for order in ("umfpack", "paper"))
     names = f" (the cheapest: {', '.join(dict.fromkeys(found))})" if found else ""
     return (
-        f"Load cells: a safe order was found for {len(found)} of {len(problems)} sizes{names}. Natural columns, the "
-        f"dear ones in the paper's Fig. 2, cost {_range(one_state)} times as much as P and Q of one state, which are "
-        f"not safe, but {_range(steered)} times as much as steered ones."
+        f"Load cells: a safe order was found for {len(found)} of {len(problems)} sizes{names}. Natural columns, as in "
+        f"the paper's Fig. 2 without permutations, cost {_range(one_state)} times as much as P and Q of one state, "
+        f"which are safe for {sum(rows['paper']['status'] == SAFE for rows in problems)} of the sizes, and "
+        f"{_range(steered)} times as much as steered ones."
     )
 
 
@@ -510,9 +519,9 @@ def _fill(problems: dict[tuple[str, str], Rows]) -> str:
         for key, rows in problems.items()
     }
     other = {key: row for key, row in least.items() if row["ratio of end_to_end"] > 1.0}
-    text = f"Fill-in is not cost: the safe order with the least is not the cheapest in {len(other)} of {len(least)}"
     if not other:
-        return f"{text}."
+        return f"The safe order with the least fill-in is the cheapest in all {len(least)} of them."
+    text = f"Fill-in is not cost: the safe order with the least is not the cheapest in {len(other)} of {len(least)}"
     worst = max(other, key=lambda key: other[key]["ratio of end_to_end"])
     ratio = other[worst]["ratio of end_to_end"]
     return f"{text} of them, and up to {ratio:.2f} times as dear ({LABELS[other[worst]['order']]}, {' '.join(worst)})."
@@ -534,7 +543,7 @@ def _scopes(table: dict[tuple[str, str], Rows]) -> str:
               if row["end_to_end"] != ""]  # fmt: skip
     return (
         f"With X, v, c, ν given (the paper's scope) instead of q, q̇ another order wins in {differ} of {len(table)} "
-        "problems. Ties matter more: UMFPACK's dearest start costs up to "
+        "problems. Among ties, UMFPACK's dearest start costs up to "
         f"{max(starts, default=1.0):.1f} times as much as the one used."
     )
 

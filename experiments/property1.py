@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 import sysdyn as sd
-from sysdyn.app.matrix_plot import COLOURS, KNOWN, LEGEND, save_figure
+from sysdyn.app.matrix_plot import COLOURS, KNOWN, LEGEND, save_pictures
 from sysdyn.equations.recursive_orders import rnea
 from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.paper.counters import umfpack_pivots
@@ -92,24 +92,29 @@ def orders(name, model, sizes):
         D = whole[row_body < n][:, column_body < n]
         generic = D.copy()
         generic.data = rng.uniform(0.5, 1.0, D.nnz) * rng.choice((-1.0, 1.0), D.nnz)
-        fill = {"fill_at_a_state": fill_in(D), "fill_of_the_pattern": fill_in(generic)}
-        rows.append({"tree": name, "bodies": n, "unknowns": D.shape[0], "entries": D.nnz, **fill})
+        (at_state, alone), (of_pattern, also) = fill_in(D), fill_in(generic)
+        rows.append({
+            "tree": name, "bodies": n, "unknowns": D.shape[0], "entries": D.nnz, "fill_at_a_state": at_state,
+            "fill_of_the_pattern": of_pattern, "pivots_not_alone": alone + also,
+        })  # fmt: skip
     return rows
 
 
 def fill_in(A):
-    """Fill-in of the worst-case pattern of A in the order that UMFPACK finds for its values."""
+    """(fill-in of the worst-case pattern of A in the order that UMFPACK finds for its values, number of pivots that are
+    alone neither in their row nor in their column of what is left)."""
     row_perm, col_perm = umfpack_pivots(A)
     A = A.tocoo()
     row, col = np.argsort(row_perm)[A.row], np.argsort(col_perm)[A.col]
     below, right = np.unique(col[row > col]), np.unique(row[col > row])
-    if not np.intersect1d(below, right).size:  # each pivot is alone in its row or in its column
-        return 0
+    joined = np.intersect1d(below, right).size
+    if not joined:
+        return 0, 0
     rows = [{} for _ in row_perm]
     values = np.random.default_rng(1).uniform(0.5, 1.0, A.nnz)
     for r, c, x in zip(A.row.tolist(), A.col.tolist(), values.tolist(), strict=True):
         rows[r][c] = x
-    return eliminate(rows, [0.0] * len(rows), row_perm, col_perm).fill_in
+    return eliminate(rows, [0.0] * len(rows), row_perm, col_perm).fill_in, joined
 
 
 def plot(folder):
@@ -128,7 +133,7 @@ def plot(folder):
         ax.set(xlim=(-2, n + 1), ylim=(n + 1, -2), aspect="equal", title=title, xlabel="unknown", ylabel="equation")
     handles = [Patch(color=COLOURS[kind], label=LEGEND[kind]) for kind in kinds]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    save_figure(figure, folder / "property1.png")
+    save_pictures(figure, folder / "property1")
 
 
 def findings(folder):
@@ -152,11 +157,15 @@ def findings(folder):
             f"its order fills in {len(filled)} cases, {within} of them within the {PAPERS_LIMIT} bodies of the paper; "
             f"the first is the {filled[0][1]} with {filled[0][0]} bodies."
         )
+    text += f"no fill-in at any size{f', so {PAPERS_LIMIT} bodies are no limit' if most > PAPERS_LIMIT else ''}. "
+    joined = sum(r["pivots_not_alone"] > 0 for r in found)
+    if joined:
+        return text + f"In {joined} cases a pivot is alone neither in its row nor in its column of what is left."
     return text + (
-        f"no fill-in at any size, so {PAPERS_LIMIT} bodies are no limit. Nor is it luck: each of its pivots is alone "
-        "in its row or its column among what is left, and removing such entries, UMFPACK's first step, finds every "
-        "triangular form with a full diagonal in linear time. The NP-completeness of Remark 3 is that of triangular "
-        "forms with zeros on the diagonal, which no regular problem has."
+        "Nor is it luck: each of its pivots is alone in its row or its column among what is left, and removing such "
+        "entries, UMFPACK's first step, finds every triangular form with a full diagonal in linear time. The "
+        "NP-completeness of Remark 3 is that of triangular forms with zeros on the diagonal, which no regular problem "
+        "has."
     )
 
 

@@ -94,8 +94,15 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
     if suffix not in SUFFIXES:
         raise InvalidInput(f"picture {str(path)!r} must end in {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.12)
+    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix)  # one figure, one file
+    figure.savefig(buffer, format=suffix[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.12, metadata=undated)
     return write_file(path, _palette(buffer) if suffix == ".png" else buffer.getvalue())
+
+
+def save_pictures(figure: Figure, path: Path, dpi: int = 150) -> None:
+    """Write the picture for screens, path + ".png", and for print, path + ".pdf". Raises FileError."""
+    for suffix in (".png", ".pdf"):
+        save_figure(figure, path.with_name(path.name + suffix), dpi)
 
 
 def _palette(png: io.BytesIO) -> bytes:

@@ -110,11 +110,17 @@ def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
     return T0 @ se3_exp(s * se3_log(pose_inverse(T0) @ T1))
 
 
-def checked_pose(name: str, T) -> np.ndarray:
-    """T (4, 4) as floats, its rotation made orthonormal.
+def rotation_error(T: np.ndarray) -> float:
+    """Greatest entry of |R^T R − 1| for T = [R p; 0 1] (4, 4): what R lacks to a rotation."""
+    R = T[:3, :3]
+    return float(np.abs(R.T @ R - np.eye(3)).max())
 
-    Raises InvalidInput for a wrong shape, numbers that are not finite, a last row other than (0, 0, 0, 1), and a
-    rotation that is none by more than 1e-6, saying by how much.
+
+def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") -> np.ndarray:
+    """T (4, 4) as floats, its rotation R replaced by the nearest one.
+
+    Raises InvalidInput for a wrong shape, numbers that are not finite, a last row other than (0, 0, 0, 1), and where
+    |R^T R − 1| is beyond the tolerance, saying by how much, and by which option it may be.
     """
     try:
         T = np.array(T, dtype=float)
@@ -128,11 +134,12 @@ def checked_pose(name: str, T) -> np.ndarray:
     if T[3].tolist() != [0.0, 0.0, 0.0, 1.0]:
         raise InvalidInput(f"the last row of {name} is {T[3].tolist()}, not [0, 0, 0, 1]: is it transposed?")
     R = T[:3, :3]
-    error = float(np.abs(R.T @ R - np.eye(3)).max())
-    if error > POSE_ERROR:
+    error = rotation_error(T)
+    if error > tolerance:
+        allowed = f"up to {tolerance:g} is corrected{f', or to {option}' if option else ''}"
         raise InvalidInput(
-            f"the rotation of {name} is none: R^T R differs from 1 by {error:.3g} (up to {POSE_ERROR:g} is corrected). "
-            "Take the nearest rotation U V^T, from U, s, Vt = numpy.linalg.svd(R), and look where the error comes from"
+            f"the rotation of {name} is none: R^T R differs from 1 by {error:.3g} ({allowed}). Take the nearest "
+            "rotation U V^T, from U, s, Vt = numpy.linalg.svd(R), and look where the error comes from"
         )
     if error > 1e-15:
         U, _, Vt = np.linalg.svd(R)

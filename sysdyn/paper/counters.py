@@ -19,11 +19,9 @@ import scipy.sparse
 
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.measurements.measurement import Measurement
-from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointWrench
-from sysdyn.model import auto_tree
+from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.spatial import crm
 from sysdyn.paper.matrix_aba import matrix_aba
-from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 
 # A matrix is dense, or sparse in any of SciPy's formats, which ship no types of their own.
@@ -114,27 +112,21 @@ def mult_cost(A: Matrix, B: Matrix) -> Cost:
 # ---- the experiments around them -------------------------------------------------------------------------------------
 
 
-def load_cells(n: int, skew: float = 1.5) -> Problem:
-    """The problem of Figure 2: a chain of n ≥ 4 bodies whose first joint and last body are on slippery load cells.
-
-    Known are fx_1 … fx_{n−1}, q̈_3 … q̈_{n−2} and n_x, n_y, f_x, f_y, f_z of f_1 and of fx_n. skew [rad]: between the
-    axes of neighbouring joints; 0 makes the problem singular.
-    """
-    model = auto_tree(n, 1, skew, 1)
-    joints, five = model.joint_names[2:-2], ("nx", "ny", "fx", "fy", "fz")
-    known: list[Measurement] = [JointAcceleration(joints, name="accelerations")] if joints else []
-    known += [
-        ExternalWrench(model.body_names[:-1], name="no contact"),
-        JointWrench(model.body_names[0], five, name="cells at the base"),
-        ExternalWrench(model.body_names[-1], five, name="cells at the tip"),
-    ]
-    return Problem(model, known)
-
-
 def right_hand_side(system: BlockSystem, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
-    """b of the experiments (equations,): the bias of D, then 1 for each known quantity."""
+    """b of the experiments (equations,): the bias of D, then 1 for each known quantity.
+
+    ν_i is the product (v_i ×* I_i) v_i as it was carried out: what cancels in exact arithmetic may leave rounding,
+    which the counters take for an entry.
+    """
     known = np.array([block[0] == "y" for block in system.row_blocks])
-    return np.where(known, 1.0, system.b(q, qd))
+    b = np.where(known, 1.0, system.b(q, qd))
+    model, force = system.model, "fB" if system.layout.name == "net_force" else "f"
+    speeds, _ = velocities(model, joint_transforms(model, q), qd)
+    for i, (I, v) in enumerate(zip(model.inertias, speeds, strict=True)):
+        rows = [r for r, block in enumerate(system.row_blocks) if block == (force, i)]
+        # sums from left to right, on every machine
+        b[rows] = (-crm(v).T.astype(object) @ I.astype(object) @ v.astype(object)).astype(float)
+    return b
 
 
 def row_pivoting(A: Matrix) -> list[int]:

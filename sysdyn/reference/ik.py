@@ -20,7 +20,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
-from sysdyn.model.poses import adjoint, checked_pose, interpolate, pose_inverse, se3_log
+from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
 
 DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
@@ -100,6 +100,7 @@ def inverse_kinematics(
     waypoints: int = 1,
     length: float | None = None,
     pinv_tol: float = 1e-6,
+    rotation_tol: float = POSE_ERROR,
 ) -> IKResult:
     """Joint positions at which the frame called `frame` is at the pose `target`, searched from q0.
 
@@ -120,6 +121,8 @@ def inverse_kinematics(
     waypoints: so many poses, evenly spaced on the screw motion from the pose at the start to the target, are reached
         one after the other, each from the solution for the one before.
     length [m]: l, the distance that weighs as much as 1 rad; by default a third of the length of the chain.
+    rotation_tol: the rotation R of a target that was written with few digits is replaced by the nearest one where
+        |R^T R − 1| is not beyond this; `reason` says by how much it was off where that is more than 1e-6.
     pinv_tol: singular values of J below this fraction of the greatest count as zero (in J† and in `start_rank`).
 
     All joint types and floating bases: steps are taken in the tangent space. The target not being reached is no error,
@@ -137,7 +140,9 @@ def inverse_kinematics(
             f"frame {frame!r} is carried by {', '.join(map(repr, led))}, which follow other joints: inverse kinematics "
             "moves each by itself; uncouple them by model.replace(closures=())"
         )
-    target, q0 = checked_pose("target", target), _checked_start(model, q0)
+    _check_sizes(rotation_tol=rotation_tol)
+    given, target = target, checked_pose("target", target, rotation_tol, "rotation_tol=…")
+    q0 = _checked_start(model, q0)
     _check_largest("target", target)
     chain = _chain(model, frame)
     length = chain.length if length is None else length
@@ -156,6 +161,8 @@ def inverse_kinematics(
         best = min(best, attempt, key=lambda found: found.size)
 
     notes = [best.reason] if best.reason else []
+    if (off := rotation_error(np.asarray(given, dtype=float))) > POSE_ERROR:
+        notes.append(f"the rotation of target was off by {off:.2g}: the nearest one was taken")
     if method == "damped":
         start_rank, remedy = None, "another q0" if restarts else "restarts=20"
         if chain.outside(q0):

@@ -5,7 +5,8 @@ Both keep, row by row, only the entries of the lower triangle at ancestors, of M
     legacy  qM, qLD       each row from the diagonal up through λ(k), λ(λ(k)), …      MuJoCo before 3.3 (qM: before 4.0)
     CSR     M, qLD        each row by ascending columns, the diagonal last            since then
 
-A freedom that MuJoCo calls simple has a diagonal row in the CSR layout. `qLDiagInv` is 1/D in both.
+A freedom that MuJoCo calls simple has a diagonal row in the CSR layout. `qLDiagInv` is 1/D in both; `qLDiagSqrtInv`,
+1/√D, stood beside it until MuJoCo 3.2.
 
     state = MujocoState(mj_model)
     M = state.inertia_to_mujoco(q, crba(model, q))
@@ -94,6 +95,19 @@ class MujocoLayout:
         packed = L.copy()
         packed[..., diagonal, diagonal] = D
         return self._kept("D L", L if L.dtype == object else D[..., None] * L, packed), 1.0 / D
+
+    def diagonal_sqrt_inverse(self, factor: Factor) -> np.ndarray:
+        """qLDiagSqrtInv (…, nv) = 1/√D of a factor with D, by which `mj_solveM2` halved the solution.
+
+        Raises InvalidInput where D is missing or not positive.
+        """
+        if factor.D is None:
+            raise InvalidInput("qLDiagSqrtInv is of the D of M = L^T D L: factor M with ltdl, not with ltl")
+        D = checked_array("D", factor.D, (self.nv,))
+        if D.dtype != object and not np.all(D > 0.0):
+            k = tuple(int(i) for i in np.argwhere(~(D > 0.0))[0])
+            raise InvalidInput(f"D{list(k)} is {D[k]}: only the factor of a positive definite M has a qLDiagSqrtInv")
+        return 1.0 / np.sqrt(D)
 
     def unpack_factor(self, qLD) -> Factor:
         """L and D of M = L^T D L of MuJoCo's factor qLD (…, n)."""

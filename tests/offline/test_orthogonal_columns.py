@@ -13,7 +13,7 @@ from sysdyn.backends import casadi
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve
 from sysdyn.online.solver import Solver
-from sysdyn.paper.counters import load_cells
+from sysdyn.paper.problems import load_cells
 from sysdyn.program.expr import is_constant
 from sysdyn.program.operations import COPYSIGN, SQRT
 from sysdyn.sparse.tearing import TORN, torn

@@ -206,12 +206,27 @@ def test_permuted_lu_of_six_bodies(seed):
     assert executed.total > RBDA["aba"](6).total  # and what becomes of it
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_matrix_form_of_six_bodies(seed):
-    """The re-runs found 1975 and 1274: for entries of b that are rounding of 0 (ν_x of a thin rod), three here less."""
-    system, _, b = forward_dynamics(6, seed)
-    q = 10.0 * np.random.default_rng(seed).random(6)
-    assert matrix_aba_cost(system, q, b) == Cost(1975, 1271)
+def test_matrix_form_of_six_bodies():
+    """The re-runs found 1975 and 1274: 1271, and three entries of b that are rounding of 0 (ν_x of a thin rod)."""
+    found = []
+    for seed in range(10):
+        system, _, b = forward_dynamics(6, seed)
+        q = 10.0 * np.random.default_rng(seed).random(6)
+        rounding = np.count_nonzero(b) - np.count_nonzero(np.abs(b) > 1e-12)
+        found.append(matrix_aba_cost(system, q, b))
+        assert found[-1] == Cost(1975, 1271 + rounding) and 0 <= rounding <= 5
+    assert max(set(found), key=found.count) == Cost(1975, 1274)
+
+
+def test_the_right_hand_side_is_the_bias_but_for_rounding():
+    for layout in ("net_force", "paper"):
+        model = sd.auto_tree(5, 1.5, 1.5, 0.9)
+        system = sd.forward_dynamics(model).system(layout)
+        q, qd, _ = model.random_state(seed=1)
+        b, bias = right_hand_side(system, q, qd), system.b(q, qd)
+        known = np.array([block[0] == "y" for block in system.row_blocks])
+        assert np.all(b[known] == 1.0)
+        np.testing.assert_allclose(b[~known], bias[~known], rtol=0, atol=1e-14 * np.abs(bias).max())
 
 
 @needs_umfpack

@@ -17,10 +17,12 @@ from sysdyn.errors import ProblemError, SingularState
 from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.offline.elimination import Elimination
-from sysdyn.paper.counters import load_cells, umfpack_pivots
+from sysdyn.paper.counters import umfpack_pivots
+from sysdyn.paper.curves import COUNTERS, END_TO_END, SOLVE, curve
 from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce
 from sysdyn.paper.matrix_aba import matrix_aba, transformations
 from sysdyn.paper.orders import torn
+from sysdyn.paper.problems import load_cells
 from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import umfpack
@@ -216,7 +218,7 @@ def test_the_load_cells_of_the_paper():
 
 # ---- the experiments -----------------------------------------------------------------------------------------------
 
-NAMES = ("property1", "property2", "property3", "fig2")
+NAMES = ("property1", "property2", "property3", "fig2", "segments")
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +246,7 @@ def csv(folder, name: str, **where) -> list[dict]:
 def test_experiments_draw_and_report(results, name):
     with Image.open(results / f"{name}.png") as image:
         assert min(image.size) > 500 and len(image.getcolors(256) or ()) > 10
+    assert (results / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     text = script(name).findings(results)
     assert len(text) > 300 and "nan" not in text and "inf" not in text.split()
 
@@ -253,7 +256,7 @@ def test_property_1_experiment(results):
         assert row["above_diagonal"] == row["pivots_not_1"] == 0
     tree = sd.auto_tree(10, 1.5, 1.5, 0.9)
     for row in csv(results, "property1_umfpack"):
-        assert row["fill_at_a_state"] == row["fill_of_the_pattern"] == 0
+        assert row["fill_at_a_state"] == row["fill_of_the_pattern"] == row["pivots_not_alone"] == 0
     (ten,) = csv(results, "property1_umfpack", tree="the paper's tree", bodies=10)
     assert ten["entries"] == inverse_dynamics(tree).system().nnz  # the first bodies are a tree of their own
     assert "Property 1 holds" in script("property1").findings(results)
@@ -270,7 +273,8 @@ def test_fill_in_is_that_of_the_pattern(seed):
     filled = (A.toarray() != 0.0)[np.ix_(*umfpack_pivots(A))]
     for k in range(40):
         filled[k + 1 :, k + 1 :] |= np.outer(filled[k + 1 :, k], filled[k, k + 1 :])
-    assert script("property1").fill_in(A) == np.count_nonzero(filled) - A.nnz > 0
+    fill, joined = script("property1").fill_in(A)
+    assert fill == np.count_nonzero(filled) - A.nnz > 0 and joined > 0
 
 
 def test_property_2_experiment(results):
@@ -298,28 +302,44 @@ def test_property_3_experiment(results):
     missing = {(row["problem"], row["posture"]): row["missing"] for row in csv(results, "property3_biped")}
     assert missing["load cells", "at random"] == 1 and missing["load cells", "standing"] == 3
     assert missing["slippery floor", "at random"] == 0 and missing["slippery floor", "standing"] == 1
-    flat, *turned = csv(results, "property3_slippery")
+    assert missing["slippery floor, (24) as written", "at random"] == 0
+    assert missing["slippery floor, (24) as written", "standing"] == 1
+    P = script("property3")
+    flat, *turned = csv(results, "property3_slippery", form=P.TWO)
     assert flat["ok"] == "False" and flat["message"]
     for row in turned:  # far below, the system counts as singular
         assert row["ok"] == "True" or row["angle"] < 1e-8
         assert row["ok"] == "False" or row["tau_error"] <= 1e-13 / row["angle"]
     assert turned[-1]["tau_error"] <= 1e-13 and turned[-1]["base_force"] <= 1e-11
+    least_squares = csv(results, "property3_slippery", form=P.LEAST_SQUARES)
+    assert least_squares[-1]["ok"] == "True" and least_squares[-1]["tau_error"] <= 1e-13
+    assert all(row["ok"] == "False" or row["tau_error"] <= 1e-7 for row in least_squares)
 
 
 def test_figure_2_experiment(results):
-    rows = {(r["bodies"], r["counter"], r["algorithm"]): r for r in csv(results, "fig2")}
+    F = script("fig2")
+    found = {(counter, name): curve(csv(results, "fig2"), counter=counter, algorithm=name)
+             for counter in COUNTERS for name in F.STYLES}  # fmt: skip
     for n in (4, 6):
-        for counter in ("published", "exact, solve", "exact, end to end"):
-            of = {name: rows[n, counter, f"LU, {name}"] for name in ("rows pivoted", "permuted", "torn")}
-            assert of["permuted"]["greatest"] < of["rows pivoted"]["least"]
-            assert all(0 <= row["total"] - row["mul"] - row["add"] - row["div"] <= 5 for row in of.values())  # roots
-        assert rows[n, "exact, solve", "LU, torn"]["total"] < rows[n, "exact, end to end", "LU, torn"]["total"]
+        for counter in COUNTERS:
+            assert found[counter, F.PERMUTED][n].greatest < found[counter, F.ROWS][n].least
+            for name in (F.ROWS, F.PERMUTED):
+                states = csv(results, "fig2", bodies=n, counter=counter, algorithm=name)
+                assert [row["state"] for row in states] == list(range(F.QUICK_STATES))
+        assert found[SOLVE, F.TORN][n].median < found[END_TO_END, F.TORN][n].median
+        assert max(row["sqrt"] for row in csv(results, "fig2", bodies=n)) <= 5
+        for name in (F.CERTIFIED, F.FRONTS, F.FOUND):
+            assert list(found[SOLVE, name]) == list(found[END_TO_END, name]) == list(F.QUICK_COMPILED)
     plain = load_cells(6).system()
     (known, left), system = torn(plain), plain
     elimination = Elimination(system, known[0] + left[0], known[1] + left[1])
     near = elimination.choice("torn", QUANTITIES).end_to_end.total  # the block in another order
-    assert abs(rows[6, "exact, end to end", "LU, torn"]["total"] - near) < 0.05 * near
+    assert abs(found[END_TO_END, F.TORN][6].median - near) < 0.1 * near
     for row in csv(results, "fig2_states", states="random"):
         assert row["failed"] == 0
-    (fixed,) = csv(results, "fig2_states", states="multiples of π/2", algorithm="LU, permuted")
-    assert fixed["failed"] == fixed["count"]
+    for row in csv(results, "fig2_states", states="multiples of π/2"):
+        assert row["failed"] == (row["count"] if row["algorithm"] == F.PERMUTED else 0)
+    script_, cells, floor = csv(results, "fig2_problems")
+    assert script_["equations"] == script_["unknowns"] == script_["rank"] and script_["error"] < 1e-12
+    assert cells["unknowns"] == cells["rank"] + 1 and cells["error"] == ""
+    assert floor["equations"] == floor["unknowns"] + 4 and floor["error"] < 1e-12

@@ -161,6 +161,22 @@ def test_2r_arm_of_the_text(method, updates):
     assert damped and np.allclose(np.degrees(damped.q), (30.0, 90.0), rtol=0, atol=0.01)
 
 
+def test_2r_arm_with_the_target_as_printed():
+    """Three digits of a rotation by 120°: it is off by 4.4e-5, and so it has to be said that this may be."""
+    model = from_screws(at((2.0, 0.0, 0.0)), body=np.array([[0, 0, 1, 0, 2, 0], [0, 0, 1, 0, 1, 0]], dtype=float).T)
+    printed = [[-0.5, -0.866, 0.0, 0.366], [0.866, -0.5, 0.0, 1.366], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    options = {"angle_tol": 1e-3, "position_tol": 1e-4, "max_iter": 20}
+    with pytest.raises(InvalidInput, match=r"R\^T R differs from 1 by 4\.4e-05 \(up to 1e-06 .*rotation_tol="):
+        inverse_kinematics(model, "tool", printed, [0.0, 0.5], **options)
+    for method, updates in (("newton-body", 3), ("newton-space", 2), ("damped", None)):
+        result = inverse_kinematics(model, "tool", printed, [0.0, 0.5], method=method, rotation_tol=1e-4, **options)
+        assert result and updates in (None, result.iterations)
+        assert "the rotation of target was off by 4.4e-05" in result.reason
+        assert np.abs(result.q - (0.523589, 1.570829)).max() < 1e-4  # the digits of the text
+    with pytest.raises(InvalidInput, match="rotation_tol"):
+        inverse_kinematics(model, "tool", printed, [0.0, 0.5], rotation_tol=-1.0)
+
+
 @pytest.mark.parametrize("name", UR3_TARGETS)
 def test_printed_solutions_of_the_ur3_reach_their_targets(name):
     angle, distance = errors(ur3(), np.array(UR3_SOLUTIONS[name]), "tool", UR3_TARGETS[name])
@@ -174,6 +190,18 @@ def test_ur3_from_its_singular_home_to_a():
     assert np.abs(result.q - UR3_SOLUTIONS["A"]).max() < 6e-6
 
 
+@pytest.mark.parametrize("name", UR3_TARGETS)
+def test_ur3_by_the_space_form_that_the_text_takes(name):
+    """Directly from home, to A as the body form; to B and C, where that fails, with the wrist turned the other way."""
+    target = UR3_TARGETS[name]
+    result = inverse_kinematics(ur3(), "tool", target, np.zeros(6), method="newton-space", **UR3_TOLERANCES)
+    assert result and result.iterations == 6 and result.start_rank == 5
+    angle, distance = errors(ur3(), result.q, "tool", target)
+    assert angle <= 1e-4 and distance <= 1e-3
+    apart = (result.q - UR3_SOLUTIONS[name] + math.pi) % (2.0 * math.pi) - math.pi
+    assert (np.abs(apart).max() < 6e-6) == (name == "A")
+
+
 @pytest.mark.parametrize("name", ["B", "C"])
 @pytest.mark.parametrize("waypoints", [2, 3, 5, 10, 20, 50])
 def test_ur3_along_waypoints_to_b_and_c(name, waypoints):
@@ -184,10 +212,9 @@ def test_ur3_along_waypoints_to_b_and_c(name, waypoints):
     assert np.abs(result.q - UR3_SOLUTIONS[name]).max() < 1.1e-5
 
 
-def test_ur3_from_b_to_c():
-    result = inverse_kinematics(
-        ur3(), "tool", UR3_TARGETS["C"], UR3_SOLUTIONS["B"], method="newton-body", **UR3_TOLERANCES
-    )
+@pytest.mark.parametrize("method", ["newton-body", "newton-space"])
+def test_ur3_from_b_to_c(method):
+    result = inverse_kinematics(ur3(), "tool", UR3_TARGETS["C"], UR3_SOLUTIONS["B"], method=method, **UR3_TOLERANCES)
     assert result and result.iterations == 2 and result.start_rank == 6 and result.reason == ""
     assert np.abs(result.q - UR3_SOLUTIONS["C"]).max() < 1.1e-5
 

@@ -1,7 +1,8 @@
 """The sparse layouts of MuJoCo: what it stores itself is what ours, packed, is; and back.
 
 fixtures/mujoco_legacy.json holds what MuJoCo 3.2.7, whose factor still has the legacy layout, says of files in
-models/ at one state each, by mj_forward and mj_solveM.
+models/ at one state each, by mj_forward and mj_solveM; qLDiagSqrtInv, and "half" by mj_solveM2, are of 3.1.6, the
+last release with that array.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sysdyn.model import random_tree
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Graph
 from sysdyn.reference.crba import crba
-from sysdyn.reference.ltdl import expanded_parent, ltdl, ltl
+from sysdyn.reference.ltdl import Factor, expanded_parent, ltdl, ltl
 from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layout
 
 STATES = 20
@@ -104,6 +105,8 @@ def test_legacy_inertia_factor_and_solve_are_those_of_an_older_mujoco(name):
         (layout.pack(M), "qM"),
         (qLD, "qLD"),
         (qLDiagInv, "qLDiagInv"),
+        (layout.diagonal_sqrt_inverse(factor), "qLDiagSqrtInv"),
+        (layout.diagonal_sqrt_inverse(factor) * factor.solve_Lt(stored["b"]), "half"),
         (factor.solve(stored["b"]), "x"),
     ):
         assert relative_error(found, stored[key]) < 1e-10, key
@@ -142,6 +145,7 @@ def test_there_and_back(bodies, seed):
         again = layout.unpack_factor(qLD)
         assert np.array_equal(again.L, factor.L) and np.array_equal(again.D, factor.D) and again.parent == parent
         assert np.array_equal(qLDiagInv, 1.0 / factor.D)
+        np.testing.assert_allclose(layout.diagonal_sqrt_inverse(factor) ** 2, qLDiagInv, rtol=1e-15)
 
 
 def test_expr():
@@ -169,6 +173,8 @@ def test_expr():
         expected = np.concatenate(layout.pack_factor(ltdl(H, parent)))
         assert np.allclose(evaluate([*qLD, *qLDiagInv], values), expected, rtol=1e-12)
         assert layout.unpack_factor(qLD).D[0] is factor.D[0]
+        roots = evaluate(layout.diagonal_sqrt_inverse(factor), values)
+        assert np.allclose(roots**2, layout.pack_factor(ltdl(H, parent))[1], rtol=1e-12)
 
 
 def test_wrong_input():
@@ -192,6 +198,10 @@ def test_wrong_input():
     legacy_layout(mj.dof_parentid).pack(coupled)
     with pytest.raises(InvalidInput, match=r"factor M with ltdl, not with ltl"):
         layout.pack_factor(ltl(M, mj.dof_parentid))
+    with pytest.raises(InvalidInput, match=r"factor M with ltdl, not with ltl"):
+        layout.diagonal_sqrt_inverse(ltl(M, mj.dof_parentid))
+    with pytest.raises(InvalidInput, match=r"D\[1\] is -1.0: only the factor of a positive definite M"):
+        layout.diagonal_sqrt_inverse(Factor(np.eye(22), np.where(np.arange(22) == 1, -1.0, 1.0), layout.parent))
     with pytest.raises(InvalidInput, match=r"the factor has parent \(-1, 0\), but the layout"):
         layout.pack_factor(ltdl(np.eye(2), (-1, 0)))
     with pytest.raises(InvalidInput, match="simplenum has shape"):
