@@ -53,7 +53,7 @@ VALUES = {
     "seconds": (None, 0.2),
     "seed": (0, 3),
     "inputs": ((), ("gravity", BODY, f"armature:{MODEL.joint_names[0]}")),
-    "progress": (None, lambda what, done: None),
+    "progress": (True, False, lambda what, done: None),
 }  # fmt: skip
 # What an option's values are the names of.
 TABLES = {

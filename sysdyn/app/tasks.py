@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.app.terminal import Bar
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Output
 from sysdyn.model import Model
 from sysdyn.online.compile import compile
+from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import aba, rnea

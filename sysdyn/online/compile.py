@@ -20,6 +20,7 @@ from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
 from sysdyn.online.consistency import CheckedSolver, Redundant, redundant
+from sysdyn.online.progress import shown
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
@@ -45,7 +46,7 @@ def compile(
     seconds: float | None = None,
     seed: int = 0,
     inputs: Sequence[str] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
@@ -74,8 +75,9 @@ def compile(
                  A seed draws the same in every run; how many of them are tried is a matter of time
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
-    progress     called with (what, share done) while it works, and again while the solver makes a program that an
-                 estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
+    progress     True: a bar on a terminal or in a notebook where it takes more than a second; False: none. Or a
+                 function, called with (what, share done) while it works, and again while the solver makes a program
+                 that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
 
@@ -105,14 +107,17 @@ def compile(
             given, bool(given) and on_singular == "repivot",
         )  # fmt: skip
 
-    found = None if problem.noisy else redundant(problem)
+    found, told = None if problem.noisy else redundant(problem), shown(progress)
     try:
-        return _solver(problem, found, options(found), on_singular, progress)
+        return _solver(problem, found, options(found), on_singular, told)
     except ProblemError as error:
         found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
         if not found:
             raise
-        return _solver(problem, found, options(found), on_singular, progress)
+        return _solver(problem, found, options(found), on_singular, told)
+    finally:
+        if told:
+            told("done", 1.0)
 
 
 def _solver(
@@ -141,8 +146,6 @@ def _solver(
         if found
         else Solver(problem, options, compiled, on_singular, progress)
     )
-    if progress:
-        progress("done", 1.0)
     if not options.unsafe:
         _warn_of_errors(compiled.choice.judged)
     return solver

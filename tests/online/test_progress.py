@@ -1,0 +1,93 @@
+"""Progress of compilations: a bar on a terminal or in a notebook after a second, nothing elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import types
+from contextlib import contextmanager
+
+import pytest
+
+import sysdyn as sd
+from sysdyn.online import progress
+
+
+@contextmanager
+def terminal():
+    """Standard error is a terminal within, and bars come at once; gives a function for what was written there."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "PATIENCE", 0.0)
+        patch.setenv("TERM", "xterm")
+        patch.setattr(sys, "stderr", stream)  # in the test itself: before it pytest sets its own again
+
+        def written() -> str:
+            stream.flush()
+            os.set_blocking(ours, False)
+            try:
+                return os.read(ours, 1 << 16).decode(errors="replace")
+            except BlockingIOError:
+                return ""
+
+        yield written
+    os.close(ours)
+
+
+def test_bar_is_shown_again_after_its_block():
+    """Programs that are first asked for later show it, too; a share of 1 ends it."""
+    with terminal() as written:
+        with progress.Bar("compiling") as bar:
+            bar("done", 1.0)
+        assert bar.cached
+        for _ in range(2):
+            written()
+            bar("variance tau", 0.0)
+            bar._timer.join()
+            bar("machine code", 0.6)
+            bar._drawn._progress.refresh()
+            assert "compiling: machine code" in written() and bar._drawn._progress.live.is_started
+            bar("done", 1.0)
+            assert bar._timer is None and not bar._drawn._progress.live.is_started
+        assert not bar.cached
+
+
+def test_compile_shows_it_by_default_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("SYSDYN_CACHE", "")
+    problem = sd.forward_dynamics(sd.chain(2))
+    with terminal() as written:
+        sd.compile(problem, level="fast", progress=False)
+        assert not written()
+        sd.compile(problem, level="fast")
+        assert "compiling" in written()
+
+
+def test_it_ends_where_compiling_fails():
+    free = sd.forward_dynamics(sd.chain(2)) - sd.ExternalWrench("body1")
+    told: list[float] = []
+    with pytest.raises(sd.StructurallySingular):
+        sd.compile(free, progress=lambda what, share: told.append(share))
+    assert told[-1] == 1.0
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    assert progress.shown(True) is None and progress.shown(False) is None
+    sd.compile(sd.forward_dynamics(sd.chain(2, seed=77)), level="fast")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_shows_it_below_the_cell(monkeypatch):
+    shown: list[str] = []
+    handle = types.SimpleNamespace(update=lambda data, raw: shown.append(data["text/html"]))
+    module = types.SimpleNamespace(display=lambda data, raw, display_id: handle)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    bar = progress.shown(True)
+    bar("judge <5", 0.25)
+    bar._timer.join()
+    bar("program", 0.75)
+    bar("done", 1.0)
+    assert shown[-2:] == ['<progress max="1" value="0.750"></progress> compiling: program', ""]
