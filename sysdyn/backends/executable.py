@@ -48,7 +48,8 @@ class Executable:
 
     def threads(self, n: int) -> int:
         """How many threads so many states are worth."""
-        return max(1, min(CORES, n * len(self.program) // THREAD_OPERATIONS))
+        worth = min(CORES, n * len(self.program) // THREAD_OPERATIONS)
+        return worth if worth > 1 and TEAM.ready() else 1
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
         """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""

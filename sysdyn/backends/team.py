@@ -12,7 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
+from time import perf_counter
 
+# Threads are late where the caller waits for them for this share of the time that it worked.
+LATE = 0.5
+# So many calls at most go without threads before it is tried again whether they get cores.
+LONGEST_PAUSE = 63
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -21,6 +26,8 @@ class Team:
     """Runs functions side by side; the caller's thread is one of those that do the work.
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
+    Where they are late since other programs have the cores, `ready` says so for some calls: for one, and after each
+    further time for twice as many.
     """
 
     def __init__(self) -> None:
@@ -32,7 +39,14 @@ class Team:
         self._todo: SimpleQueue[tuple[deque[Callable[[], object]], Callable[[BaseException | None], object]]] = (
             SimpleQueue()
         )
-        self._size = 0
+        self._size = self._pause = self._resting = 0
+
+    def ready(self) -> bool:
+        """Whether threads are expected to get cores."""
+        if self._resting:
+            self._resting -= 1
+            return False
+        return True
 
     def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
         """Call all parts and return when the last one is done. Raises what a part raised.
@@ -47,8 +61,14 @@ class Team:
         done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
         for _ in range(min(others, self._size)):
             self._todo.put((left, done.put))
+        began = perf_counter()
         _work_off(left, own.append)
-        for error in (*own, *(done.get() for _ in range(len(parts) - len(own)))):
+        finished = perf_counter()
+        theirs = [done.get() for _ in range(len(parts) - len(own))]
+        if theirs:
+            late = perf_counter() - finished > LATE * (finished - began)
+            self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if late else 0
+        for error in (*own, *theirs):
             if error is not None:
                 raise error
 

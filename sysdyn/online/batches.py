@@ -43,8 +43,11 @@ class Batches:
     def _as_given(self) -> Batch | None:
         return self._executable.backend.batch(self._arguments, self._constants, self._quaternions)
 
-    def solved(self, arrays: tuple) -> tuple[int, Arrays] | None:
-        """(number of states, outputs); None where another way has to be taken: for one state, and for errors."""
+    def solved(self, arrays: tuple, threads: int | None) -> tuple[int, Arrays] | None:
+        """(number of states, outputs); None where another way has to be taken: for one state, and for errors.
+
+        threads: as many as the batch is worth if None.
+        """
         for x, axes in zip(arrays, self._axes, strict=True):
             if type(x) is np.ndarray and x.ndim > axes:
                 n = len(x)
@@ -55,7 +58,8 @@ class Batches:
             return None
         executable = self._executable
         outputs, status = executable.backend.new(n)
-        threads = executable.threads(n)
+        if threads is None:
+            threads = executable.threads(n)
         solved = None
         if self._as_given is not None:
             call = partial(self._as_given.call, outputs, status, arrays)

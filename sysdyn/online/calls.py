@@ -165,12 +165,15 @@ class Calls(Generic[Key]):
     # ---- one state ------------------------------------------------------------------------------------------------
 
     def shortest(
-        self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None
-    ) -> Row[Key] | Many[Key] | None:
+        self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None,
+        threads: int | None,
+    ) -> Row[Key] | Many[Key] | None:  # fmt: skip
         """Results by the shortest way; None where a call takes another: arrays to convert, states to look at.
 
-        Calls with the same names are arranged once.
+        Calls with the same names are arranged once. Raises InvalidInput where `threads` is no number of threads.
         """
+        if threads is not None:
+            checked_threads(threads)
         key: Hashable
         if y is None and not quantities:
             key, arrays = len(known), (q, qd, *known)
@@ -185,12 +188,14 @@ class Calls(Generic[Key]):
             layout = self._arranged(key, arrays, len(known), quantities, y)
         if layout is None or layout.direct is None:
             return None
-        call, length, _ = layout.direct
-        row = _empty(length)
-        solved = call(row, arrays)
-        if solved:
-            return Row(layout, row)
-        if solved is None and (found := layout.batches.solved(arrays)) is not None:
+        solved = None
+        if type(q) is not np.ndarray or q.ndim == 1:
+            call, length, _ = layout.direct
+            row = _empty(length)
+            solved = call(row, arrays)
+            if solved:
+                return Row(layout, row)
+        if solved is None and (found := layout.batches.solved(arrays, threads)) is not None:
             return Many(self, (q, qd, known, quantities, y), *found)
         return None
 

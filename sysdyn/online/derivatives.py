@@ -169,8 +169,8 @@ class Derivatives:
 
         Raises InvalidInput as the solver does.
         """
-        if noise is None and active is None and parameters is None and on_singular == "raise" and threads is None:
-            found = self._calls.shortest(q, qd, known, quantities, y)
+        if noise is None and active is None and parameters is None and on_singular == "raise":
+            found = self._calls.shortest(q, qd, known, quantities, y, threads)
             if found is not None:
                 return found.values
         if on_singular not in ("raise", "nan"):

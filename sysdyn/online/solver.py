@@ -142,14 +142,14 @@ class Solver:
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if noise is None and active is None and parameters is None and on_singular is None and threads is None:
+        if noise is None and active is None and parameters is None and on_singular is None:
             # written out, as one more call would take a tenth of a microsecond
-            if y is None and not quantities and (plain := self._plain.get(len(known))):
+            if y is None and threads is None and not quantities and (plain := self._plain.get(len(known))):
                 call, length, layout = plain
                 row = _empty(length)
                 if call(row, (q, qd, *known)):
                     return self._solution(self._about, layout, row)
-            found = self._calls.shortest(q, qd, known, quantities, y)
+            found = self._calls.shortest(q, qd, known, quantities, y, threads)
             if found is not None:
                 return self._solution(self._about, found)
         if on_singular is not None and on_singular not in ON_SINGULAR:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -59,8 +61,9 @@ def test_threads_are_a_number(solver):
     J = solver.derivatives(wrt="tau")
     for threads in (0, -1, 1.5, "2"):
         for call in (solver, solver.bind, J, J.bind):
-            with pytest.raises(InvalidInput, match="threads is .* an integer ≥ 1"):
-                call(*state, threads=threads)
+            for arguments in (state, [x[0] for x in state]):
+                with pytest.raises(InvalidInput, match="threads is .* an integer ≥ 1"):
+                    call(*arguments, threads=threads)
 
 
 def test_many_callers_share_the_threads(solver):
@@ -104,6 +107,26 @@ def test_nobody_waits_for_a_thread_that_comes_too_late():
     assert done == [*range(9)] and not go_on.is_set()
     go_on.set()
     busy.join()
+
+
+def test_calls_go_without_threads_that_are_late():
+    """Once, then three times, seven times; those that are in time are taken again."""
+    crew = Team()
+
+    def run(caller: float, other: float) -> int:
+        """How many calls go without threads after one in which these took so many seconds."""
+        met, this = threading.Barrier(2), threading.current_thread()
+
+        def part() -> None:
+            met.wait(10.0)
+            time.sleep(caller if threading.current_thread() is this else other)
+
+        crew.run([part] * 2)
+        return next(k for k in itertools.count() if crew.ready())
+
+    late, in_time = (0.0, 0.02), (0.1, 0.0)
+    assert [run(*times) for times in (late, late, late, in_time, late)] == [1, 3, 7, 0, 1]
+    assert max(run(*late) for _ in range(6)) == team.LONGEST_PAUSE
 
 
 @pytest.mark.parametrize("bad", range(3))

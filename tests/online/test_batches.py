@@ -33,8 +33,8 @@ def taken(monkeypatch) -> list[int]:
     numbers: list[int] = []
     solved = Batches.solved
 
-    def counted(self, arrays):
-        found = solved(self, arrays)
+    def counted(self, arrays, threads):
+        found = solved(self, arrays, threads)
         numbers.extend([] if found is None else [found[0]])
         return found
 
@@ -66,12 +66,13 @@ def test_arrays_as_they_are(inverse, taken, threads):
             found = inverse(q, qd, qdd, shared)
             assert np.array_equal(found.tau, every.tau) and found.ok.tolist() == [True] * n
             assert np.array_equal(found["tau"], every.tau)
+            assert np.array_equal(inverse(q, qd, qdd, shared, threads=2).tau, every.tau)
             assert np.array_equal(found.backward_error(), every.backward_error())
             assert np.array_equal(pickle.loads(pickle.dumps(found)).tau, every.tau)
         for one in (0, 1):
             mixed = [x[0] if k == one else x for k, x in enumerate((q, qd, qdd))]
             assert np.array_equal(inverse(*mixed).tau, general(inverse, *mixed).tau)
-        assert taken == [n] * 4
+        assert taken == [n] * 6
         del taken[:]
 
 
