@@ -144,8 +144,8 @@ class Solver:
         """
         if noise is None and active is None and parameters is None and on_singular is None:
             # written out, as one more call would take a tenth of a microsecond
-            if y is None and threads is None and not quantities and (plain := self._plain.get(len(known))):
-                call, length, layout = plain
+            if y is None and threads is None and not quantities and len(known) in self._plain:
+                call, length, layout = self._plain[len(known)]
                 row = _empty(length)
                 if call(row, (q, qd, *known)):
                     return self._solution(self._about, layout, row)

@@ -77,9 +77,25 @@ other:
 _COPIED = f"""{_entry("word", "from", "%k", "i64")}
   %there = getelementptr i64, ptr %to, i64 %k
   store i64 %word, ptr %there, align 1"""
+_EIGHT = f"""  %first = mul i64 %m, 8
+{_entry("words", "from", "%first", "<8 x i64>")}
+  %theres = getelementptr i64, ptr %to, i64 %first
+  store <8 x i64> %words, ptr %theres, align 1"""
 _SHARED = f"""define internal void @copied(ptr %from, ptr %to, i64 %n) {{
 entry:
-{_loop("k", "entry", "%n", _COPIED, "k_body", "end")}
+  %eights = udiv i64 %n, 8
+{_loop("m", "entry", "%eights", _EIGHT, "m_body", "rest")}
+rest:
+  %done = mul i64 %eights, 8
+  br label %next
+next:
+  %k = phi i64 [ %done, %rest ], [ %k_1, %body ]
+  %more = icmp slt i64 %k, %n
+  br i1 %more, label %body, label %end
+body:
+  %k_1 = add i64 %k, 1
+{_COPIED}
+  br label %next
 end:
   ret void
 }}
