@@ -20,7 +20,6 @@ from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
-from sysdyn.program.operations import NEG
 
 Row = dict[int, Any]  # The entries of a row, float or Expr, by their columns.
 
@@ -52,15 +51,14 @@ class Assembly:
         """The same over a copy of the graph."""
         graph = self.graph.copy()
 
-        def own(x: Any) -> Any:
-            return Expr(graph, x.id) if type(x) is Expr else x
-
         def rows(given: list[Row]) -> list[Row]:
-            return [{c: own(x) for c, x in row.items()} for row in given]
+            return [{c: graph.own(x) for c, x in row.items()} for row in given]
 
         inputs = tuple((name, graph.inputs(name, len(group))) for name, group in self.inputs)
-        shown = {name: Combination(rows(y.rows), [own(x) for x in y.b]) for name, y in self.shown.items()}
-        return replace(self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[own(x) for x in self.b], shown=shown)
+        shown = {name: Combination(rows(y.rows), [graph.own(x) for x in y.b]) for name, y in self.shown.items()}
+        return replace(
+            self, graph=graph, inputs=inputs, rows=rows(self.rows), b=[graph.own(x) for x in self.b], shown=shown
+        )
 
 
 @dataclass(frozen=True)
@@ -246,12 +244,10 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
     def entry(x):
         if is_constant(x):
             return graph.exact(constant_value(x))
-        negative = assembly.graph.kind[x.id] == NEG
-        key = (-x).id if negative else x.id
-        if key not in signed:
-            signed[key] = graph.input(f"entry[{len(signed)}]")
-            created.append(signed[key])
-        return -signed[key] if negative else signed[key]
+        if x.node not in signed:
+            signed[x.node] = graph.input(f"entry[{len(signed)}]")
+            created.append(signed[x.node])
+        return -signed[x.node] if x.negative else signed[x.node]
 
     def written(rows: list[Row], b: list) -> Combination:
         return Combination([{c: entry(x) for c, x in row.items()} for row in rows],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,16 +95,24 @@ def checked_placement(X: np.ndarray, what: str) -> np.ndarray:
     X is returned bit for bit unless snapping makes more of its entries 0 or ±1.
     """
     check_size(what, X)
+    error, placed = _placed(X.tobytes())
+    if not error < 1e-8:
+        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
+    return placed.copy()
+
+
+@lru_cache(maxsize=4096)  # models are made of others again and again
+def _placed(content: bytes) -> tuple[float, np.ndarray]:
+    """(error, X snapped) of the transform of this content."""
+    X = np.frombuffer(content).reshape(6, 6)
     E, r = X[:3, :3], translation(X)
     error = max(
         float(np.max(np.abs(E @ E.T - np.eye(3)))),
         abs(float(np.linalg.det(E)) - 1.0),
         float(np.max(np.abs(X - X_motion(E, r)))) / (1.0 + float(np.max(np.abs(r)))),
     )
-    if not error < 1e-8:
-        raise ModelError(f"{what} is not a motion transform [E 0; −E r× E] with E a rotation (error {error:.3g})")
     snapped = X_motion(snap(E), snap(r)) + 0.0
-    return snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
+    return error, snapped if _exact_entries(snapped) > _exact_entries(X) else X + 0.0
 
 
 def _exact_entries(X: np.ndarray) -> int:

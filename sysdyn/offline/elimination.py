@@ -24,7 +24,7 @@ from sysdyn.sparse.lu import Factors, eliminate, refine
 # Equal rational functions of the inputs are one node of an elimination's graph.
 SHARING = "algebraic"
 # An elimination builds this many nodes for one operation that stays, with room to spare.
-NODES_PER_OPERATION = 3.0
+NODES_PER_OPERATION = 1.8
 # A program is judged at so many states at a time that its values and watched entries stay below this number.
 CHUNK_ENTRIES = 20_000_000
 
@@ -153,7 +153,7 @@ class Elimination:
             for j, u in f.upper[k].items():
                 watch(u, columns[j] / columns[c] if f.scaled[k] else rows[r] * columns[j])
         chosen = sorted(weight)
-        return [Expr(self.graph, i) for i in chosen], np.array([weight[i] for i in chosen])
+        return [self.graph.at(i) for i in chosen], np.array([weight[i] for i in chosen])
 
 
 def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:

@@ -30,7 +30,7 @@ from sysdyn.recursions.write import Written
 from sysdyn.reference.rnea import newton_euler
 
 # This many operations are written in search of fewer, at effort 1.
-BUDGET = 100_000
+BUDGET = 40_000
 # A recursion is judged with this many operations in all: at fewer states where it is long.
 SAMPLED_OPERATIONS = 100_000_000
 

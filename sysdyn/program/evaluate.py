@@ -52,8 +52,8 @@ def evaluate(outputs, inputs: Mapping[str, object]):
 
 def _partials(graph: Graph, i: int) -> tuple:
     """The partial derivatives of node i by its operands, as Expr or float."""
-    operands = (Expr(graph, k) if graph.kind[k] != CONST else graph.constants[k] for k in graph.operands(i))
-    return OPERATIONS[graph.kind[i]].partials(Expr(graph, i), *operands)
+    operands = (graph.at(k) if graph.kind[k] != CONST else graph.constants[k] for k in graph.operands(i))
+    return OPERATIONS[graph.kind[i]].partials(graph.at(i), *operands)
 
 
 def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Iterable
 
 import numpy as np
@@ -39,66 +40,69 @@ _P = (1 << 61) - 2373
 
 
 class Expr:
-    """A scalar of a `Graph`: an input or the result of an operation. Behaves as a number; folded results are floats."""
+    """A scalar of a `Graph`: an input or the result of an operation. Behaves as a number; folded results are floats.
 
-    __slots__ = ("graph", "id")
+    It is node number `node` or, where `negative`, minus that; `value` is the element of the finite field that it is
+    (algebraic sharing). Graphs make them.
+    """
 
-    def __init__(self, graph: Graph, id: int):
+    __slots__ = ("graph", "negative", "node", "value")
+
+    def __init__(self, graph: Graph, node: int, negative: bool, value: int):
         self.graph = graph
-        self.id = id
+        self.node = node
+        self.negative = negative
+        self.value = value
+
+    @property
+    def id(self) -> int:
+        """The number of the node that it is: that of a change of sign, made now if need be, where it is negative."""
+        return self.graph.negation(self) if self.negative else self.node
 
     def __add__(self, other):
         if type(other) is Expr:
-            return self.graph._add(self, other)
+            return self.graph._sum(self, other)
         if type(other) is float:
-            return self if other == 0.0 else self.graph._add(self, other)
-        return _coerced(np.add, self, other, "_add")
+            return self if other == 0.0 else self.graph._sum(self, self.graph._number(other))
+        return _coerced(operator.add, np.add, self, other)
 
-    def __radd__(self, other):
-        if type(other) is float:
-            return self if other == 0.0 else self.graph._add(self, other)
-        return _coerced(np.add, other, self, "_add")
+    __radd__ = __add__
 
     def __sub__(self, other):
         if type(other) is Expr:
-            return self.graph._sub(self, other)
+            return self.graph._sum(self, other, minus=True)
         if type(other) is float:
-            return self if other == 0.0 else self.graph._sub(self, other)
-        return _coerced(np.subtract, self, other, "_sub")
+            return self if other == 0.0 else self.graph._sum(self, self.graph._number(-other))
+        return _coerced(operator.sub, np.subtract, self, other)
 
     def __rsub__(self, other):
         if type(other) is float:
-            return self.graph._neg(self) if other == 0.0 else self.graph._sub(other, self)
-        return _coerced(np.subtract, other, self, "_sub")
+            return -self if other == 0.0 else self.graph._sum(self.graph._number(other), self, minus=True)
+        return _coerced(operator.sub, np.subtract, other, self)
 
     def __mul__(self, other):
         if type(other) is Expr:
-            return self.graph._mul(self, other)
+            return self.graph._product(self, other)
         if type(other) is float:
-            if other == 0.0:
-                return 0.0
-            return self.graph._mul(self, other)
-        return _coerced(np.multiply, self, other, "_mul")
+            return self.graph._scaled(self, other)
+        return _coerced(operator.mul, np.multiply, self, other)
 
-    def __rmul__(self, other):
-        if type(other) is float:
-            if other == 0.0:
-                return 0.0
-            return self.graph._mul(self, other)
-        return _coerced(np.multiply, other, self, "_mul")
+    __rmul__ = __mul__
 
     def __truediv__(self, other):
-        if type(other) in (Expr, float):
-            return self.graph._div(self, other)
-        return _coerced(np.divide, self, other, "_div")
+        if type(other) is Expr:
+            return self.graph._quotient(self, other)
+        if type(other) is float:
+            return self.graph._divided(self, other)
+        return _coerced(operator.truediv, np.divide, self, other)
 
     def __rtruediv__(self, other):
         if type(other) is float:
-            return self.graph._div(other, self)
-        return _coerced(np.divide, other, self, "_div")
+            return 0.0 if other == 0.0 else self.graph._quotient(self.graph._number(other), self)
+        return _coerced(operator.truediv, np.divide, other, self)
 
     def __neg__(self):
-        return self.graph._neg(self)
+        return Expr(self.graph, self.node, not self.negative, _P - self.value)
 
     def __pos__(self):
         return self
@@ -134,7 +138,7 @@ class Expr:
         return self.graph.describe(self)
 
 
-def _coerced(ufunc, left, right, method):
+def _coerced(operation, ufunc, left, right):
     """left ∘ right where one operand is an array or another kind of number."""
     for operand in (left, right):
         if isinstance(operand, np.ndarray):
@@ -144,8 +148,7 @@ def _coerced(ufunc, left, right, method):
         left, right = (x if type(x) is Expr else _as_float(x) for x in (left, right))
     except TypeError:
         return NotImplemented
-    graph = left.graph if type(left) is Expr else right.graph
-    return getattr(graph, method)(left, right)
+    return operation(left, right)
 
 
 def _boxed(x: Expr) -> np.ndarray:
@@ -183,11 +186,12 @@ class Graph:
         self.constants: dict[int, float] = {}
         self.marks: list[int] = []  # node numbers at which a new piece of work begins (see `mark`)
         self._by_name: dict[str, Expr] = {}
-        self._const_id: dict[float, int] = {}
-        self._table: dict = {}
+        self._constants: dict[float, Expr] = {}
+        self._negations: dict[int, int] = {}
+        self._table: dict[tuple[int, int, int], Expr] = {}
         self._algebraic = sharing == "algebraic"
         self._field: list[int] = []
-        self._by_field: dict[int, Expr | float] = {1: 1.0}
+        self._by_field: dict[int, Expr | float] = {0: 0.0, 1: 1.0}
         self._random = np.random.default_rng(20170522)
         self._circle: dict[int, tuple[int, int]] = {}
 
@@ -201,13 +205,17 @@ class Graph:
             if isinstance(value, list):
                 setattr(new, name, list(value))
             elif isinstance(value, dict):
-                setattr(new, name, {k: Expr(new, x.id) if type(x) is Expr else x for k, x in value.items()})
+                setattr(new, name, {k: new.own(x) for k, x in value.items()})
         new._random = copy.deepcopy(self._random)
         return new
 
+    def own(self, x):
+        """What x, of a graph that this one is a copy of, is here; what is no Expr is what it is."""
+        return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
+
     def close(self) -> None:
         """No more nodes are made: the memory for finding equal ones is free at once, without garbage collection."""
-        for table in (self._table, self._by_field, self._by_name):
+        for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()
 
     # ---- leaves ------------------------------------------------------------------------------------------------
@@ -215,14 +223,10 @@ class Graph:
     def input(self, name: str) -> Expr:
         """The input called `name`; the same Expr each time."""
         known = self._by_name.get(name)
-        if known is not None:
-            return known
-        node = self._new(INPUT, -1, -1, self._random_field())
-        self.input_names[node.id] = name
-        self._by_name[name] = node
-        if self._algebraic:
-            self._by_field[self._field[node.id]] = node
-        return node
+        if known is None:
+            known = self._by_name[name] = self._new(INPUT, -1, -1, self._random_field())
+            self.input_names[known.node] = name
+        return known
 
     def inputs(self, name: str, n: int) -> np.ndarray:
         """(n,) object array of the inputs name[0] … name[n−1]."""
@@ -233,21 +237,22 @@ class Graph:
         if not self.marks or self.marks[-1] != len(self.kind):
             self.marks.append(len(self.kind))
 
-    def _const(self, x: float) -> int:
-        found = self._const_id.get(x)
+    def constant(self, x: float) -> Expr:
+        """The constant x, of either sign, as a node."""
+        found = self._constants.get(x)
         if found is None:
             if not math.isfinite(x):
                 raise InvalidInput(f"a constant of an expression is {x}")
-            found = self._new(CONST, -1, -1, _field_of(x) if self._algebraic else 0).id
-            self.constants[found] = x
-            self._const_id[x] = found
+            value = _field_of(x) if self._algebraic else 0
+            found = self._constants[x] = Expr(self, self._append(CONST, -1, -1, value), False, value)
+            self.constants[found.node] = x
             if self._algebraic:
-                self._by_field.setdefault(self._field[found], x)
+                self._by_field.setdefault(value, x)
         return found
 
-    def constant(self, x: float) -> Expr:
-        """The constant x, of either sign, as a node."""
-        return Expr(self, self._const(x))
+    def _number(self, x: float) -> Expr:
+        """The constant x as the node of |x|, or minus that."""
+        return self.constant(x) if x >= 0.0 else -self.constant(-x)
 
     def exact(self, x):
         """The float x as a constant node that keeps its exact value through folding.
@@ -259,20 +264,20 @@ class Graph:
         """
         if not self._algebraic or type(x) is not float or x in (0.0, 1.0, -1.0):
             return x
-        return self._constant_node(x, _field_of(x))
+        return self._folded(x, _field_of(x))
 
-    def _constant_node(self, x: float, value: int):
-        """The constant x ≥ 0 whose exact value is `value` (negative ones are the NEG of a positive one)."""
+    def _folded(self, x: float, value: int):
+        """The constant x whose exact value is `value`."""
         if not math.isfinite(x):
             raise InvalidInput(f"a constant of an expression is {x}")
         if x < 0.0:
-            return self._neg(self._constant_node(-x, (_P - value) % _P))
-        found = self._lookup(value)
+            return -self._folded(-x, _P - value)
+        found = self._known(value)
         if found is None:
-            found = self._by_field[value] = self._new(CONST, -1, -1, value)
-            self.constants[found.id] = x
+            found = self._new(CONST, -1, -1, value)
+            self.constants[found.node] = x
         elif type(found) is float and found not in (0.0, 1.0, -1.0):
-            found = Expr(self, self._const(found))
+            found = self._number(found)
         return found
 
     def opaque(self, x):
@@ -280,172 +285,119 @@ class Graph:
 
         Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
         """
-        if type(x) is Expr:
-            x = self._new(OPAQUE, x.id, -1, self._random_field())
-            if self._algebraic:
-                self._by_field[self._field[x.id]] = x
-        return x
+        return self._new(OPAQUE, x.id, -1, self._random_field()) if type(x) is Expr else x
 
     def _random_field(self) -> int:
         return int(self._random.integers(1, _P - 1)) if self._algebraic else 0
 
-    def _new(self, kind: int, a: int, b: int, value: int) -> Expr:
-        id = len(self.kind)
+    def _append(self, kind: int, a: int, b: int, value: int) -> int:
+        """The number of a new node."""
         self.kind.append(kind)
         self.lhs.append(a)
         self.rhs.append(b)
         if self._algebraic:
             self._field.append(value)
-        return Expr(self, id)
+        return len(self.kind) - 1
 
-    # ---- operations --------------------------------------------------------------------------------------------
-
-    def _operand(self, x) -> int:
-        if type(x) is Expr:
-            if x.graph is not self:
-                raise InvalidInput("the operands belong to two different graphs")
-            return x.id
-        return self._const(x)
-
-    def _op(self, kind: int, x, y):
-        """x ∘ y as a node, or what is known to equal it."""
-        a, b = self._operand(x), self._operand(y)
-        if self.sharing == "none":
-            return self._new(kind, a, b, 0)
-        if (kind == ADD or kind == MUL) and a > b:
-            a, b = b, a
-        key = (kind, a, b)
-        found = self._table.get(key)
-        if found is not None:
-            return found
-        if not self._algebraic:
-            node = self._new(kind, a, b, 0)
-            self._table[key] = node
-            return node
-        va, vb = self._field[a], self._field[b]
-        if kind == MUL:
-            value = va * vb % _P
-        elif kind == ADD:
-            value = (va + vb) % _P
-        elif kind == SUB:
-            value = (va - vb) % _P
-        elif kind == DIV and vb:
-            value = va * pow(vb, -1, _P) % _P
-        else:
-            value = self._random_field()
-        if self.kind[a] == CONST and self.kind[b] == CONST:
-            found = self._constant_node(OPERATIONS[kind].number(self.constants[a], self.constants[b]), value)
-        else:
-            found = self._lookup(value)
-            if found is None:
-                found = self._by_field[value] = self._new(kind, a, b, value)
-        self._table[key] = found
+    def _new(self, kind: int, a: int, b: int, value: int) -> Expr:
+        found = Expr(self, self._append(kind, a, b, value), False, value)
+        if self._algebraic:
+            self._by_field[value] = found
         return found
 
-    def _lookup(self, value: int):
-        if value == 0:
+    # ---- operations --------------------------------------------------------------------------------------------
+    #
+    # Nodes of sums, products and quotients are of operands without signs, the earlier one first where that may be.
+
+    def _sum(self, x: Expr, y: Expr, minus: bool = False):
+        """x + y, or x − y."""
+        value = 0
+        if self._algebraic:
+            value = (x.value - y.value if minus else x.value + y.value) % _P
+            found = self._by_field.get(value)
+            if type(found) is Expr and y.graph is self:
+                return found
+        a, b, first, second = x.node, y.node, x.negative, y.negative is not minus
+        if a > b:
+            a, b, first, second = b, a, second, first
+        if first is second:
+            return self._node(ADD, a, b, first, value, y)
+        if a == b and y.graph is self:
             return 0.0
+        return self._node(SUB, a, b, first, value, y)
+
+    def _product(self, x: Expr, y: Expr):
+        value = 0
+        if self._algebraic:
+            value = x.value * y.value % _P
+            found = self._by_field.get(value)
+            if type(found) is Expr and y.graph is self:
+                return found
+        a, b, negative = x.node, y.node, x.negative is not y.negative
+        return self._node(MUL, a, b, negative, value, y) if a < b else self._node(MUL, b, a, negative, value, y)
+
+    def _scaled(self, x: Expr, c: float):
+        if c == 0.0:
+            return 0.0
+        if c == 1.0 or c == -1.0:
+            return x if c > 0.0 else -x
+        return self._product(x, self._number(c))
+
+    def _quotient(self, x: Expr, y: Expr):
+        negative = x.negative is not y.negative
+        if x.node == y.node and y.graph is self:
+            return -1.0 if negative else 1.0
+        value = x.value * pow(y.value, -1, _P) % _P if self._algebraic and y.graph is self else 0
+        return self._node(DIV, x.node, y.node, negative, value, y)
+
+    def _divided(self, x: Expr, c: float):
+        if c == 0.0:
+            raise ZeroDivisionError("division of an expression by the constant 0")
+        if c == 1.0 or c == -1.0:
+            return x if c > 0.0 else -x
+        return self._quotient(x, self._number(c))
+
+    def _node(self, kind: int, a: int, b: int, negative: bool, value: int, other: Expr):
+        """The node a ∘ b, or minus that, or what is known to equal it. other: an operand whose graph is not checked."""
+        if other.graph is not self:
+            raise InvalidInput("the operands belong to two different graphs")
+        if self._algebraic:
+            if self.kind[a] == CONST and self.kind[b] == CONST:
+                folded = OPERATIONS[kind].number(self.constants[a], self.constants[b])
+                return self._folded(-folded if negative else folded, value)
+            found = self._known(value)
+            if found is None:
+                node = self._append(kind, a, b, _P - value if negative else value)
+                found = self._by_field[value] = Expr(self, node, negative, value)
+            return found
+        if self.sharing == "none":
+            return Expr(self, self._append(kind, a, b, 0), negative, 0)
+        key = (kind, a, b)
+        found = self._table.get(key)
+        if found is None:
+            found = self._table[key] = Expr(self, self._append(kind, a, b, 0), False, 0)
+        return -found if negative else found
+
+    def _known(self, value: int):
+        """What has this value in the field, or None."""
         found = self._by_field.get(value)
         if found is None:
             found = self._by_field.get(_P - value)
             if found is not None:
-                return -found
+                found = self._by_field[value] = -found
         return found
 
-    def is_negative(self, x) -> bool:
-        return type(x) is Expr and self.kind[x.id] == NEG
-
-    def _neg(self, x):
-        if type(x) is float:
-            return -x
-        if self.kind[x.id] == NEG:
-            return Expr(self, self.lhs[x.id])
-        key = (NEG, x.id, -1)
-        found = self._table.get(key)
+    def negation(self, x: Expr) -> int:
+        """The number of the node that changes the sign of the negative x."""
+        found = self._negations.get(x.node)
         if found is None:
-            found = self._new(NEG, x.id, -1, (_P - self._field[x.id]) % _P if self._algebraic else 0)
-            self._table[key] = found
+            found = self._negations[x.node] = self._append(NEG, x.node, -1, x.value)
         return found
 
-    def _add(self, x, y):
-        if type(x) is float and type(y) is float:
-            return x + y
-        if type(y) is float and y == 0.0:
-            return x
-        if type(x) is float and x == 0.0:
-            return y
-        if self.is_negative(y):
-            return self._sub(x, self._neg(y))
-        if self.is_negative(x):
-            return self._sub(y, self._neg(x))
-        if type(y) is float and y < 0.0:  # one form for x + (−c) and x − c
-            return self._sub(x, -y)
-        if type(x) is float and x < 0.0:
-            return self._sub(y, -x)
-        return self._op(ADD, x, y)
-
-    def _sub(self, x, y):
-        if type(x) is float and type(y) is float:
-            return x - y
-        if type(y) is float and y == 0.0:
-            return x
-        if type(x) is float and x == 0.0:
-            return self._neg(y)
-        if type(x) is Expr and type(y) is Expr and x.id == y.id and x.graph is y.graph:
-            return 0.0
-        if self.is_negative(y):
-            return self._add(x, self._neg(y))
-        if self.is_negative(x):
-            return self._neg(self._add(self._neg(x), y))
-        if type(y) is float and y < 0.0:
-            return self._add(x, -y)
-        if type(x) is float and x < 0.0:
-            return self._neg(self._add(y, -x))
-        # a − b and b − a are one node, the earlier operand first
-        if self._operand(x) > self._operand(y):
-            return self._neg(self._op(SUB, y, x))
-        return self._op(SUB, x, y)
-
-    def _mul(self, x, y):
-        if type(x) is float:
-            x, y = y, x
-        if type(y) is float:
-            if type(x) is float:
-                return x * y
-            if y == 0.0:
-                return 0.0
-            if y == 1.0:
-                return x
-            if y < 0.0:
-                return self._neg(self._mul(x, -y))
-        if self.is_negative(x):
-            return self._neg(self._mul(self._neg(x), y))
-        if self.is_negative(y):
-            return self._neg(self._mul(x, self._neg(y)))
-        return self._op(MUL, x, y)
-
-    def _div(self, x, y):
-        if type(y) is float:
-            if y == 0.0:
-                raise ZeroDivisionError("division of an expression by the constant 0")
-            if type(x) is float:
-                return x / y
-            if y == 1.0:
-                return x
-            if y < 0.0:
-                return self._neg(self._div(x, -y))
-        if type(x) is float:
-            if x == 0.0:
-                return 0.0
-            if x < 0.0:
-                return self._neg(self._div(-x, y))
-        if type(x) is Expr and type(y) is Expr and x.id == y.id and x.graph is y.graph:
-            return 1.0
-        if self.is_negative(x):
-            return self._neg(self._div(self._neg(x), y))
-        if self.is_negative(y):
-            return self._neg(self._div(x, self._neg(y)))
-        return self._op(DIV, x, y)
+    def at(self, i: int) -> Expr:
+        """Node number i."""
+        value = self._field[i] if self._algebraic else 0
+        return Expr(self, self.lhs[i], True, value) if self.kind[i] == NEG else Expr(self, i, False, value)
 
     def apply(self, kind: int, *operands):
         """The operation `kind` of `OPERATIONS` on Exprs of this graph and floats."""
@@ -453,26 +405,28 @@ class Graph:
         if operation.symbol or all(type(x) is not Expr for x in operands):
             return operation.number(*operands)
         *others, last = operands
-        if operation.parity and self.is_negative(last):
-            mirrored = self.apply(kind, *others, self._neg(last))
+        if operation.parity and type(last) is Expr and last.negative:
+            mirrored = self.apply(kind, *others, -last)
             return mirrored if operation.parity > 0 else -mirrored
-        return self._op(kind, *operands) if operation.arity == 2 else self._unary(kind, last)
-
-    def _unary(self, kind: int, x: Expr):
-        key = (kind, x.id, -1)
+        first, second = (*(self._operand(x) for x in operands), -1)[:2]
+        key = kind, first, second
         found = None if kind not in ANGULAR and self.sharing == "none" else self._table.get(key)
         if found is None:
-            value = 0
-            if self._algebraic:
-                value = self._circle_point(x.id)[kind == COS] if kind in ANGULAR else self._random_field()
-            found = self._new(kind, x.id, -1, value)
-            if self._algebraic:
-                self._by_field[value] = found
-            self._table[key] = found
+            value = self._circle_point(first)[kind == COS] if kind in ANGULAR else self._random_field()
+            found = self._table[key] = self._new(*key, value)
         return found
+
+    def _operand(self, x) -> int:
+        if type(x) is not Expr:
+            return self.constant(x).node
+        if x.graph is not self:
+            raise InvalidInput("the operands belong to two different graphs")
+        return x.id
 
     def _circle_point(self, angle: int) -> tuple[int, int]:
         """(s, c) in the field with s² + c² = 1, one random point for each angle: s = 2t/(1+t²), c = (1−t²)/(1+t²)."""
+        if not self._algebraic:
+            return 0, 0
         point = self._circle.get(angle)
         if point is None:
             t = self._random_field()
@@ -484,11 +438,11 @@ class Graph:
 
     def live(self, outputs: Iterable) -> np.ndarray:
         """Sorted node numbers needed for `outputs` (leaves included)."""
+        roots = [self._operand(x) for x in outputs if type(x) is Expr]
         kind, lhs, rhs = self.kind, self.lhs, self.rhs
         needed = bytearray(len(kind))
-        for x in outputs:
-            if type(x) is Expr:
-                needed[self._operand(x)] = 1
+        for i in roots:
+            needed[i] = 1
         for i in range(len(kind) - 1, -1, -1):
             if needed[i]:
                 if lhs[i] >= 0:
@@ -509,15 +463,17 @@ class Graph:
     def describe(self, x, depth: int = 3) -> str:
         if type(x) is not Expr:
             return f"{x:.6g}"
-        kind = self.kind[x.id]
+        if x.negative:
+            return f"-{self.describe(-x, depth)}"
+        kind = self.kind[x.node]
         if kind == INPUT:
-            return self.input_names[x.id]
+            return self.input_names[x.node]
         if kind == CONST:
-            return f"{self.constants[x.id]:.6g}"
+            return f"{self.constants[x.node]:.6g}"
         if depth == 0:
             return "…"
         operation = OPERATIONS[kind]
-        shown = [self.describe(Expr(self, k), depth - 1) for k in self.operands(x.id)]
+        shown = [self.describe(self.at(k), depth - 1) for k in self.operands(x.node)]
         if not operation.symbol:
             return f"{operation.name}({', '.join(shown)})"
         return f"({f' {operation.symbol} '.join(shown)})" if operation.arity == 2 else f"{operation.symbol}{shown[0]}"
@@ -538,24 +494,23 @@ def is_constant(x) -> bool:
     """The same whatever the inputs: a float, or a constant node or its negative."""
     if type(x) is not Expr:
         return isinstance(x, (int, float, np.number))
-    kind = x.graph.kind
-    return kind[x.id] == CONST or (kind[x.id] == NEG and kind[x.graph.lhs[x.id]] == CONST)
+    return x.graph.kind[x.node] == CONST
 
 
 def constant_value(x) -> float:
     """The float that a constant (see `is_constant`) is."""
     if type(x) is not Expr:
         return float(x)
-    graph = x.graph
-    return graph.constants[x.id] if graph.kind[x.id] == CONST else -graph.constants[graph.lhs[x.id]]
+    value = x.graph.constants[x.node]
+    return -value if x.negative else value
 
 
 def unsigned(x):
     """x or −x, whichever is not a sign change of another node: the one that is computed."""
     if type(x) is Expr:
-        graph = x.graph
-        while graph.kind[x.id] in (NEG, COPYSIGN):
-            x = Expr(graph, graph.lhs[x.id])
+        x = -x if x.negative else x
+        while x.graph.kind[x.node] in (NEG, COPYSIGN):
+            x = unsigned(x.graph.at(x.graph.lhs[x.node]))
     return x
 
 

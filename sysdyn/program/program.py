@@ -16,7 +16,7 @@ import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import CONST, INPUT, OPAQUE, OPERATIONS, Flops
+from sysdyn.program.operations import CONST, INPUT, NEG, OPAQUE, OPERATIONS, Flops
 
 FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
@@ -153,29 +153,30 @@ class Program:
             if type(x) is not Expr and float(x) not in extra:
                 extra[float(x)] = n_in + len(constants)
                 constants.append(float(x))
-        is_op = (kinds > CONST) & (kinds != OPAQUE)
-        ops = live[is_op]
+        left, right = (np.asarray(x, dtype=np.int64)[live] for x in (graph.lhs, graph.rhs))
+        place = np.where(kinds == NEG, 2 * left + 1, 2 * live)  # changes of sign come next to what they change
+        order = np.argsort(place)
+        order = order[(kinds[order] > CONST) & (kinds[order] != OPAQUE)]
+        ops = live[order]
         first = n_in + len(constants)
         number[ops] = first + np.arange(len(ops))
         for i in live[kinds == OPAQUE].tolist():
             number[i] = number[graph.lhs[i]]
-        lhs = number[np.asarray(graph.lhs, dtype=np.int64)[ops]]
-        raw_rhs = np.asarray(graph.rhs, dtype=np.int64)[ops]
-        rhs = np.where(raw_rhs >= 0, number[raw_rhs], -1)
-        cuts = np.unique(np.searchsorted(ops, np.asarray(graph.marks, dtype=np.int64)))
+        rhs = np.where(right[order] >= 0, number[right[order]], -1)
+        cuts = np.unique(np.searchsorted(place[order], 2 * np.asarray(graph.marks, dtype=np.int64)))
         is_live = np.zeros(len(graph), dtype=bool)
         is_live[live] = True
         kept = tuple(
-            Guard(int(number[x.id]), float(limit), label, float(weak))
+            Guard(int(number[x.node]), float(limit), label, float(weak))
             for x, limit, label, weak in guards
-            if type(x) is Expr and is_live[x.id] and number[x.id] >= first
+            if type(x) is Expr and is_live[x.node] and number[x.node] >= first
         )
         return Program(
             tuple((name, len(group)) for name, group in inputs),
             tuple((name, len(group)) for name, group in outputs),
             np.array(constants, dtype=float),
-            kinds[is_op],
-            lhs.astype(np.int32),
+            kinds[order],
+            number[left[order]].astype(np.int32),
             rhs.astype(np.int32),
             np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
             cuts[(cuts > 0) & (cuts < len(ops))].astype(np.int32),

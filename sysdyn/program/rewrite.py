@@ -10,24 +10,17 @@ Both are greedy, the most frequent first. Results change by rounding only.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import ADD, MUL, NEG, SUB
 
-Term = tuple[int, int]  # (node, +1 or −1)
-
-
-@dataclass
-class _Node:
-    """A sum of terms, a product of factors, or anything else of a graph."""
-
-    kind: str  # "sum", "product", "other"
-    terms: list[Term] = field(default_factory=list)
-    factors: list[int] = field(default_factory=list)
+Term = tuple[int, int]  # (node, +1 or −1): a term of a sum, or a factor of a product, whose signs are all +1.
+Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products, of these numbers.
 
 
 def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
@@ -36,122 +29,103 @@ def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
 
 
 class _Rewriting:
+    """Nodes of the graph keep their numbers, and new ones take the next.
+
+    sums, products: those that are not part of another; uses: how often each node is an operand, outputs count twice and
+    so stay nodes of their own; constants: the value of each constant.
+    """
+
     def __init__(self, graph: Graph, outputs: Sequence):
         self.graph, self.outputs = graph, list(outputs)
-        self.live = graph.live(outputs).tolist()
-        self.nodes: dict[int, _Node] = {}
-        self.next = len(graph)
+        self.sums: Parts = {}
+        self.products: Parts = {}
         self.constants: dict[int, float] = dict(graph.constants)
         self._constant_id = {x: i for i, x in graph.constants.items()}
         self._flatten()
-        self._factor()
-        self._share("sum")
-        self._share("product")
+        for i in list(self.sums):
+            if i in self.sums:
+                self._factor(i)
+        self._share(self.sums)
+        self._share(self.products)
 
     # ---- sums and products as a whole ------------------------------------------------------------------------------
 
-    def _strip(self, i: int) -> Term:
-        sign = 1
-        while self.graph.kind[i] == NEG:
-            i, sign = self.graph.lhs[i], -sign
-        return i, sign
-
     def _flatten(self) -> None:
-        """`nodes`: sums with all terms and products with all factors, where the inner ones are used once."""
-        kind, lhs, rhs = self.graph.kind, self.graph.lhs, self.graph.rhs
-        self.uses = self._counted_uses()
-        for i in self.live:
-            if kind[i] in (ADD, SUB):
-                left, right = self._terms(lhs[i], 1), self._terms(rhs[i], 1 if kind[i] == ADD else -1)
-                self.nodes[i] = _Node("sum", terms=left + right)
-            elif kind[i] == MUL:
-                self.nodes[i] = _Node("product", factors=self._factors(lhs[i]) + self._factors(rhs[i]))
-            elif kind[i] != NEG:
-                self.nodes[i] = _Node("other")
+        """Sums with all terms and products with all factors, where the inner ones are used once."""
+        graph = self.graph
+        live = graph.live(self.outputs)
+        kind, lhs, rhs = (np.asarray(x, dtype=np.int64) for x in (graph.kind, graph.lhs, graph.rhs))
+        live = live[kind[live] != NEG]
+        operands = np.concatenate([lhs[live], rhs[live]])
+        operands = operands[operands >= 0]
+        operands = np.where(kind[operands] == NEG, lhs[operands], operands)
+        results = [x.node for x in self.outputs if type(x) is Expr]
+        self.uses = np.bincount(
+            np.concatenate([operands, results, results]).astype(np.int64), minlength=len(kind)
+        ).tolist()
+        for i, k, a, b in zip(live.tolist(), kind[live].tolist(), lhs[live].tolist(), rhs[live].tolist(), strict=True):
+            if k == MUL:
+                self.products[i] = self._inner(self.products, a) + self._inner(self.products, b)
+            elif k == ADD:
+                self.sums[i] = self._inner(self.sums, a) + self._inner(self.sums, b)
+            elif k == SUB:
+                self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
 
-    def _counted_uses(self) -> Counter:
-        """How often each node, whatever its sign, is an operand; outputs count twice and so stay nodes of their own."""
-        uses: Counter = Counter()
-        for i in self.live:
-            if self.graph.kind[i] != NEG:
-                uses.update(self._strip(x)[0] for x in self.graph.operands(i) if x >= 0)
-        for x in self.outputs:
-            if type(x) is Expr:
-                uses[self._strip(x.id)[0]] += 2
-        return uses
+    def _inner(self, parts: Parts, i: int) -> list[Term]:
+        """The parts that operand i of a sum or product is."""
+        return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
-    def _terms(self, x: int, outer: int) -> list[Term]:
-        """The terms that operand x of a sum is."""
-        base, sign = self._strip(x)
-        if self.graph.kind[base] in (ADD, SUB) and self.uses[base] == 1:
-            return [(t, s * sign * outer) for t, s in self.nodes.pop(base).terms]
-        return [(base, sign * outer)]
-
-    def _factors(self, x: int) -> list[int]:
-        """The factors that operand x of a product is."""
-        base, _ = self._strip(x)  # graphs keep signs out of products
-        if self.graph.kind[base] == MUL and self.uses[base] == 1:
-            return self.nodes.pop(base).factors
-        return [base]
+    def _fresh(self, uses: int = 1) -> int:
+        self.uses.append(uses)
+        return len(self.uses) - 1
 
     def _constant(self, x: float) -> int:
         if x not in self._constant_id:
-            self._constant_id[x] = self._fresh(_Node("other"))
+            self._constant_id[x] = self._fresh()
             self.constants[self._constant_id[x]] = x
         return self._constant_id[x]
 
-    def _fresh(self, node: _Node) -> int:
-        self.next += 1
-        self.nodes[self.next - 1] = node
-        return self.next - 1
-
     # ---- factoring -------------------------------------------------------------------------------------------------
 
-    def _factor(self) -> None:
-        for i in list(self.nodes):
-            if i in self.nodes and self.nodes[i].kind == "sum":
-                self._factor_sum(i)
+    def _factor(self, i: int) -> None:
+        """Take common factors out of sum i, the commonest first, until none is common."""
+        while (factor := self._commonest(self.sums[i])) is not None:
+            inner, outer = self._divided(self.sums[i], factor)
+            self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
-    def _factor_sum(self, i: int) -> None:
-        """Take common factors out of a sum, the commonest first, until none is common."""
-        node = self.nodes[i]
-        while (factor := self._commonest(node)) is not None:
-            inner, outer = self._divided(node, factor)
-            node.terms = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
+    def _is_single(self, t: int, parts: Parts) -> bool:
+        """Whether node t is one of these, and used once."""
+        return t in parts and self.uses[t] == 1
 
-    def _is_single(self, t: int, kind: str) -> bool:
-        """Whether node t is a sum or product that is used once."""
-        return t in self.nodes and self.nodes[t].kind == kind and self.uses[t] == 1
-
-    def _commonest(self, node: _Node) -> int | None:
+    def _commonest(self, terms: Iterable[Term]) -> int | None:
         """The factor of most products of a sum; of equals the first, which leaves constants to be added up."""
-        count: Counter = Counter()
-        for t, _ in node.terms:
-            if self._is_single(t, "product"):
-                count.update(set(self.nodes[t].factors))
-        factor, times = max(count.items(), key=lambda c: (c[1], -c[0]), default=(-1, 0))
+        products = [self.products[t] for t, _ in terms if self._is_single(t, self.products)]
+        if len(products) < 2:
+            return None
+        count = Counter(f for factors in products for f, _ in set(factors))
+        factor, times = max(count.items(), key=lambda c: (c[1], -c[0]))
         return factor if times > 1 else None
 
-    def _divided(self, node: _Node, factor: int) -> tuple[list[Term], list[Term]]:
+    def _divided(self, terms: Iterable[Term], factor: int) -> tuple[list[Term], list[Term]]:
         """(terms of the cofactor of `factor` in a sum, terms that do not hold it)."""
         inner: list[Term] = []
         outer: list[Term] = []
         constant = 0.0
-        for t, s in node.terms:
-            if not self._is_single(t, "product") or factor not in self.nodes[t].factors:
+        for t, s in terms:
+            if not self._is_single(t, self.products) or (factor, 1) not in self.products[t]:
                 outer.append((t, s))
                 continue
-            factors = list(self.nodes.pop(t).factors)
-            factors.remove(factor)
-            rest = factors[0]
+            factors = self.products.pop(t)
+            factors.remove((factor, 1))
+            rest, _ = factors[0]
             if len(factors) > 1:
-                rest = self._fresh(_Node("product", factors=factors))
-                self.uses[rest] = 1
+                rest = self._fresh()
+                self.products[rest] = factors
                 inner.append((rest, s))
             elif rest in self.constants:
                 constant += s * self.constants[rest]
-            elif self._is_single(rest, "sum"):
-                inner += [(x, z * s) for x, z in self.nodes.pop(rest).terms]
+            elif self._is_single(rest, self.sums):
+                inner += [(x, z * s) for x, z in self.sums.pop(rest)]
             else:
                 inner.append((rest, s))
         if constant != 0.0:
@@ -163,113 +137,106 @@ class _Rewriting:
         if len(cofactor) == 1:
             (other, sign), *_ = cofactor
         else:
-            other, sign = self._fresh(_Node("sum", terms=cofactor)), 1
-            self.uses[other] = 1
-            self._factor_sum(other)
-        new = self._fresh(_Node("product", factors=[factor, other]))
-        self.uses[new] = 1
+            other, sign = self._fresh(), 1
+            self.sums[other] = cofactor
+            self._factor(other)
+        new = self._fresh()
+        self.products[new] = [(factor, 1), (other, 1)]
         return new, sign
 
     # ---- sharing ---------------------------------------------------------------------------------------------------
 
-    def _share(self, kind: str) -> None:
-        while True:
-            where: dict[tuple, set[int]] = {}
-            for i, node in self.nodes.items():
-                if node.kind == kind and len(node.terms if kind == "sum" else node.factors) > 1:
-                    for key in self._pairs(node):
-                        where.setdefault(key, set()).add(i)
-            common = sorted((-len(w), key) for key, w in where.items() if len(w) > 1)
-            if not common:
-                return
-            touched: set[int] = set()
-            for _, key in common:
-                places = where[key]
-                if len(places) < 2 or places & touched:
-                    continue
-                touched |= places
-                self._extract(kind, key, places)
+    def _share(self, parts: Parts) -> None:
+        """Take pairs that occur in several of the sums, or products, out of them, until none does."""
+        holders: dict[int, set[int]] = defaultdict(set)  # of each term or factor
+        for i, part in parts.items():
+            for x, _ in part:
+                holders[x].add(i)
+        pairs: dict[int, set[tuple]] = {}
+        where: dict[tuple, set[int]] = defaultdict(set)
+        changed = set(parts)
+        while changed:
+            for i in changed:
+                before, pairs[i] = pairs.get(i, set()), _pairs([x for x in parts[i] if len(holders[x[0]]) > 1])
+                for key in before - pairs[i]:
+                    where[key].remove(i)
+                for key in pairs[i] - before:
+                    where[key].add(i)
+            changed = set()
+            done: set[int] = set()
+            for _, key in sorted((-len(places), key) for key, places in where.items() if len(places) > 1):
+                if not where[key] & done:
+                    done |= where[key]
+                    changed |= where[key] | self._extract(parts, key, where[key], holders)
 
-    @staticmethod
-    def _pairs(node: _Node):
-        if node.kind == "product":
-            f = sorted(node.factors)
-            return {(f[a], f[b]) for a in range(len(f)) for b in range(a)}
-        t = sorted(node.terms)
-        return {(t[a][0], t[b][0], t[a][1] * t[b][1]) for a in range(len(t)) for b in range(a)}
-
-    def _extract(self, kind: str, key: tuple, places: set[int]) -> None:
-        whole = [i for i in places if len(self.nodes[i].terms or self.nodes[i].factors) == 2]
-        if kind == "product":
-            a, b = key
-            new = whole[0] if whole else self._fresh(_Node("product", factors=[a, b]))
-            for i in places:
-                if i != new:
-                    f = self.nodes[i].factors
-                    f.remove(a)
-                    f.remove(b)
-                    f.append(new)
-            return
+    def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
+        """Take the pair out of these sums, or products; those whose pairs are to be looked at again."""
         a, b, relative = key
+        whole = [i for i in places if len(parts[i]) == 2]
         if whole:
-            new = whole[0]
-            own = dict(self.nodes[new].terms)[a]
+            new = min(whole)
+            own = dict(parts[new])[a]
         else:
-            new, own = self._fresh(_Node("sum", terms=[(a, 1), (b, relative)])), 1
-        for i in places:
-            if i != new:
-                terms = self.nodes[i].terms
-                sign = next(s for t, s in terms if t == a and (b, s * relative) in terms)
-                terms.remove((a, sign))
-                terms.remove((b, sign * relative))
-                terms.append((new, sign * own))
+            new, own = self._fresh(), 1
+            parts[new] = [(a, 1), (b, relative)]
+        for i in places - {new}:
+            part = parts[i]
+            sign = next(s for t, s in part if t == a and (b, s * relative) in part)
+            part.remove((a, sign))
+            part.remove((b, sign * relative))
+            part.append((new, sign * own))
+        holders[new] |= places - {new}
+        return {new, *holders[new]}
 
     # ---- the new graph ---------------------------------------------------------------------------------------------
 
     def result(self) -> tuple[Graph, list]:
         self.new = Graph(self.graph.sharing)
         self.made: dict[int, Any] = {}
-        return self.new, [self._signed(x.id) if type(x) is Expr else x for x in self.outputs]
+        for x in self.outputs:
+            if type(x) is Expr:
+                self._build(x.node)
+        return self.new, [x if type(x) is not Expr else self._signed(x.node, x.negative) for x in self.outputs]
 
-    def _signed(self, x: int) -> Any:
-        """What a node of the old graph is in the new one."""
-        base, sign = self._strip(x)
-        self._build(base)
-        return self.made[base] if sign > 0 else -self.made[base]
+    def _signed(self, i: int, negative: bool) -> Any:
+        return -self.made[i] if negative else self.made[i]
 
     def _build(self, root: int) -> None:
         """Make a node after all that it needs, the last one first."""
-        stack = [root]
+        made, stack = self.made, [root]
         while stack:
             i = stack[-1]
-            missing = [] if i in self.made else [x for x in self._needs(i) if x not in self.made]
+            missing = [] if i in made else [x for x in self._needs(i) if x not in made]
             if not missing:
-                if i not in self.made:
-                    self.made[i] = self._make(i)
+                if i not in made:
+                    made[i] = self._make(i)
                 stack.pop()
             stack += missing
 
     def _needs(self, i: int) -> list[int]:
-        node = self.nodes.get(i)
-        if i in self.constants or node is None:
+        if i in self.constants:
             return []
-        if node.kind == "sum":
-            return [t for t, _ in node.terms]
-        if node.kind == "product":
-            return node.factors
-        return [self._strip(x)[0] for x in self.graph.operands(i) if x >= 0]
+        part = self.sums.get(i)
+        if part is None:
+            part = self.products.get(i)
+        return [x for x, _ in (self._operands(i) if part is None else part)]
+
+    def _operands(self, i: int) -> list[Term]:
+        """Operands of an operation that is neither a sum nor a product."""
+        graph = self.graph
+        return [(graph.lhs[k], -1) if graph.kind[k] == NEG else (k, 1) for k in graph.operands(i) if k >= 0]
 
     def _make(self, i: int) -> Any:
+        made = self.made
         if i in self.constants:
             return self.constants[i]
-        node = self.nodes[i]
-        if node.kind == "sum":
-            return self._make_sum(node.terms)
-        if node.kind == "product":
-            return self._make_product([self.made[f] for f in node.factors])
+        if i in self.sums:
+            return self._make_sum(self.sums[i])
+        if i in self.products:
+            return _product([made[f] for f, _ in self.products[i]])
         if i in self.graph.input_names:
             return self.new.input(self.graph.input_names[i])
-        return self.new.apply(self.graph.kind[i], *(self._signed(x) for x in self.graph.operands(i)))
+        return self.new.apply(self.graph.kind[i], *(made[x] if s > 0 else -made[x] for x, s in self._operands(i)))
 
     def _make_sum(self, terms: list[Term]) -> Any:
         if not terms:  # they cancel, which the graph did not see
@@ -280,14 +247,20 @@ class _Rewriting:
             total = total + self.made[t] if s > 0 else total - self.made[t]
         return total
 
-    @staticmethod
-    def _make_product(factors: list) -> Any:
-        """Constants first, as one factor."""
-        total: Any = 1.0
-        for x in factors:
-            if type(x) is not Expr:
-                total *= x
-        for x in factors:
-            if type(x) is Expr:
-                total = x * total if type(total) is Expr else total * x
-        return total
+
+def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
+    """(node, node, relative sign) of each pair of terms or factors."""
+    part = sorted(part)
+    return {(x, y, s * z) for k, (x, s) in enumerate(part) for y, z in part[:k]}
+
+
+def _product(factors: list) -> Any:
+    """Constants first, as one factor."""
+    total: Any = 1.0
+    for x in factors:
+        if type(x) is not Expr:
+            total *= x
+    for x in factors:
+        if type(x) is Expr:
+            total = x * total if type(total) is Expr else total * x
+    return total

@@ -110,4 +110,4 @@ def _descent(
 
 
 # Decisions are tried in this order of their kinds.
-ORDER = ("frames", "unit", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait")
+ORDER = ("frames", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait", "unit")

@@ -6,9 +6,11 @@ where only τ or q̈ is wanted, and with the decisions of a `Plan` found by sear
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from sysdyn.model.joints import Revolute, Spherical
 from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import Flops
+from sysdyn.program.operations import CONST, MUL, Flops
 from sysdyn.program.rewrite import rewritten
 from sysdyn.recursions.forward_dynamics import articulated, mass_matrix, reaction, solve
 from sysdyn.recursions.frames import dot, motion_back, wrench_back, wrench_to
@@ -31,7 +33,11 @@ from sysdyn.recursions.unknowns import accelerations, velocity_terms, wrenches
 
 COMPOSITE_LIMIT = 60  # Robots with more freedoms are not tried with the O(n³) method beside the O(n) one.
 REWRITE_LIMIT = 60_000  # Graphs with more operations are left as they were written.
-HOPELESS = 1.01  # A program this many times dearer than the cheapest one so far is not rewritten.
+SHORT = 100  # Programs with fewer operations are rewritten all. Longer ones are where they have no more operations than
+# the cheapest one so far was written with: to begin with, and with another unit of length, this many times as many.
+PROMISING = 1.02
+SAME = 1e-9  # Lengths are the same where they differ by less than this fraction.
+LIKELY = 4  # This many units of length are tried, those that seem to save most, before anything else is.
 MEETINGS = 4  # Plans to begin with let all columns of H meet at one depth, up to this one.
 UNITS = 60  # The number of lengths that are tried as the unit of length.
 # The methods by what is known; a τ of one joint is enough for the second.
@@ -44,7 +50,7 @@ class Written:
 
     method: "newton-euler", "composite" or "articulated". pivots: (D, freedom) of each divisor that depends on the
     state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
-    operations) of those that were tried.
+    operations) of those that were tried; what is far dearer is not rewritten.
     """
 
     method: str
@@ -58,9 +64,13 @@ class Written:
     def scalars(self) -> list:
         return [x for values in self.outputs.values() for x in values]
 
+    @cached_property
+    def flops(self) -> Flops:
+        return self.graph.count(self.scalars)
+
     @property
     def total(self) -> int:
-        return self.graph.count(self.scalars).total
+        return self.flops.total
 
 
 def write(
@@ -82,27 +92,73 @@ def write(
         methods = ("articulated",)
     reduced = not {"a", "f"} & set(outputs)
     wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
+    trials = _Trials(wanted, outputs, "rewriting" in passes)
+    trials.begin([(name, plan) for name in methods for plan in _starts(model, name)])
+    if budget or (more and more()):
+        trials.improve(budget, more, seed)
+    written = trials.best
+    considered = sorted(trials.least.items(), key=lambda x: x[0] != written.method)
+    given = wanted.given(written.method, outputs, trials.plan)
+    if given and "rewriting" in passes:
+        given = _shorter(given)
+    return replace(written, given=given.flops if given else None, considered=tuple(considered))
 
-    def cost(name: str, plan: Plan) -> int:
-        written = wanted.write(name, outputs, plan)
-        total = written.total
-        written.graph.close()
-        return total
 
-    found: list[tuple[int, str, Plan]] = []
-    for name in methods:
-        starts = list(_starts(model, name))
-        if len(methods) == len(starts) == 1:
-            found.append((0, name, starts[0]))
-        else:
-            plan, count = tuned(partial(cost, name), starts, 0.0)
-            found.append((count, name, plan))
-    _, name, plan = min(found, key=lambda x: x[0])
-    if budget or more:
-        plan, _ = tuned(partial(cost, name), [plan], budget, more, seed)
-    written = wanted.write(name, outputs, plan, counted=True)
-    considered = [(other, count) for count, other, _ in found if other != name]
-    return replace(written, considered=((name, written.total), *considered))
+class _Trials:
+    """Programs that are written with one plan after the other.
+
+    best: the one of fewest operations, plan: with which it was written. least: the fewest operations of each method.
+    """
+
+    best: Written
+    plan: Plan
+
+    def __init__(self, wanted: _Reduced | _Unknowns, outputs: Sequence[str], rewriting: bool):
+        self.least: dict[str, int] = {}
+        self._wanted, self._outputs, self._rewriting = wanted, outputs, rewriting
+        self._bound = math.inf  # operations that the best one was written with
+
+    def begin(self, starts: Iterable[tuple[str, Plan]]) -> None:
+        """The best of these methods and plans."""
+        found = [(self._wanted.write(name, self._outputs, plan), plan) for name, plan in starts]
+        for written, plan in sorted(found, key=lambda x: x[0].total):
+            self._count(written, plan, PROMISING)
+
+    def improve(self, budget: float, more: More | None, seed: int) -> None:
+        """Change decisions of the best plan; see `tuned`."""
+        method = self.best.method
+        for unit in self._wanted.likely_units(self.best, self.plan)[:LIKELY]:
+            plan = Plan({**self.plan.choices, ("unit",): unit})
+            self._count(self._wanted.write(method, self._outputs, plan), plan, PROMISING)
+        tuned(partial(self._cost, method), [self.plan], budget, more, seed)
+
+    def _cost(self, method: str, plan: Plan) -> int:
+        if plan is self.plan:
+            return self.best.total
+        return self._count(self._wanted.write(method, self._outputs, plan), plan)
+
+    def _count(self, written: Written, plan: Plan, promising: float = 1.0) -> int:
+        """Operations of the program with sums and products rewritten, where it may become the best one."""
+        before = written.total
+        if self._rewriting and before <= max(SHORT, promising * self._bound):
+            written = _shorter(written)
+        if written.total < min(self.least.values(), default=math.inf):
+            self.best, self.plan, self._bound = written, plan, before
+        self.least[written.method] = min(written.total, self.least.get(written.method, written.total))
+        return written.total
+
+
+def _shorter(written: Written) -> Written:
+    """With sums and products rewritten, where that saves something."""
+    if written.total > REWRITE_LIMIT:
+        return written
+    graph, new = rewritten(written.graph, [*written.scalars, *(x for x, _ in written.pivots)])
+    values = iter(new)
+    shorter = replace(
+        written, graph=graph, outputs={name: [next(values) for _ in x] for name, x in written.outputs.items()},
+        pivots=[(next(values), k) for _, k in written.pivots],
+    )  # fmt: skip
+    return min(shorter, written, key=lambda x: x.total)
 
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:
@@ -139,38 +195,18 @@ class _Inputs:
         may_hold = may_hold and "parallel_axes" in self.passes
         return links(model, self.q, plan, self.graph.mark, may_hold, "double_angle" in self.passes)
 
-    def finished(
-        self,
-        method: str,
-        outputs: dict[str, list],
-        pivots: list[tuple[Scalar, int]],
-        bound: float,
-    ) -> Written:
-        """With sums and products rewritten, where that saves something."""
-        written = Written(method, self.graph, outputs, pivots)
-        if "rewriting" not in self.passes or written.total > min(REWRITE_LIMIT, HOPELESS * bound):
-            return written
-        everything = [*written.scalars, *(x for x, _ in pivots)]
-        graph, new = rewritten(self.graph, everything)
-        values = iter(new)
-        shorter = Written(
-            method, graph, {name: [next(values) for _ in x] for name, x in outputs.items()},
-            [(next(values), k) for _, k in pivots],
-        )  # fmt: skip
-        kept, left = (shorter, written) if shorter.total < written.total else (written, shorter)
-        left.graph.close()
-        return kept
-
 
 class _Reduced:
     """τ and q̈ alone: every pass applies."""
 
     def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
         base = "base_parameters" in passes
-        self.source = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
+        model = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
+        self.source = model.replace(frames={})
         self.free, self.external, self.passes = free, wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
+        self.in_units = cache(in_units)
         self.turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
 
     def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
@@ -185,10 +221,33 @@ class _Reduced:
         if self.turning and not self.external:
             units = _units(model)
             if number := plan.pick("unit", of=1 + len(units)):
-                model = in_units(model, units[number - 1])
+                model = self.in_units(model, units[number - 1])
         return model, X
 
-    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+    def likely_units(self, written: Written, plan: Plan) -> list[int]:
+        """Forms of the decision on the unit of length, those first that seem to save most multiplications.
+
+        That is where they are by this length, or by the inverse of it: of a first moment.
+        """
+        if ("unit",) not in plan.open:
+            return []
+        graph = written.graph
+        factors = Counter(
+            graph.constants[k]
+            for i in graph.live(written.scalars).tolist()
+            if graph.kind[i] == MUL
+            for k in graph.operands(i)
+            if graph.kind[k] == CONST
+        )
+        units, by = np.array(_units(self.model(plan)[0])), np.array(list(factors))
+        found = np.isclose(by, units[:, None], SAME, 0.0) | np.isclose(by * units[:, None], 1.0, SAME, 0.0)
+        saved = found @ np.array(list(factors.values()))
+        return [int(k) + 1 for k in np.argsort(-saved, kind="stable") if saved[k]]
+
+    def given(self, method: str, outputs: Sequence[str], plan: Plan) -> None:
+        """The program if X, v, c and ν were given: they do not occur here."""
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = _Inputs(self.source, self.free, self.external, self.passes)
         model, X = self.model(plan)
         links = inputs.links(model, plan, may_hold=True)
@@ -198,7 +257,7 @@ class _Reduced:
         if self.free:
             tau, qdd = _solved(method, model, links, inputs, tau, self.free, plan, pivots)
         values = {"tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w]}
-        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
+        return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(pivots))
 
     def _torques(self, model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx) -> Vector:
         if "classical_accelerations" in self.passes:
@@ -217,18 +276,21 @@ class _Unknowns:
             self.upright, self.X = upright(model)
         self.base = regrouped(self.upright) if "base_parameters" in passes else self.upright
 
-    def write(self, method: str, outputs: Sequence[str], plan: Plan, counted: bool = False) -> Written:
+    def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = self._inputs()
         links = inputs.links(self.upright, plan)
-        c, nu = velocity_terms(self.upright, links, inputs.qd)
-        given = None
-        if counted:
-            other = self._inputs()
-            links_given = other.links(self.upright, plan)
-            terms = _as_inputs(other.graph, "c", c), _as_inputs(other.graph, "nu", nu)
-            rest = self._rest(other, links_given, *terms, method, outputs, plan)
-            given = rest.graph.count(rest.scalars)
-        return replace(self._rest(inputs, links, c, nu, method, outputs, plan), given=given)
+        return self._rest(inputs, links, *velocity_terms(self.upright, links, inputs.qd), method, outputs, plan)
+
+    def given(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
+        """The program if X, v, c and ν were given."""
+        inputs, other = self._inputs(), self._inputs()
+        c, nu = velocity_terms(self.upright, inputs.links(self.upright, plan), inputs.qd)
+        terms = _as_inputs(other.graph, "c", c), _as_inputs(other.graph, "nu", nu)
+        return self._rest(other, other.links(self.upright, plan), *terms, method, outputs, plan)
+
+    def likely_units(self, written: Written, plan: Plan) -> list[int]:
+        """None, for f has the units of the model."""
+        return []
 
     def _inputs(self) -> _Inputs:
         return _Inputs(self.source, self.free, self.external, self.passes)
@@ -255,7 +317,7 @@ class _Unknowns:
             "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
             "f": [x for i, v in enumerate(f) for x in wrench_back(self.X[i], v)],
         }  # fmt: skip
-        return inputs.finished(method, _full(self.source, values, outputs), _varying(pivots), plan.bound)
+        return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(pivots))
 
 
 def _solved(

@@ -146,6 +146,17 @@ def test_without_sharing_each_operation_is_a_node():
     assert shared.count(outputs) == Flops(mul=1, add=2, div=1, sqrt=1)
 
 
+def test_signs_are_no_nodes_until_they_are_asked_for(graph):
+    x, y, _ = xyz(graph)
+    before = len(graph)
+    opposite = -x
+    assert same(-opposite, x) and len(graph) == before
+    assert opposite.id == (-x).id == before and len(graph) == before + 1
+    assert same(graph.at(opposite.id), opposite) and same(graph.at(x.id), x)
+    assert evaluate([opposite, opposite * y], {"x": 2.0, "y": 3.0}).tolist() == [-2.0, -6.0]
+    assert repr(-(x + y)) == "-(x + y)"
+
+
 def test_float_constants_fold_among_themselves(graph):
     x = graph.input("x")
     assert same(x * (2.0 * 0.5), x)

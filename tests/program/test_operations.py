@@ -139,7 +139,7 @@ def test_a_new_operation_is_an_entry_for_graphs(one_more):
     assert graph.apply(COPYSIGN, x[0], y[0]).id == graph.apply(COPYSIGN, x[0], y[0]).id  # computed once
     assert graph.apply(COPYSIGN, x[0], y[0]).id != graph.apply(COPYSIGN, y[0], x[0]).id
     mirrored = graph.apply(COPYSIGN, x[0], -y[0])
-    assert graph.is_negative(mirrored) and unsigned(mirrored).id == x[0].id  # odd in the sign, free of it in size
+    assert mirrored.negative and unsigned(mirrored).id == x[0].id  # odd in the sign, free of it in size
     new, results = rewritten(graph, outputs)
     np.testing.assert_allclose(interpreter.run_groups(program_of(new, results), STATES)["z"], EXPECTED, rtol=1e-15)
 

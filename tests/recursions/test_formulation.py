@@ -20,7 +20,7 @@ from sysdyn.program.expr import Graph
 from sysdyn.program.program import Program
 from sysdyn.program.rewrite import rewritten
 from sysdyn.recursions.plan import Plan, tuned
-from sysdyn.recursions.write import METHODS, _Reduced, write
+from sysdyn.recursions.write import METHODS, _Reduced, _shorter, write
 from sysdyn.reference.rnea import newton_euler
 
 ALL = ("tau", "qdd", "fx", "a", "f")
@@ -79,7 +79,9 @@ def test_every_plan_gives_the_same_result(n, seed, planar, random):
         wanted.write(method, outputs, plan)
         for _ in range(2):
             plan = Plan({key: random.randrange(of) for key, of in plan.open.items()})
-            agree(model, wanted.write(method, outputs, plan), known, False)
+            written = wanted.write(method, outputs, plan)
+            agree(model, written, known, False)
+            agree(model, _shorter(written), known, False)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -123,6 +125,30 @@ def test_no_form_costs_more_than_it_did(name, inverse, forward):
     model, _ = load_robot(name)
     assert write(model, "qdd", ("tau",), False).total <= inverse
     assert write(model, "tau", ("qdd",), False).total <= forward
+
+
+@pytest.mark.parametrize(("name", "inverse", "forward"), [("puma560", 274, 488), ("iiwa7", 514, 965)])
+def test_a_short_search_finds_what_a_long_one_did(name, inverse, forward):
+    model, _ = load_robot(name)
+    assert write(model, "qdd", ("tau",), False, budget=20_000.0).total <= inverse
+    assert write(model, "tau", ("qdd",), False, budget=20_000.0).total <= forward
+
+
+def test_programs_that_cannot_win_are_not_rewritten(monkeypatch):
+    calls = {"written": 0, "rewritten": 0}
+
+    def counting(name, function):
+        def call(*arguments):
+            calls[name] += 1
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(_Reduced, "write", counting("written", _Reduced.write))
+    monkeypatch.setattr("sysdyn.recursions.write.rewritten", counting("rewritten", rewritten))
+    found = write(load_robot("rx90")[0], "tau", ("qdd",), False, budget=10_000.0)
+    assert calls["written"] > 20 and calls["rewritten"] < calls["written"] / 2
+    assert dict(found.considered)["composite"] == found.total < dict(found.considered)["articulated"]
 
 
 def test_a_count_is_that_of_the_program():
