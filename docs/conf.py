@@ -10,9 +10,22 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "sysdyn"
 author = copyright = "sysdyn contributors"
 release = version = sysdyn.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton", "docstrings"]
-exclude_patterns = ["_build", "_extensions"]
-source_suffix = {".md": "markdown"}
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton", "sphinx_gallery.gen_gallery",
+    "docstrings",
+]  # fmt: skip
+exclude_patterns = ["_build", "_extensions", "gallery"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+# The scripts of `gallery` become the pages of `examples`, each run, with a picture and a notebook.
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 # Links of the pages lead to files of the repository, too, which are no pages.
 suppress_warnings = ["myst.xref_missing"]
 myst_heading_anchors = 3

@@ -1,0 +1,26 @@
+"""The scripts of the gallery, which `./run docs` runs: pages with a title and a picture, out of public names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import sysdyn as sd
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*.py"))
+
+
+def test_there_are_twelve():
+    assert [int(path.name[:2]) for path in SCRIPTS] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_are_pages(path):
+    text = path.read_text(encoding="utf-8")
+    title, line, *rest = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+    assert title and line == "=" * len(title) and len(rest) > 1
+    assert text.endswith("plt.show()\n") and text.count("plt.subplots(") == 1
+    assert set(re.findall(r"\bsd\.(\w+)", text)) <= set(sd.__all__)
