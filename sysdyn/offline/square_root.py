@@ -31,7 +31,7 @@ class SquareRoot(NamedTuple):
 
 
 def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
-    """The system eliminated by orthogonal columns, where all equations of motion are noisy the cheaper of two orders.
+    """The system eliminated by orthogonal columns, in the cheaper of two orders.
 
     Raises NoSafeOrdering where there is no estimate.
     """
@@ -49,11 +49,10 @@ def _order(system: WhitenedSystem) -> Pivots:
     fronts: list[list[int]] = [[] for _ in range(system.model.nb + 1)]
     for column, body in enumerate(system.body_of):
         fronts[body].append(column)
-    first = system.plain.definitions()
     whole, from_leaves = [list(range(system.shape[1]))], [*reversed(fronts[:-1]), fronts[-1]]
     best: Pivots | None = None
     operations, failed = math.inf, None
-    for parts in [whole] if first else [from_leaves, whole]:
+    for first, parts in (((), from_leaves), (system.plain.definitions(), whole)):
         try:
             best, operations = least_squares(rows, exact, first, parts, operations)
         except NoSafeOrdering as error:

@@ -73,6 +73,7 @@ class _Search:
         self.col_perm: list[int] = []
         self.joined: dict[int, tuple[int, ...]] = {}
         self.operations, self.most = 0.0, most
+        self._sizes: dict[int, np.ndarray] = {}  # of rows that did not change since, see `_largest`
 
     def work(self, front: set[int]) -> None:
         """Eliminate these columns, the cheapest first."""
@@ -85,14 +86,13 @@ class _Search:
                 heapq.heappush(heap, options[j])
             while options.get(heap[0][-1]) != heap[0]:
                 heapq.heappop(heap)
-            bad, cost, i, j = heapq.heappop(heap)
+            bad, _, i, j = heapq.heappop(heap)
             if bad == NEVER:
                 raise NoSafeOrdering(f"{len(self.left)} unknowns are determined by no equation that is left")
             if self.operations > self.most:
                 raise NoSafeOrdering("given up: more expensive than what is known")
             del options[j]
             front.discard(j)
-            self.operations += cost if bad == 0 else 0.0
             touched = set(self.holders[j])
             stale = {c for k in touched for c in self.rows[k]}
             self.take(self._turn(j) if i < 0 else i, j)
@@ -118,10 +118,16 @@ class _Search:
                 return 0, *min(found), j
         width = len(set().union(*(self.rows[i] for i in turned)))
         cost = (4.0 * len(turned) + 1.0) * width * (len(turned) > 1) + 2.0 * width * rest
-        largest = np.max([np.abs(x) for i in turned for x in self.rows[i].values()], axis=0)
+        largest = np.max([self._largest(i) for i in turned], axis=0)
         share = float(np.fmin.reduce((norm / largest)[regular])) if len(turned) > 1 else 1.0
         early = share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE)
         return (0, cost, -1, j) if early else (LATE, -share, -1, j)
+
+    def _largest(self, i: int) -> np.ndarray:
+        """(states,): the size of the greatest entry of row i."""
+        if i not in self._sizes:
+            self._sizes[i] = np.abs([*self.rows[i].values()]).max(axis=0)
+        return self._sizes[i]
 
     def _turn(self, j: int) -> int:
         """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
@@ -130,8 +136,12 @@ class _Search:
         if len(turned) > 1:
             weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
             turned.sort(key=lambda i: -weight[i])
+            for i in turned:
+                self._sizes.pop(i, None)
             found, r = turn(turned, [rows[i].pop(j) for i in turned])
-            for c in set().union(*(rows[i] for i in turned)):
+            columns = set().union(*(rows[i] for i in turned))
+            self.operations += (4.0 * len(turned) + 1.0) * len(columns)
+            for c in columns:
                 y = {i: rows[i].pop(c) for i in turned if c in rows[i]}
                 found.apply(y)
                 for i, x in y.items():
@@ -149,8 +159,10 @@ class _Search:
         for c in row:
             self.holders[c].discard(i)
         pivot = row.pop(j)
+        self.operations += 2.0 * len(row) * len(self.holders[j])
         for k in self.holders[j]:
             target = self.rows[k]
+            self._sizes.pop(k, None)
             factor = target.pop(j) / pivot
             for c, x in row.items():
                 old, change = target.get(c), factor * x
@@ -173,4 +185,4 @@ def orthogonal(a: Sampled) -> Pivots:
     row_scale, column_scale = a.scaling
     for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):
         rows[i][j] = a.values[:, e] * (row_scale[i] * column_scale[j])
-    return least_squares(rows, [False] * a.n, (), [range(a.n)], a.budget)[0]
+    return least_squares(rows, [False] * a.n, (), [range(a.n)], 2.0 * a.budget)[0]  # two operations a product

@@ -69,7 +69,7 @@ def reduced(a: Sampled) -> Pivots:
     """
     if a.tree is None:
         raise NoSafeOrdering(NOT_SYMMETRIC)
-    search, left = _Reduced(a, a.tree, pairs_first=True, noisy_pairs=False), set(range(a.n))
+    search, left = _Reduced(a, a.tree), set(range(a.n))
     for pair in a.tree.pairs:
         search.take(*pair)
         left -= set(pair)
@@ -163,12 +163,28 @@ class _Search:
 class _Reduced(_Search):
     """Without pairs but those of the tree, and by fill-in."""
 
+    def __init__(self, a: Sampled, tree: Tree):
+        super().__init__(a, tree, pairs_first=True, noisy_pairs=False)
+        self._columns: dict[int, int] = {}  # of rows, as bits
+
+    def take(self, i: int, j: int) -> None:
+        for k in (i, j):
+            for c in self.state.rows[k]:
+                self._columns.pop(c, None)
+        super().take(i, j)
+
     def _pairs(self, i: int, front: set[int]) -> list[Option]:
         return []
 
     def _diagonal_cost(self, i: int) -> int:
-        rows, near = self.state.rows, self.state.rows[i].keys() - {i}
-        return FILL * sum(len(near - rows[j].keys()) for j in near) + len(near)
+        near = self._bits(i) & ~(1 << i)
+        columns = [self._bits(j) for j in self.state.rows[i] if j != i]
+        return FILL * sum((near & ~bits).bit_count() for bits in columns) + len(columns)
+
+    def _bits(self, i: int) -> int:
+        if i not in self._columns:
+            self._columns[i] = sum(1 << c for c in self.state.rows[i])
+        return self._columns[i]
 
 
 # The starts of the order "symmetric".
