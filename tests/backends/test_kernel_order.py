@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import platform
+import re
 import sys
 
 import numpy as np
@@ -13,6 +15,8 @@ from programs import random_inputs, random_program
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
+from sysdyn.backends.llvm import target
+from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import aligned, compile_kernel
 from sysdyn.backends.llvm.registers import REGISTERS, angles_first, arranged, traffic
 from sysdyn.backends.schedule import schedule
@@ -131,3 +135,13 @@ def test_prepared_calls_leave_no_references_and_outlive_their_solver():
         step = sd.compile(sd.forward_dynamics(model), outputs=["qdd"]).bind(q, qd, tau)
     step()
     np.testing.assert_allclose(step.out["qdd"], expected, rtol=1e-9)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="looks for an instruction")
+def test_registers_on_the_stack_begin_at_its_lines():
+    program = arranged(random_program(3, blocks=12))
+    module = target.library().parse_assembly(Emitter(program, target.simd_width()).module())
+    text = target.machine(2).emit_assembly(module)
+    segments, run = text.split("\nrun:")
+    assert re.search(r"andq\s+\$-64, %rsp", run[: run.index("call")])
+    assert re.search(r"movap[sd]\s.*\(%rsp\)", segments) and not re.search(r"movup[sd]\s.*\(%rsp\)", segments)

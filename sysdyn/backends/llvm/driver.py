@@ -1,6 +1,6 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
-Rows of `width` states are transposed in registers. What the next pass reads is fetched while one is computed, so that
+Rows of `width` states are transposed in registers. What the next block reads is fetched while one is computed, so that
 batches in memory take as long as those in the cache. Values that are no numbers are found in passing: zero times
 infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
 """
@@ -20,7 +20,7 @@ SUMS = 4
 LINE = 8
 # Rows are fetched in batches that have more bytes than this, about what the second-level cache holds …
 CACHED = 2**19
-# … unless those of a pass have more bytes than this, and would drive out its workspace.
+# … unless those of a block have more bytes than this, and would drive out its workspace.
 MOST_FETCHED = 64_000
 
 
@@ -112,10 +112,10 @@ class _Chunk:
 class Driver(Types):
     """The functions around the segments of a kernel of `width` states. chunk: doubles moved at a time where it is 1."""
 
-    def __init__(self, width: int, chunk: int, rounds: int, block: int, status_slot: int):
+    def __init__(self, width: int, chunk: int, status_slot: int):
         super().__init__(width)
         self.row = Types(width if width > 1 else chunk)  # a register's worth of a row
-        self.rounds, self.block, self.status_slot = rounds, block, status_slot
+        self.status_slot = status_slot
         self.movers: dict[str, str] = {}
 
     def functions(
@@ -284,23 +284,40 @@ class Driver(Types):
     # ---- all states ------------------------------------------------------------------------------------------------
 
     def _run(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]) -> str:
-        """The loop over passes of `rounds` blocks of states; the lanes left over at the end repeat the last state."""
+        """The loop over blocks of states; the lanes left over at the end repeat the last state."""
         lines = [
             *self._arguments((*inputs, *outputs)),
-            *self._pass_begins(),
-            *self._gathered(inputs, bits[0]),
-            "compute:",
+            "  %nlast = sub i64 %n, 1",
+            f"  %flags = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            "  %some = icmp sgt i64 %n, 0",
+            "  br i1 %some, label %block, label %done",
+            "block:",
+            "  %base = phi i64 [ 0, %entry ], [ %nextbase, %outend ]",
+            "  %last = sub i64 %nlast, %base" if self.width > 1 else "",
+            "  %first = icmp eq i64 %base, 0",
+            *self._moved("in", inputs, bits[0]),
+            f"  store {self.ints} %flagsin, ptr %flags, align {self.align}",
             *(self._computed(inputs, outputs, calls) if self.width > 1 else calls),
-            "  br label %unpack",
-            *self._scattered(outputs, bits[1]),
-            *self._pass_ends(),
+            "  br label %computed",
+            "computed:",
+            *self._moved("out", outputs, bits[1]),
+            f"  %kept = load {self.ints}, ptr %flags, align {self.align}",
+            f"  %all = or {self.ints} %kept, %flagsout",
+            "  %to = getelementptr i64, ptr %status, i64 %base",
+            *self._status(),
+            f"  %nextbase = add i64 %base, {self.width}",
+            "  %more = icmp slt i64 %nextbase, %n",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+            "  ret void",
+            "}",
         ]
         return "\n".join(lines)
 
     def _arguments(self, runs: Sequence[Run]) -> list[str]:
         """%n, %status, and %pointer… and %stride… of each row."""
         lines = [
-            "define void @run(ptr %args, ptr %work) #0 {",
+            "define void @run(ptr %args, ptr %work) #0 #1 {",
             "entry:",
             "  %n = load i64, ptr %args",
             "  %atstatus = getelementptr i64, ptr %args, i64 1",
@@ -312,161 +329,82 @@ class Driver(Types):
                 lines.append(f"  {name} = load {kind}, ptr %at{at}")
         return lines
 
-    def _pass_begins(self) -> list[str]:
-        """%base, the first state of a pass; %rounds, its number of blocks; %later, whether it is not the first."""
-        return [
-            "  %nlast = sub i64 %n, 1",
-            "  %some = icmp sgt i64 %n, 0",
-            "  br i1 %some, label %block, label %done",
-            "block:",
-            "  %base = phi i64 [ 0, %entry ], [ %nextbase, %blockend ]",
-            "  %left = sub i64 %n, %base",
-            f"  %leftup = add i64 %left, {self.width - 1}",
-            f"  %wanted = udiv i64 %leftup, {self.width}",
-            f"  %few = icmp slt i64 %wanted, {self.rounds}",
-            f"  %rounds = select i1 %few, i64 %wanted, i64 {self.rounds}",
-            "  %later = icmp sgt i64 %base, 0",
-            "  br label %pack",
-        ]
+    def _moved(self, way: str, runs: Sequence[Run], bit: int) -> list[str]:
+        """Blocks that move the runs, `way` "in" or "out", and %flags{way}: `bit` where an entry is no number.
 
-    def _gathered(self, inputs: Sequence[Run], bit: int) -> list[str]:
-        """The loop over the blocks of a pass that brings their inputs to the workspace and begins their status."""
-        lines = [
-            "pack:",
-            "  %r = phi i64 [ 0, %block ], [ %rnext, %packend ]",
-            *self._block_of_states("i", "%r"),
-            f"  store {self.ints} zeroinitializer, ptr %iflags, align {self.align}",
-            "  br label %in0",
-        ]
-        for g, run in enumerate(inputs):
+        Skipped are inputs that all states share, which are in their place since the first block, and null outputs.
+        """
+        labels = [f"{way}{g}" for g in range(len(runs))] + [f"{way}end"]
+        total = f"[ zeroinitializer, %{'block' if way == 'in' else 'computed'} ]"
+        lines = [f"  br label %{labels[0]}"]
+        for run, k, after in zip(runs, labels, labels[1:], strict=False):
+            stride = f"%stride{run.word}"
+            if way == "in":
+                go = [f"  %own{k} = icmp ne i64 {stride}, 0", f"  %go{k} = or i1 %own{k}, %first"]
+            else:
+                go = [f"  %go{k} = icmp ne ptr %pointer{run.word}, null"]
             lines += [
-                f"in{g}:",
-                # what all states share is in its place since the first pass
-                f"  %same{g} = icmp eq i64 %stride{run.word}, 0",
-                f"  %skip{g} = and i1 %same{g}, %later",
-                f"  br i1 %skip{g}, label %in{g + 1}, label %ingo{g}",
-                f"ingo{g}:",
-                *self._moved(f"i{g}_", run, True, bit),
-                f"  br label %in{g + 1}",
+                f"{k}:",
+                f"  %total{k} = phi {self.vec} {total}",
+                *go,
+                f"  br i1 %go{k}, label %move{k}, label %{after}",
+                f"move{k}:",
+                f"  %skip{k} = mul i64 %base, {stride}",
+                f"  %from{k} = add i64 %skip{k}, {run.first}",
+                f"  %row{k} = getelementptr double, ptr %pointer{run.word}, i64 %from{k}",
+                f"  %cell{k} = getelementptr double, ptr %work, i64 {run.place * self.width}",
+                f"  %sum{k} = call {self.vec} @{self.mover(way == 'in', run.size)}"
+                f"(ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}, ptr %cell{k})",
+                f"  %with{k} = fadd {self.vec} %total{k}, %sum{k}",
+                f"  br label %{after}",
             ]
+            total = f"[ %total{k}, %{k} ], [ %with{k}, %move{k} ]"
+        flag, none = self.integer(bit), self.integer(0)
         return [
             *lines,
-            f"in{len(inputs)}:",
-            "  br label %packend",
-            "packend:",
-            "  %rnext = add i64 %r, 1",
-            "  %rmore = icmp slt i64 %rnext, %rounds",
-            "  br i1 %rmore, label %pack, label %compute",
+            f"{way}end:",
+            f"  %total{way} = phi {self.vec} {total}",
+            f"  %bad{way} = fcmp uno {self.vec} %total{way}, zeroinitializer",
+            f"  %flags{way} = select {self.bits} %bad{way}, {self.ints} {flag}, {self.ints} {none}",
         ]
 
     def _computed(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str]) -> list[str]:
-        """The calls; before each, a share of what the next pass reads, and this one writes, is brought to the cache.
+        """The calls; before each, a share of what the next block reads, and this one writes, is brought to the cache.
 
         Beyond the last state that has no effect.
         """
-        states, bytes_each = self.width * self.rounds, 8 * sum(run.size for run in (*inputs, *outputs))
-        if not 0 < states * bytes_each <= MOST_FETCHED:
+        bytes_each = 8 * sum(run.size for run in (*inputs, *outputs))
+        if not 0 < self.width * bytes_each <= MOST_FETCHED:
             return list(calls)
         rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
-        lines, begin = [f"  %ahead = add i64 %base, {states}", f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}"], 0
+        lines = [f"  %ahead = add i64 %base, {self.width}", f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}"]
+        begin = 0
         for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
             size = max(run.first + run.size for run in (*inputs, *outputs) if run.word == word)
-            lines += [
-                f"  %varies{word} = icmp ne i64 %stride{word}, 0",
-                f"  %fetches{word} = and i1 %large, %varies{word}",
-                f"  %fetched{word} = select i1 %fetches{word}, i64 {size}, i64 0",
-            ]
+            lines.append(f"  %varies{word} = icmp ne i64 %stride{word}, 0")
+            lines.append(f"  %fetched{word} = select i1 %varies{word}, i64 {size}, i64 0")
         for k, call in enumerate(calls, 1):
-            end = states * k // len(calls)
+            end = self.width * k // len(calls)
             if end > begin:
+                lines += [f"  br i1 %large, label %fetch{k}, label %call{k}", f"fetch{k}:"]
                 for function, word, first in dict.fromkeys(rows):
                     row, share = f"i64 %stride{word}, i64 %fetched{word}", f"i64 %{first}, i64 {begin}, i64 {end}"
                     lines.append(f"  call void @{function}(ptr %pointer{word}, {row}, {share})")
+                lines += [f"  br label %call{k}", f"call{k}:"]
             lines.append(call)
             begin = end
         return lines
 
-    def _scattered(self, outputs: Sequence[Run], bit: int) -> list[str]:
-        """The loop over the blocks of a pass that brings their outputs and their status to the caller's arrays."""
-        lines = [
-            "unpack:",
-            "  %u = phi i64 [ 0, %compute ], [ %unext, %unpackend ]",
-            *self._block_of_states("o", "%u"),
-            "  br label %out0",
-        ]
-        for g, run in enumerate(outputs):
-            lines += [
-                f"out{g}:",
-                f"  %null{g} = icmp eq ptr %pointer{run.word}, null",
-                f"  br i1 %null{g}, label %out{g + 1}, label %outgo{g}",
-                f"outgo{g}:",
-                *self._moved(f"o{g}_", run, False, bit),
-                f"  br label %out{g + 1}",
-            ]
-        return [
-            *lines,
-            f"out{len(outputs)}:",
-            f"  %flags = load {self.ints}, ptr %oflags, align {self.align}",
-            "  %kept = getelementptr i64, ptr %status, i64 %obase",
-            *self._status(),
-            "  br label %unpackend",
-            "unpackend:",
-            "  %unext = add i64 %u, 1",
-            "  %umore = icmp slt i64 %unext, %rounds",
-            "  br i1 %umore, label %unpack, label %blockend",
-        ]
-
-    def _pass_ends(self) -> list[str]:
-        return [
-            "blockend:",
-            f"  %passed = mul i64 %rounds, {self.width}",
-            "  %nextbase = add i64 %base, %passed",
-            "  %more = icmp slt i64 %nextbase, %n",
-            "  br i1 %more, label %block, label %done",
-            "done:",
-            "  ret void",
-            "}",
-        ]
-
     def _status(self) -> list[str]:
-        """%flags stored at %kept, of the lanes that have a state of their own."""
+        """%all stored at %to, of the lanes that have a state of their own."""
         if self.width == 1:
-            return ["  store i64 %flags, ptr %kept"]
+            return ["  store i64 %all, ptr %to"]
         w, ints = self.width, self.ints
         numbers = ", ".join(f"i64 {k}" for k in range(w))
         suffix = self.suffix.replace("f", "i")
         return [
-            "  %here = sub i64 %n, %obase",
-            f"  %here0 = insertelement {ints} poison, i64 %here, i32 0",
-            f"  %heres = shufflevector {ints} %here0, {ints} poison, <{w} x i32> zeroinitializer",
-            f"  %valid = icmp slt {ints} <{numbers}>, %heres",
-            f"  call void @llvm.masked.store.{suffix}.p0({ints} %flags, ptr %kept, i32 8, {self.bits} %valid)",
-        ]
-
-    def _block_of_states(self, tag: str, number: str) -> list[str]:
-        """%{tag}base, the first state of a block of the pass, %{tag}last, the last lane that has one, and its cells."""
-        lines = [
-            f"  %{tag}lane = mul i64 {number}, {self.width}",
-            f"  %{tag}base = add i64 %base, %{tag}lane",
-            f"  %{tag}start = mul i64 {number}, {self.block}",
-            f"  %{tag}cells = getelementptr double, ptr %work, i64 %{tag}start",
-            f"  %{tag}flags = getelementptr double, ptr %{tag}cells, i64 {self.status_slot * self.width}",
-        ]
-        return [*lines, f"  %{tag}last = sub i64 %nlast, %{tag}base"] if self.width > 1 else lines
-
-    def _moved(self, tag: str, run: Run, gather: bool, bit: int) -> list[str]:
-        """A run of a block between its rows and the workspace; `bit` of the status where an entry is no number."""
-        here, ints, stride = tag[0], self.ints, f"%stride{run.word}"
-        return [
-            f"  %{tag}m = mul i64 %{here}base, {stride}",
-            f"  %{tag}f = add i64 %{tag}m, {run.first}",
-            f"  %{tag}row = getelementptr double, ptr %pointer{run.word}, i64 %{tag}f",
-            f"  %{tag}cell = getelementptr double, ptr %{here}cells, i64 {run.place * self.width}",
-            f"  %{tag}sum = call {self.vec} @{self.mover(gather, run.size)}"
-            f"(ptr %{tag}row, i64 {stride}, i64 {f'%{here}last' if self.width > 1 else 0}, ptr %{tag}cell)",
-            f"  %{tag}bad = fcmp uno {self.vec} %{tag}sum, zeroinitializer",
-            f"  %{tag}flag = select {self.bits} %{tag}bad, {ints} {self.integer(bit)}, {ints} {self.integer(0)}",
-            f"  %{tag}old = load {ints}, ptr %{here}flags, align {self.align}",
-            f"  %{tag}new = or {ints} %{tag}old, %{tag}flag",
-            f"  store {ints} %{tag}new, ptr %{here}flags, align {self.align}",
+            f"  %last0 = insertelement {ints} poison, i64 %last, i32 0",
+            f"  %lasts = shufflevector {ints} %last0, {ints} poison, <{w} x i32> zeroinitializer",
+            f"  %valid = icmp sle {ints} <{numbers}>, %lasts",
+            f"  call void @llvm.masked.store.{suffix}.p0({ints} %all, ptr %to, i32 8, {self.bits} %valid)",
         ]

@@ -20,18 +20,21 @@ from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
-# Kernels of many states take so many blocks of states in turn if the program is small or large.
-ROUNDS = 2
-# A program is small if a block's workspace has at most so many bytes: one block goes on while another one waits.
-SMALL_BYTES = 12_000
-# A program is large if it has more operations: its code exceeds the instruction cache and serves twice a pass.
-LARGE_OPS = 4000
 # A function copies at most so many outputs, as compile time grows faster than linearly.
 MAX_COPIES = 500
+# Registers of angles whose sines and cosines are computed together, and share the constants.
+SHARING = 2
 # The scalar kernel copies so many doubles at a time.
 CHUNK = 4
 # Outputs that are at least so many places apart are written separately, without the constant zeros in between.
 LEAST_GAP = 4
+
+
+# Registers of the widest kind that are kept on the stack begin at its lines: `run` aligns it, the rest relies on that.
+_STACK = """!llvm.module.flags = !{!0}
+!0 = !{i32 1, !"override-stack-alignment", i32 64}
+attributes #1 = { "stackrealign" }
+"""
 
 
 @dataclass
@@ -48,7 +51,7 @@ class _Code:
     names: dict[Shape, str] = field(default_factory=dict)
 
     def call(self, name: str, *tables: str) -> None:
-        self.calls.append(f"  call void @{name}({', '.join(['ptr %work', 'i64 %rounds', *tables])})")
+        self.calls.append(f"  call void @{name}({', '.join(['ptr %work', *tables])})")
 
     def next_constants(self) -> str:
         return f"ptr getelementptr (double, ptr @constants, i64 {len(self.constants)})"
@@ -68,9 +71,8 @@ class Emitter(Types):
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
         self.status_slot = plan.n_slots
-        self.block = (plan.n_slots + 1) * width  # doubles of workspace of one block of states
-        alone = sum(len(segment.shape.kind) for segment in plan.segments if not segment.shared)
-        self.rounds = ROUNDS if width > 1 and (8 * self.block <= SMALL_BYTES or alone > LARGE_OPS) else 1
+        # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
+        self.together = simd_width() if width == 1 else SHARING
 
     def module(self) -> str:
         """The IR text."""
@@ -109,8 +111,8 @@ class Emitter(Types):
         elif segment.beside:
             code.functions.append(self._computing(name, segment.shape, SideBySide(slot, segment)))
             code.call(name)
-        elif segment.shape.angles and self.width == 1:
-            code.functions.append(self._function(name, "", angles(segment, slot, simd_width())))
+        elif segment.shape.angles:
+            code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
             code.call(name)
         else:
             code.functions.append(self._computing(name, segment.shape, Inline(self, slot, segment)))
@@ -160,32 +162,14 @@ class Emitter(Types):
         return self._function(name, "", lines)
 
     def _function(self, name: str, parameters: str, body: list[str]) -> str:
-        """`body` with %work at each block of the pass in turn; without a loop where there is one block."""
-        head = f"define internal void @{name}(ptr %{{}}, i64 %rounds{parameters}) noinline #0 {{{{"
-        if self.rounds == 1:
-            return "\n".join([head.format("work"), *body, "  ret void", "}"])
-        return "\n".join([
-            head.format("blocks"),
-            "entry:",
-            "  br label %loop",
-            "loop:",
-            "  %round = phi i64 [ 0, %entry ], [ %nextround, %loop ]",
-            f"  %offset = mul i64 %round, {self.block}",
-            "  %work = getelementptr double, ptr %blocks, i64 %offset",
-            *body,
-            "  %nextround = add i64 %round, 1",
-            "  %moreround = icmp slt i64 %nextround, %rounds",
-            "  br i1 %moreround, label %loop, label %end",
-            "end:",
-            "  ret void",
-            "}",
-        ])  # fmt: skip
+        head = f"define internal void @{name}(ptr %work{parameters}) noinline #0 {{"
+        return "\n".join([head, *body, "  ret void", "}"])
 
     # ---- around them -------------------------------------------------------------------------------------------
 
     def _widths(self) -> set[int]:
-        """Of the registers that angles are taken in: those of the kernel, and those of one state's angles."""
-        return {1, simd_width()} if self.width == 1 else {self.width}
+        """Lanes of what sines and cosines are taken of: single values, and angles together."""
+        return {self.width, self.together * self.width}
 
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
@@ -211,12 +195,13 @@ class Emitter(Types):
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        made = Driver(self.width, min(CHUNK, simd_width()), self.rounds, self.block, self.status_slot)
+        made = Driver(self.width, min(CHUNK, simd_width()), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
     def _attributes(self) -> str:
-        bits = 64 * max(self._widths())
-        return f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}'
+        bits = 64 * max(self.width, simd_width())
+        widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+        return f"{_STACK}attributes #0 = {{ nounwind {widths} }}"
 
 
 def _table(name: str, kind: str, entries: list[str]) -> str:

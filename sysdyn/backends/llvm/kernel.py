@@ -2,7 +2,7 @@
 
 One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel is
 
-    run(args, work):  for a few blocks of `width` states at a time: gather inputs, call the segments, scatter outputs
+    run(args, work):  for a block of `width` states at a time: gather inputs, call the segments, scatter outputs
 
 with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each
 output group] and `work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null
@@ -39,7 +39,6 @@ class Kernel:
     run: Callable[[int, int], None]
     methods: entry.Methods  # the same for `sysdyn.backends.llvm.entry`
     width: int
-    rounds: int
     n_slots: int
     keep: object  # the engine that owns the code
     cached: bool
@@ -47,7 +46,7 @@ class Kernel:
     @property
     def work_doubles(self) -> int:
         """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
-        return self.rounds * (self.n_slots + 1) * self.width + 2 * (ALIGN // 8)
+        return (self.n_slots + 1) * self.width + 2 * (ALIGN // 8)
 
 
 def aligned(n: int) -> tuple[np.ndarray, int]:
@@ -81,11 +80,11 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         stored = _unpacked(key, cache.load(key))
         if stored is None:
             emitter = Emitter(arranged(program, registers()) if level else angles_first(program)[0], width, zeros)
-            text, rounds, n_slots = emitter.module(), emitter.rounds, emitter.plan.n_slots
+            text, n_slots = emitter.module(), emitter.plan.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
-            cache.store(key, _packed(key, rounds, n_slots, code))
+            cache.store(key, _packed(key, n_slots, code))
         else:
-            rounds, n_slots, code = stored
+            n_slots, code = stored
         # code and constants within reach of each other, which the memory manager of MCJIT does not promise
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target, use_lmm=True)
@@ -95,20 +94,20 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         names = ("batch", "call", "direct") if width == 1 else ("batch",)
         methods = entry.methods(*map(engine.get_function_address, names))
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, methods, width, rounds, n_slots, engine, stored is not None)
+    return Kernel(run, methods, width, n_slots, engine, stored is not None)
 
 
-def _packed(key: str, rounds: int, n_slots: int, code: bytes) -> bytes:
-    """An entry of the cache: sha256 of the key and of what follows, rounds, n_slots, object code."""
-    content = struct.pack("<qq", rounds, n_slots) + code
+def _packed(key: str, n_slots: int, code: bytes) -> bytes:
+    """An entry of the cache: sha256 of the key and of what follows, n_slots, object code."""
+    content = struct.pack("<q", n_slots) + code
     return _digest(key, content) + content
 
 
-def _unpacked(key: str, stored: bytes | None) -> tuple[int, int, bytes] | None:
-    """(rounds, n_slots, object code) of an entry; None where it is not one of the key, as LLVM dies of other bytes."""
+def _unpacked(key: str, stored: bytes | None) -> tuple[int, bytes] | None:
+    """(n_slots, object code) of an entry; None where it is not one of the key, as LLVM dies of other bytes."""
     if stored is None or stored[:32] != _digest(key, stored[32:]):
         return None
-    return *struct.unpack("<qq", stored[32:48]), stored[48:]
+    return *struct.unpack("<q", stored[32:40]), stored[40:]
 
 
 def _digest(key: str, content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 class Access(ABC):
     """How a segment gets at its values, with registers of `types`.
 
-    parameters: of the segment's function, after the workspace and the number of blocks.
+    parameters: of the segment's function, after the workspace.
     """
 
     parameters: str = ""
@@ -248,30 +248,52 @@ def _guard(types: Types, k: int, status_slot: int, limit: str, weak_limit: str) 
     ]
 
 
-def angles(segment: Segment, slot: np.ndarray, width: int) -> list[str]:
-    """Sines and cosines of one state, `width` angles at a time."""
-    lanes, lines = Types(width), []
-    pair = f"{{ {lanes.vec}, {lanes.vec} }}"
-    for start in range(0, len(segment.reads), width):
+def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
+    """Sines and cosines, of `together` angles at a time: one state's side by side, or registers of states in a row."""
+    wide, width, lines = Types(together * types.width), types.width, []
+    pair = f"{{ {wide.vec}, {wide.vec} }}"
+    for start in range(0, len(segment.reads), together):
         packed = "zeroinitializer"
-        for k, value in enumerate(segment.reads[start : start + width], start):
+        for k, value in enumerate(segment.reads[start : start + together], start):
             lines += [
-                f"  %p{k} = getelementptr double, ptr %work, i64 {int(slot[value])}",
-                f"  %x{k} = load double, ptr %p{k}",
-                f"  %in{k} = insertelement {lanes.vec} {packed}, double %x{k}, i32 {k - start}",
+                f"  %p{k} = getelementptr double, ptr %work, i64 {int(slot[value]) * width}",
+                f"  %x{k} = load {types.vec}, ptr %p{k}, align {types.align}",
             ]
+            lines += _put(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
             packed = f"%in{k}"
         lines += [
-            f"  %pair{start} = call {pair} @sincos_{lanes.suffix}({lanes.vec} {packed})",
+            f"  %pair{start} = call {pair} @sincos_{wide.suffix}({wide.vec} {packed})",
             f"  %sin{start} = extractvalue {pair} %pair{start}, 0",
             f"  %cos{start} = extractvalue {pair} %pair{start}, 1",
         ]
-    for value, local in zip(segment.writes, segment.shape.exported, strict=True):
-        lane, function = segment.shape.lhs[local] // 4, "sin" if segment.shape.kind[local] == SIN else "cos"
-        start = lane // width * width
-        lines += [
-            f"  %v{local} = extractelement {lanes.vec} %{function}{start}, i32 {lane - start}",
-            f"  %w{local} = getelementptr double, ptr %work, i64 {int(slot[value])}",
-            f"  store double %v{local}, ptr %w{local}",
-        ]
+        for value, local in zip(segment.writes, segment.shape.exported, strict=True):
+            lane, function = segment.shape.lhs[local] // 4 - start, "sin" if segment.shape.kind[local] == SIN else "cos"
+            if 0 <= lane < together:
+                lines += [
+                    *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
+                    f"  %w{local} = getelementptr double, ptr %work, i64 {int(slot[value]) * width}",
+                    f"  store {types.vec} %v{local}, ptr %w{local}, align {types.align}",
+                ]
     return lines
+
+
+def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> list[str]:
+    """`to`: the wide register `packed` with the register x as its k-th part."""
+    n, total = types.width, wide.width
+    if n == 1:
+        return [f"  {to} = insertelement {wide.vec} {packed}, double {x}, i32 {k}"]
+    widened = ", ".join(f"i32 {lane % n}" for lane in range(total))
+    merged = ", ".join(f"i32 {lane + total * (lane // n == k)}" for lane in range(total))
+    return [
+        f"  {to}w = shufflevector {types.vec} {x}, {types.vec} poison, <{total} x i32> <{widened}>",
+        f"  {to} = shufflevector {wide.vec} {packed}, {wide.vec} {to}w, <{total} x i32> <{merged}>",
+    ]
+
+
+def _taken(types: Types, wide: Types, to: str, packed: str, k: int) -> list[str]:
+    """`to`: the k-th part of the wide register `packed`."""
+    n = types.width
+    if n == 1:
+        return [f"  {to} = extractelement {wide.vec} {packed}, i32 {k}"]
+    lanes = ", ".join(f"i32 {k * n + lane}" for lane in range(n))
+    return [f"  {to} = shufflevector {wide.vec} {packed}, {wide.vec} poison, <{n} x i32> <{lanes}>"]
