@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-import sysdyn as sd
 from sysdyn.paper import experiments
 
 # The source tree.
@@ -98,14 +97,15 @@ class Ratio(NamedTuple):
     def best(self) -> float:
         return self.theirs / self.ours
 
-    def row(self, what: str, target: float, **more: object) -> dict[str, object]:
+    def row(self, what: str, target: float | None, **more: object) -> dict[str, object]:
         """A line of a table; printed, too."""
         print(
             f"  {what:<52}{1e9 * self.theirs:>9.0f} ns {1e9 * self.ours:>9.1f} ns   {self.median:6.2f}×"
-            f"  ({self.least:.2f} … {self.greatest:.2f}; best {self.best:.2f})  target {target:g}×"
+            f"  ({self.least:.2f} … {self.greatest:.2f}; best {self.best:.2f})"
+            + (f"  target {target:g}×" if target else "")
         )
         return {
-            "what": what, **more, "target": target, "ratio": f"{self.median:.3g}", "least": f"{self.least:.3g}",
+            "what": what, **more, "target": target or "", "ratio": f"{self.median:.3g}", "least": f"{self.least:.3g}",
             "greatest": f"{self.greatest:.3g}", "best": f"{self.best:.3g}",
             "ns": f"{1e9 * self.ours:.4g}", "peer_ns": f"{1e9 * self.theirs:.4g}",
         }  # fmt: skip
@@ -138,22 +138,6 @@ def compared(
         times.append(pair)
     ratios = sorted(b / a for a, b in times)
     return Ratio(median(ratios), ratios[0], ratios[-1], min(a for a, _ in times), min(b for _, b in times))
-
-
-def kernel_call(solver: sd.Solver, arrays: Mapping[str, np.ndarray], out: np.ndarray, single: bool):
-    """A call of the kernel itself, of one state at a time or of the SIMD one, over all rows of `arrays` into `out`."""
-    code = solver._executable.backend
-    kernel = code.scalar if single else code.vector
-    (name, _), *_ = solver.program.output_groups
-    status = np.empty(len(out), dtype=np.int64)
-    words = code.words(arrays, {name: out}, status, 0, len(out))
-    work, pointer = code.work(kernel), words.ctypes.data
-
-    def call() -> None:
-        kernel.run(pointer, work)
-
-    call.keep = (words, status, arrays)
-    return call
 
 
 def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-7) -> None:

@@ -1,55 +1,66 @@
-"""Kernels against code-generated Pinocchio: its headers on casadi::SX, emitted as C, compiled by gcc -O3.
+"""Kernels against code-generated Pinocchio: its headers on casadi::SX, emitted as C, compiled by clang and by gcc.
 
-    python experiments/benchmarks/generated.py [--states 256]
+    python experiments/benchmarks/generated.py [--states 128]
 
-Needs gcc, clang++, Eigen's headers, `pin`, `casadi`, icub-models and example-robot-data. The peer takes one state at a
-time, or eight in vector registers; for the latter its states already lie side by side, ours lie in rows and are
-gathered and scattered within the time. For forward dynamics the faster of its ABA and its CRBA with bias and Cholesky
-counts. Writes experiments/results/generated.csv.
+Needs clang++ or g++, Eigen's headers, `pin`, `casadi`, icub-models and example-robot-data. Both sides are called in C,
+by turns on one thread, and take one state at a time, or eight in vector registers. States lie in rows; they are copied
+or gathered in, and results out, within the time of either. "Side by side" is the peer with states that lie as its
+registers do, which ours do not. For forward dynamics the faster of its ABA and its CRBA with bias and Cholesky counts.
+`fastest` marks the compiler and layout that the target is for, from rows. Writes experiments/results/generated.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 import numpy as np
-from common import close, compared, kernel_call, write_csv
-from peers import ROBOTS, CannotBuild, Generated, Robot
-from peers.generated import LANES, in_lanes
+from common import close, write_csv
+from rivals import ROBOTS, Call, CannotBuild, Generated, Robot, compilers, in_turns, solver_call
+from rivals.generated import LANES, in_lanes, roomy
 
-# Our kernels are to be this many times faster.
-TARGETS = {"inverse": 1.5, "forward": 2.0}
+# Our kernels are to be this many times faster: one state, and eight wide.
+TARGETS = {("inverse", 1): 1.5, ("forward", 1): 2.0, ("inverse", LANES): 2.5, ("forward", LANES): 2.5}
 
 
-def run(robot: Robot, states: int) -> list[dict]:
-    model, peer = robot.model, Generated(robot.name, robot.peer)
-    (q, qd, x), theirs = robot.states(states)
-    rows = []
+def calls(peer: Generated, problem: str, states: list[np.ndarray], lanes: int) -> list[list[Call]]:
+    """Its functions for a problem, by the layout of the states."""
+    n, nv = states[0].shape
+    layouts = [[*map(roomy, states), roomy(np.zeros((n, nv)))]]
+    if lanes > 1:
+        layouts.append([in_lanes(x) for x in (*states, np.zeros((n, nv)))])
+    return [[peer.call(variant, *layout, lanes) for variant in peer.variants(problem)] for layout in layouts]
+
+
+def run(robot: Robot, n: int) -> list[dict]:
+    rows, (ours, theirs) = [], robot.states(n)
+    peers = [Generated(robot.name, robot.peer, compiler) for compiler in compilers()]
     for problem, known in (("inverse", "qdd"), ("forward", "tau")):
         solver = robot.solver(problem)
-        arrays = {"q": q, "qd": qd, known: x, "fx": np.zeros(6 * model.nb)}
-        out = np.empty((states, model.nv))
+        arrays = dict(zip(("q", "qd", known), ours, strict=True))
         for lanes in (1, LANES):
-            call = kernel_call(solver, arrays, out, single=lanes == 1)
-            given = theirs if lanes == 1 else [in_lanes(a) for a in theirs]
-            reference = np.zeros((states, model.nv)) if lanes == 1 else in_lanes(np.zeros((states, model.nv)))
-            found = []
-            for variant in peer.variants(problem):
-                ratio = compared(call, partial(peer.run, variant, *given, reference, lanes), each=(states, states))
-                rowwise = reference if lanes == 1 else reference.swapaxes(1, 2).reshape(states, -1)
-                close(out[:, robot.order], rowwise)
-                found.append((ratio, variant))
-            best, variant = min(found, key=lambda pair: pair[0].median)
+            own = solver_call(solver, arrays, np.empty((n, robot.model.nv)), single=lanes == 1)
+            groups = [group for peer in peers for group in calls(peer, problem, theirs, lanes)]
+            beside = [c for group in groups for c in group]
+            own()
+            for call in beside:
+                call()
+                found = call.result if call.result.ndim == 2 else call.result.swapaxes(1, 2).reshape(n, -1)
+                close(own.result[:, robot.order], found)
+            turns = in_turns([own, *beside])
+            best = [min((c.name for c in group), key=turns.median) for group in groups]
+            fastest = min((name for name in best if "side by side" not in name), key=turns.median)
             what = f"{robot.name}, {problem}, {'one state' if lanes == 1 else 'eight states wide'}"
-            rows.append(best.row(what, TARGETS[problem], peer=f"{peer.name}, {variant}",
-                                 operations=solver.flops.end_to_end.total))  # fmt: skip
+            for name in best:
+                target = TARGETS[problem, lanes] if name == fastest else None
+                rows.append(turns.ratio(own.name, name).row(
+                    what, target, peer=name, fastest=name == fastest, operations=solver.flops.end_to_end.total,
+                ))  # fmt: skip
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--states", type=int, default=256)
+    parser.add_argument("--states", type=int, default=128)
     options = parser.parse_args()
     rows = []
     for robot in ROBOTS.values():

@@ -19,7 +19,7 @@ import mujoco
 import numpy as np
 import pinocchio as pin
 from common import close, compared, write_csv
-from peers import native_or_wheel
+from rivals import native_or_wheel
 
 import sysdyn as sd
 

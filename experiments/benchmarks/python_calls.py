@@ -22,7 +22,7 @@ import numpy as np
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # else pin's idle threads spin through our turns
 import pinocchio as pin
 from common import close, compared, write_csv
-from peers import ROBOTS, CannotBuild, Robot
+from rivals import ROBOTS, CannotBuild, Robot
 
 # A repetition has this many calls.
 CALLS = 200

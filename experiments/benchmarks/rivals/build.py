@@ -30,13 +30,23 @@ def search_path() -> list[str]:
     return [p for p in sys.path if p]
 
 
-def clang() -> str:
-    """The newest clang++ (a version that does not know the processor makes slower code)."""
-    named = [f"clang++-{k}" for k in range(25, 13, -1)] + ["clang++"]
-    found = next((path for name in named if (path := shutil.which(name))), None)
-    if found is None:
-        raise CannotBuild("clang++ is not installed")
+def compilers() -> dict[str, str]:
+    """{name with version: path} of clang++ and g++.
+
+    Of clang++ the newest: one that does not know the processor makes slower code. Raises CannotBuild where there is
+    neither.
+    """
+    named = ([f"clang++-{k}" for k in range(25, 13, -1)] + ["clang++"], ["g++"])
+    paths = [next((path for name in names if (path := shutil.which(name))), None) for names in named]
+    found = {f"{kind} {_version(path)}": path for kind, path in zip(("clang", "gcc"), paths, strict=True) if path}
+    if not found:
+        raise CannotBuild("neither clang++ nor g++ is installed")
     return found
+
+
+def _version(compiler: str) -> str:
+    run = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True)
+    return run.stdout.split(".")[0].strip()
 
 
 def pinocchio_flags() -> list[str]:
@@ -77,18 +87,20 @@ def _processor() -> bytes:
 
 
 def plain_arrays(model: pin.Model) -> list:
-    """The arguments of `make_model` (model.hpp) for a model of revolute and prismatic joints."""
-    data = model.createData()
-    pin.forwardKinematics(model, data, pin.neutral(model))
-    columns = np.array([data.joints[k].S.reshape(6) for k in range(1, model.njoints)])
-    revolute = np.abs(columns[:, 3:]).max(axis=1) > 0
-    axis = np.where(revolute[:, None], columns[:, 3:], columns[:, :3])
+    """The arguments of `make_model` (model.hpp) for a model of revolute, prismatic and free joints."""
+    joints = list(model.joints)[1:]
+    data = [joint.createData() for joint in joints]
+    for joint, found in zip(joints, data, strict=True):
+        joint.calc(found, np.zeros(joint.nq) if joint.nq == 1 else np.eye(7)[6])
+    columns = np.array([np.reshape(found.S, (6, -1))[:, 0] for found in data])
+    kind = np.where([joint.nv == 6 for joint in joints], 2, np.abs(columns[:, 3:]).max(axis=1) > 0)
+    axis = np.where(kind[:, None] == 1, columns[:, 3:], columns[:, :3])
     placement = [[*p.rotation.reshape(9), *p.translation] for p in list(model.jointPlacements)[1:]]
     inertia = [
         [i.mass, *i.lever, *(i.inertia[r, c] for r, c in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)))]
         for i in list(model.inertias)[1:]
     ]
-    integers = [np.array([p - 1 for p in list(model.parents)[1:]], dtype=np.int32), revolute.astype(np.int32)]
+    integers = [np.array([p - 1 for p in list(model.parents)[1:]], dtype=np.int32), kind.astype(np.int32)]
     reals = [np.ascontiguousarray(x, dtype=float) for x in (axis, placement, inertia)]
     return [model.njoints - 1, *integers, *reals]
 

@@ -11,10 +11,10 @@
 using namespace pinocchio;
 using SX = ::casadi::SX;
 
-extern "C" int generate(int n, const int* parent, const int* revolute, const double* axis, const double* placement,
+extern "C" int generate(int n, const int* parent, const int* kind, const double* axis, const double* placement,
                         const double* inertia, const char* folder) {
     using Vector = Eigen::Matrix<SX, Eigen::Dynamic, 1>;
-    const auto model = make_model(n, parent, revolute, axis, placement, inertia).cast<SX>();
+    const auto model = make_model(n, parent, kind, axis, placement, inertia).cast<SX>();
     const SX q = SX::sym("q", n), v = SX::sym("v", n), x = SX::sym("x", n);
     const auto taken = [n](const SX& s) {
         Vector r(n);

@@ -6,9 +6,9 @@
 
 #include <pinocchio/multibody.hpp>
 
-// Joint k: parent (-1: the base), revolute or prismatic, axis (3), placement in the parent: rotation by rows (9) and
-// translation (3); its body: mass, centre of mass (3), rotational inertia about it xx xy yy xz yz zz (6).
-inline pinocchio::Model make_model(int n, const int* parent, const int* revolute, const double* axis,
+// Joint k: parent (-1: the base), kind (0 prismatic, 1 revolute, 2 free), axis (3), placement in the parent: rotation
+// by rows (9) and translation (3); its body: mass, centre of mass (3), rotational inertia about it xx xy yy xz yz zz (6).
+inline pinocchio::Model make_model(int n, const int* parent, const int* kind, const double* axis,
                                    const double* placement, const double* inertia) {
     using namespace pinocchio;
     Model model;
@@ -18,7 +18,9 @@ inline pinocchio::Model make_model(int n, const int* parent, const int* revolute
         const double* b = inertia + 10 * k;
         const SE3 at(Eigen::Map<const Eigen::Matrix<double, 3, 3, Eigen::RowMajor>>(p), Eigen::Vector3d(p + 9));
         JointModel joint;
-        if (revolute[k]) {
+        if (kind[k] == 2) {
+            joint = JointModelFreeFlyer();
+        } else if (kind[k] == 1) {
             if (s == Eigen::Vector3d::UnitX()) joint = JointModelRX();
             else if (s == Eigen::Vector3d::UnitY()) joint = JointModelRY();
             else if (s == Eigen::Vector3d::UnitZ()) joint = JointModelRZ();

@@ -14,15 +14,16 @@ import numpy as np
 import pinocchio as pin
 
 import sysdyn as sd
-from peers.build import CannotBuild, search_path
+from rivals.build import CannotBuild, search_path
 
 
 @dataclass(frozen=True)
 class Robot:
-    """One robot on a fixed base; `locate` gives its URDF or raises CannotBuild."""
+    """One robot; `locate` gives its URDF or raises CannotBuild."""
 
     name: str
     locate: Callable[[], Path]
+    base: str = "fixed"
 
     @cached_property
     def urdf(self) -> str:
@@ -30,16 +31,22 @@ class Robot:
 
     @cached_property
     def model(self) -> sd.Model:
-        return sd.load(self.urdf)
+        return sd.load(self.urdf, base=self.base)
 
     @cached_property
     def peer(self) -> pin.Model:
-        return pin.buildModelFromUrdf(self.urdf)
+        root = [pin.JointModelFreeFlyer()] if self.base == "floating" else []
+        return pin.buildModelFromUrdf(self.urdf, *root)
 
     @cached_property
     def order(self) -> list[int]:
-        """sysdyn's number of each of Pinocchio's joints."""
-        return [self.model.v_slice(self.model.joint_index(name)).start for name in self.peer.names[1:]]
+        """sysdyn's number of each entry of Pinocchio's velocities, in which the linear part of a base comes first."""
+        places = [self.model.v_slice(0)] if self.base == "floating" else []
+        base = [
+            k for place in places for k in (*range(place.start + 3, place.stop), *range(place.start, place.start + 3))
+        ]
+        names = self.peer.names[2 if base else 1 :]
+        return base + [self.model.v_slice(self.model.joint_index(name)).start for name in names]
 
     def solver(self, problem: str) -> sd.Solver:
         make, output = {"inverse": (sd.inverse_dynamics, "tau"), "forward": (sd.forward_dynamics, "qdd")}[problem]
@@ -48,7 +55,13 @@ class Robot:
     def states(self, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """q, q̇ and τ (or q̈) of n states, for sysdyn and for Pinocchio."""
         ours = [np.ascontiguousarray(x) for x in self.model.random_state(seed=0, batch=n)]
-        return ours, [np.ascontiguousarray(x[:, self.order]) for x in ours]
+        q, *others = ours
+        base = [*range(7)] if self.base == "floating" else []
+        angles = [
+            self.model.q_slice(self.model.joint_index(name)).start for name in self.peer.names[2 if base else 1 :]
+        ]
+        theirs = [q[:, base + angles], *(x[:, self.order] for x in others)]
+        return ours, [np.ascontiguousarray(x) for x in theirs]
 
 
 def _icub() -> Path:
@@ -71,5 +84,21 @@ def _panda() -> Path:
     raise CannotBuild("example-robot-data is not installed: pip install --no-deps example-robot-data")
 
 
-# Robots by name.
+def _named(name: str) -> Callable[[], Path]:
+    def locate() -> Path:
+        try:
+            return sd.robots()[name]
+        except KeyError:
+            raise CannotBuild(f"{name} is not among the robots of installed packages (example-robot-data)") from None
+
+    return locate
+
+
+# Robots by name: on a fixed base, and on a floating one.
 ROBOTS = {"panda": Robot("panda", _panda), "icub": Robot("icub", _icub)}
+FLOATING = {
+    "anymal": Robot("anymal", _named("anymal"), "floating"),
+    "hyq": Robot("hyq", _named("hyq"), "floating"),
+    "talos": Robot("talos", _named("talos"), "floating"),
+    "icub_floating": Robot("icub_floating", _icub, "floating"),
+}

@@ -1,0 +1,13 @@
+"""Other libraries beside us, compiled here or called in C as they come, and the robots that all sides use."""
+
+from rivals.build import CannotBuild, compilers
+from rivals.generated import Generated
+from rivals.mujoco import Mujoco
+from rivals.native import Native, Wheel, native_or_wheel
+from rivals.robots import FLOATING, ROBOTS, Robot
+from rivals.turns import Call, Turns, in_turns, kernel_call, solver_call
+
+__all__ = [
+    "FLOATING", "ROBOTS", "Call", "CannotBuild", "Generated", "Mujoco", "Native", "Robot", "Turns", "Wheel",
+    "compilers", "in_turns", "kernel_call", "native_or_wheel", "solver_call",
+]  # fmt: skip

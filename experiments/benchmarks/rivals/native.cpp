@@ -1,0 +1,108 @@
+// Pinocchio's algorithms over many states, called through plain C: each state is copied in, its results are copied out.
+#include "model.hpp"
+
+#include <pinocchio/algorithm/aba-derivatives.hpp>
+#include <pinocchio/algorithm/aba.hpp>
+#include <pinocchio/algorithm/rnea-derivatives.hpp>
+#include <pinocchio/algorithm/rnea.hpp>
+
+using namespace pinocchio;
+
+namespace {
+// Data take 32 nv³ bytes for tensors of second derivatives. Those of longer models have what the RNEA and the ABA use.
+constexpr int whole = 300;
+
+Data made(const Model& model) {
+    if (model.nv <= whole) return Data(model);
+    Model first;
+    first.addJoint(0, model.joints[1], model.jointPlacements[1], "first");
+    Data data(first);
+    data.joints.clear();
+    for (const auto& joint : model.joints) data.joints.push_back(joint.createData());
+    for (auto* x : {&data.liMi, &data.oMi}) x->resize(model.njoints, SE3::Identity());
+    for (auto* x : {&data.v, &data.ov, &data.a, &data.a_gf, &data.oa, &data.oa_gf})
+        x->resize(model.njoints, Motion::Zero());
+    for (auto* x : {&data.f, &data.of, &data.h}) x->resize(model.njoints, Force::Zero());
+    data.oinertias.resize(model.njoints, Inertia::Zero());
+    data.oYcrb.resize(model.njoints, Inertia::Zero());
+    data.Yaba.resize(model.njoints, Inertia::Matrix6::Zero());
+    data.oYaba.resize(model.njoints, Inertia::Matrix6::Zero());
+    for (auto* x : {&data.tau, &data.u, &data.ddq}) x->setZero(model.nv);
+    data.J.setZero(6, model.nv);
+    return data;
+}
+
+struct Robot {
+    Model model;
+    Data data;
+    Eigen::VectorXd q, v, x;
+    explicit Robot(Model m) : model(std::move(m)), data(made(model)), q(model.nq), v(model.nv), x(model.nv) {}
+};
+
+struct Work {
+    Robot* robot;
+    long n;
+    const double *q, *v, *x;
+    double* out;
+};
+
+template <class Algorithm>
+void over_states(const Work& w, const Algorithm& algorithm) {
+    Robot& r = *w.robot;
+    const Model& m = r.model;
+    for (long k = 0; k < w.n; ++k) {
+        r.q = Eigen::VectorXd::Map(w.q + k * m.nq, m.nq);
+        r.v = Eigen::VectorXd::Map(w.v + k * m.nv, m.nv);
+        r.x = Eigen::VectorXd::Map(w.x + k * m.nv, m.nv);
+        algorithm(r, k);
+    }
+}
+
+void write(const Work& w, long k, const Eigen::VectorXd& result) {
+    Eigen::VectorXd::Map(w.out + k * result.size(), result.size()) = result;
+}
+
+// Three blocks a state, as they lie in memory: by rows, but for the inertia matrix.
+template <class A, class B, class C>
+void write(const Work& w, long k, const A& by_q, const B& by_v, const C& by_x) {
+    const int nv = w.robot->model.nv;
+    double* out = w.out + 3 * k * nv * nv;
+    A::Map(out, nv, nv) = by_q;
+    B::Map(out + nv * nv, nv, nv) = by_v;
+    C::Map(out + 2 * nv * nv, nv, nv) = by_x;
+}
+}  // namespace
+
+extern "C" {
+
+void* robot(int n, const int* parent, const int* kind, const double* axis, const double* placement,
+            const double* inertia) {
+    return new Robot(make_model(n, parent, kind, axis, placement, inertia));
+}
+
+void inverse(const Work* w, void*) {
+    over_states(*w, [w](Robot& r, long k) { write(*w, k, rnea(r.model, r.data, r.q, r.v, r.x)); });
+}
+
+void forward_local(const Work* w, void*) {
+    over_states(*w, [w](Robot& r, long k) { write(*w, k, aba(r.model, r.data, r.q, r.v, r.x, Convention::LOCAL)); });
+}
+
+void forward_world(const Work* w, void*) {
+    over_states(*w, [w](Robot& r, long k) { write(*w, k, aba(r.model, r.data, r.q, r.v, r.x, Convention::WORLD)); });
+}
+
+void inverse_derivatives(const Work* w, void*) {
+    over_states(*w, [w](Robot& r, long k) {
+        computeRNEADerivatives(r.model, r.data, r.q, r.v, r.x);
+        write(*w, k, r.data.dtau_dq, r.data.dtau_dv, r.data.M);
+    });
+}
+
+void forward_derivatives(const Work* w, void*) {
+    over_states(*w, [w](Robot& r, long k) {
+        computeABADerivatives(r.model, r.data, r.q, r.v, r.x);
+        write(*w, k, r.data.ddq_dq, r.data.ddq_dv, r.data.Minv);
+    });
+}
+}

@@ -1,0 +1,99 @@
+"""Calls of C functions that take turns on one thread, timed in C: what a call from Python costs does not count."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from common import Ratio
+
+import sysdyn as sd
+from rivals.build import SOURCES, CannotBuild, shared_library
+
+# Each call is repeated for at least so many seconds at a turn.
+TURN = 1e-3
+
+
+@dataclass(frozen=True)
+class Call:
+    """A C function of two pointers with what it is called with; it takes `states` states.
+
+    function: a function of ctypes; first, second: addresses. result: what it writes, the first of several. keep: what
+    must live as long as the call.
+    """
+
+    name: str
+    function: object
+    first: int
+    second: int
+    states: int
+    result: np.ndarray
+    keep: tuple
+
+    def __call__(self) -> None:
+        self.function(ctypes.c_void_p(self.first), ctypes.c_void_p(self.second))
+
+
+def words(name: str, function, handle: int, arrays: Sequence[np.ndarray]) -> Call:
+    """The call of a function that takes one pointer: to words handle, number of states, and addresses of `arrays`."""
+    table = np.array([handle, len(arrays[0]), *(a.ctypes.data for a in arrays)], dtype=np.int64)
+    return Call(name, function, table.ctypes.data, 0, len(arrays[0]), arrays[-1], (table, arrays))
+
+
+def kernel_call(
+    name: str, executable, arrays: Mapping[str, np.ndarray], outs: Mapping[str, np.ndarray], single: bool
+) -> Call:
+    """The kernel itself, of one state at a time or of the SIMD one, over all rows of `arrays` into the `outs`."""
+    code, n = executable.backend, len(next(iter(outs.values())))
+    kernel = code.scalar if single else code.vector
+    status = np.empty(n, dtype=np.int64)
+    table = code.words(arrays, outs, status, 0, n)
+    work = np.empty(kernel.work_doubles)
+    start = work.ctypes.data + -work.ctypes.data % 64
+    keep = table, status, work, arrays, outs, executable
+    return Call(name, kernel.run, table.ctypes.data, start, n, next(iter(outs.values())), keep)
+
+
+def solver_call(solver: sd.Solver, arrays: Mapping[str, np.ndarray], result: np.ndarray, single: bool) -> Call:
+    """The kernel of a solver of one output; see `kernel_call`."""
+    (output, _), *_ = solver.program.output_groups
+    arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
+    return kernel_call("one state" if single else "batch", solver._executable, arrays, {output: result}, single)
+
+
+class Turns:
+    """Seconds a state of each call at each turn, by the call's name."""
+
+    def __init__(self, names: Sequence[str], seconds: np.ndarray):
+        self.seconds = dict(zip(names, seconds.T, strict=True))
+
+    def ratio(self, call: str, peer: str) -> Ratio:
+        a, b = self.seconds[call], self.seconds[peer]
+        return Ratio(float(np.median(b / a)), min(b / a), max(b / a), min(a), min(b))
+
+    def median(self, call: str) -> float:
+        return float(np.median(self.seconds[call]))
+
+
+def in_turns(calls: Sequence[Call], turns: int = 51) -> Turns:
+    """Run the calls in turns of at least a millisecond each. Raises CannotBuild where there is no C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise CannotBuild("there is no C compiler")
+    run = shared_library(compiler, [SOURCES / "turns.c"], ["-O2"]).in_turns
+    n = len(calls)
+    functions = (ctypes.c_void_p * n)(*(ctypes.cast(c.function, ctypes.c_void_p).value for c in calls))
+    first, second = ((ctypes.c_void_p * n)(*(getattr(c, x) for c in calls)) for x in ("first", "second"))
+
+    def timed(repeated: np.ndarray, turns: int) -> np.ndarray:
+        times = np.empty((turns, n))
+        run(ctypes.c_long(n), functions, first, second, repeated.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_long(turns), times.ctypes.data_as(ctypes.c_void_p))  # fmt: skip
+        return times
+
+    once = timed(np.ones(n, dtype=np.int64), 3).min(axis=0)
+    repeated = np.ceil(TURN / once).astype(np.int64)
+    return Turns([c.name for c in calls], timed(repeated, turns) / [c.states for c in calls])
