@@ -141,8 +141,8 @@ class Contact(FrameConstraint, FrameAcceleration):
                along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge about x;
                or the names of the components (alpha_x … a_z)
     reference  in which axes: "local" those of the frame, or "world"
-    stabilise  T [s] or (ω [rad/s], ζ): −2 ζ ω v − ω² e in place of zero, with the velocity v of the frame and the error
-               e of its pose, see the head of this module
+    stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω v − ω² e in place of zero, with the velocity v of
+               the frame and the error e of its pose
     at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
                it velocities are taken out alone. Attitudes count as the sine of the angle between them
 
@@ -215,8 +215,8 @@ class LoopJoint(FrameConstraint, Sensor):
     kind   "fixed", "spherical", "revolute", "prismatic" or "cylindrical"; or the names of the components that are held
            (alpha_x … a_z), as a plane mechanism needs where a joint of the tree already holds some
     axis   of a revolute, prismatic or cylindrical joint: "x", "y" or "z" of frame_a
-    stabilise  T [s] or (ω [rad/s], ζ): −2 ζ ω ė − ω² e in place of zero, with the error e of the position and attitude
-           (as the sine of the angle), see the head of this module
+    stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω ė − ω² e in place of zero, with the error e of the
+           position and of the attitude (as the sine of the angle)
 
     Raises InvalidInput where the frames cannot move relative to each other, UnknownName. RBDA section 8.5.
     """
@@ -308,13 +308,13 @@ class JointCoupling(Stabilised):
     """A joint that moves as another one demands, through a transmission whose force is an unknown.
 
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
-    where there is no leader. What is handed in as y is added. The transmission exerts w [N m or N] on the
-    joint and −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q
-    and q̇ as demanded: `Model.imposed`.
+    where there is no leader. What is handed in as y is added. The transmission exerts w [N m or N] on the joint and
+    −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q and q̇ as
+    demanded: `Model.imposed`.
 
     joint, leader  names of joints with one freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
-    stabilise      T [s] or (ω [rad/s], ζ): −2 ζ ω ė − ω² e is added, with the error e of q, see the head of this module
+    stabilise      (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω ė − ω² e is added, with the error e of q
 
     Raises UnknownName, InvalidInput.
     """

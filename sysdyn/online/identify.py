@@ -133,7 +133,9 @@ def identify(
     noise: standard deviation of τ, one or (nv,), inf where τ is not known. Default: that which the fit leaves of each
     added: what comes on top of the declared parameters is a body by itself, such as a payload
 
-    Raises InvalidInput, UnknownName. The method is at the head of this module.
+    Base parameters by least squares (Gautier 1991), and of the parameters that have them those of bodies that can be,
+    with positive semidefinite pseudo-inertias (Wensing, Kim and Slotine 2018); where the log says nothing, as near to
+    the declared ones as can be. Raises InvalidInput, UnknownName.
     """
     if model.closures:
         raise InvalidInput(

@@ -16,7 +16,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import CONTACTS, LOOPS, Contact, JointCoupling, LoopJoint, closures
 from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model.closures import Coupling, Loop
-from sysdyn.model.poses import se3_exp
+from sysdyn.model.poses import pose, se3_exp
 from sysdyn.problem import Problem, forward_dynamics
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +96,19 @@ def test_velocities_alone():
     e, rate = error(model, lambda x: Contact("tool", "plane", name="c", stabilise=x), q, qd)
     np.testing.assert_allclose(e, 0.0, atol=1e-12)
     close(rate, (sd.frame_jacobian(model, q, "tool") @ qd)[[0, 1, 5]], 1e-12)
+
+
+def test_a_place_of_each_step_is_a_value():
+    """A contact that is pulled to the origin of the world, with y = ω² p, is one that is pulled to p."""
+    model = tree()
+    q, qd, tau, fx = state(model, 5)
+    p = np.array([0.3, -0.2, 0.1])
+    found = []
+    for at, y in ((pose(np.eye(3), p), np.zeros(3)), (np.eye(4), 100.0 * p)):
+        foot = Contact("tool", "point", "world", "foot", stabilise=0.1, at=at)
+        solver = sd.compile(forward_dynamics(model) + foot, outputs=["qdd"], level="fast", backend="python")
+        found.append(solver(q, qd, tau, fx, y={"foot": y}).qdd)
+    close(*found, 1e-10)
 
 
 def runge_kutta(solver: sd.Solver, q, qd, h: float, steps: int):
