@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
-from time import perf_counter
+from time import perf_counter, thread_time
 
-# Threads are late where the caller waits for them for this share of the time that it worked.
-LATE = 0.5
+# The cores are crowded where a call takes so many times the processor time of the caller's thread.
+CROWDED = 1.5
 # So many calls at most go without threads before it is tried again whether they get cores.
 LONGEST_PAUSE = 63
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
@@ -26,8 +26,8 @@ class Team:
     """Runs functions side by side; the caller's thread is one of those that do the work.
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
-    Where they are late since other programs have the cores, `ready` says so for some calls: for one, and after each
-    further time for twice as many.
+    Where other programs have the cores, `ready` says so for some calls: for one, and after each further time for twice
+    as many.
     """
 
     def __init__(self) -> None:
@@ -61,13 +61,12 @@ class Team:
         done: SimpleQueue[BaseException | None] = SimpleQueue()  # of this call alone, should it be interrupted
         for _ in range(min(others, self._size)):
             self._todo.put((left, done.put))
-        began = perf_counter()
+        began, used = perf_counter(), thread_time()
         _work_off(left, own.append)
-        finished = perf_counter()
         theirs = [done.get() for _ in range(len(parts) - len(own))]
-        if theirs:
-            late = perf_counter() - finished > LATE * (finished - began)
-            self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if late else 0
+        if others > 0:
+            crowded = perf_counter() - began > CROWDED * (thread_time() - used)
+            self._pause = self._resting = min(2 * self._pause + 1, LONGEST_PAUSE) if crowded else 0
         for error in (*own, *theirs):
             if error is not None:
                 raise error

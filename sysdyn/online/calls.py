@@ -176,7 +176,7 @@ class Calls(Generic[Key]):
         self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None,
         threads: int | None,
     ) -> Row[Key] | Many[Key] | None:  # fmt: skip
-        """Results by the shortest way; None where a call takes another: arrays to convert, states to look at.
+        """Results by the shortest way; None where a call takes another: lists to convert, states to look at.
 
         Calls with the same names are arranged once. Raises InvalidInput where `threads` is no number of threads.
         """

@@ -6,7 +6,6 @@ import functools
 import itertools
 import os
 import threading
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -83,6 +82,7 @@ def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
     """As many as have some tens of microseconds each, whatever the number of states."""
     shares: list[int] = []
     monkeypatch.setattr(executable, "CORES", 3)
+    monkeypatch.setattr(executable.TEAM, "ready", lambda: True)
     monkeypatch.setattr(executable.TEAM, "run", lambda parts, threads: shares.append(threads))
     run = solver._executable
     worth = executable.THREAD_OPERATIONS // len(run.program)
@@ -109,24 +109,20 @@ def test_nobody_waits_for_a_thread_that_comes_too_late():
     busy.join()
 
 
-def test_calls_go_without_threads_that_are_late():
-    """Once, then three times, seven times; those that are in time are taken again."""
+def test_calls_go_without_threads_where_others_have_the_cores(monkeypatch):
+    """Once, then three times, seven times; threads that get cores are taken again."""
     crew = Team()
 
-    def run(caller: float, other: float) -> int:
-        """How many calls go without threads after one in which these took so many seconds."""
-        met, this = threading.Barrier(2), threading.current_thread()
-
-        def part() -> None:
-            met.wait(10.0)
-            time.sleep(caller if threading.current_thread() is this else other)
-
-        crew.run([part] * 2)
+    def run(wall: float, used: float) -> int:
+        """How many calls go without threads after one that takes these times."""
+        monkeypatch.setattr(team, "perf_counter", iter((1.0, 1.0 + wall)).__next__)
+        monkeypatch.setattr(team, "thread_time", iter((7.0, 7.0 + used)).__next__)
+        crew.run([lambda: None] * 2)
         return next(k for k in itertools.count() if crew.ready())
 
-    late, in_time = (0.0, 0.02), (0.1, 0.0)
-    assert [run(*times) for times in (late, late, late, in_time, late)] == [1, 3, 7, 0, 1]
-    assert max(run(*late) for _ in range(6)) == team.LONGEST_PAUSE
+    crowded, free = (3.0, 1.0), (1.2, 1.0)
+    assert [run(*times) for times in (free, crowded, crowded, crowded, free, crowded)] == [0, 1, 3, 7, 0, 1]
+    assert max(run(*crowded) for _ in range(9)) == team.LONGEST_PAUSE
 
 
 @pytest.mark.parametrize("bad", range(3))

@@ -47,6 +47,7 @@ def threads(request, monkeypatch) -> int:
     """Batches are shared by so many threads, and converted in blocks of a register of states."""
     monkeypatch.setattr(executable, "CORES", request.param)
     monkeypatch.setattr(executable, "THREAD_OPERATIONS", 1)
+    monkeypatch.setattr(executable.TEAM, "ready", lambda: True)
     monkeypatch.setattr(batches, "BLOCK", 1)
     return request.param
 

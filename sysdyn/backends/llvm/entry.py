@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -52,9 +52,9 @@ class _Method(ctypes.Structure):
 
 
 class Methods(NamedTuple):
-    """What functions made by `batch` and, for kernels of one state, by `prepared` and `direct` are described by."""
+    """What functions made by `batch`, `prepared` and `direct` are described by, if the kernel has them."""
 
-    batch: ctypes.Structure
+    batch: ctypes.Structure | None = None
     prepared: ctypes.Structure | None = None
     direct: ctypes.Structure | None = None
 
@@ -74,13 +74,13 @@ _SAVE, _RESTORE = (
 _methods: list[Methods] = []
 
 
-def methods(batch: int, call: int = 0, direct: int = 0) -> Methods:
-    """Of the addresses of `@batch`, and of `@call` and `@direct` in a kernel of one state."""
-    made = Methods(
-        _Method(b"batch", batch, _FAST_CALL, None),
-        _Method(b"step", call, _NO_ARGUMENTS, None) if call else None,
-        _Method(b"direct", direct, _FAST_CALL, None) if direct else None,
-    )
+def methods(addresses: Mapping[str, int]) -> Methods:
+    """Of the addresses of `@batch`, `@call` and `@direct`, those that there are."""
+
+    def method(name: str, flags: int) -> ctypes.Structure | None:
+        return _Method(name.encode(), addresses[name], flags, None) if name in addresses else None
+
+    made = Methods(method("batch", _FAST_CALL), method("call", _NO_ARGUMENTS), method("direct", _FAST_CALL))
     _methods.append(made)
     return made
 
@@ -123,6 +123,7 @@ def batch(
     True where every status is 0, False where one is not. None, with nothing run, unless each array is of float64 and of
     its shape, C-contiguous, or of N times that, with states that are; None, too, where a quaternion is not normalised.
     """
+    assert methods.batch, "the kernel is not one of many states"
     words = [id(None), _INCREF, id(True), id(False), id(np.ndarray), id(np.dtype(float)), _SAVE, _RESTORE]
     words += [len(targets), len(template), outputs, len(quaternions), most, *template]
     for shape, place in targets:

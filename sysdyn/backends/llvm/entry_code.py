@@ -384,8 +384,9 @@ take:
   %down = and i64 %up, -{ALIGN}
   %work = inttoptr i64 %down to ptr
 {_entry("counterobject", "owned", "1")}
-{_field("shared", "counterobject", DATA)}
   %single = icmp eq ptr %counterobject, %none
+  %anyobject = select i1 %single, ptr %workobject, ptr %counterobject
+{_field("shared", "anyobject", DATA)}
   %counter = select i1 %single, ptr %alone, ptr %shared
 {_entry("share", "counter", "1", "i64")}
   %little = icmp slt i64 %share, %most
@@ -413,7 +414,11 @@ answer:
 }}"""
 
 
+# The functions of a kernel of one state, and of one of many.
+OF_ONE, OF_MANY = ("call", "direct"), ("batch",)
+
+
 def entry_code(width: int) -> str:
-    """`@batch`, and in a kernel of one state `@call` and `@direct`, beside `@run` and the intrinsics that they use."""
-    of_one = (_CALL, _DIRECT) if width == 1 else ("declare double @llvm.fabs.f64(double)",)
-    return "\n".join([_SHARED, _PARTS, _BATCH, *of_one])
+    """The functions of a kernel of so many states, beside `@run` and the intrinsics that they use."""
+    parts = (_CALL, _DIRECT) if width == 1 else ("declare double @llvm.fabs.f64(double)", _PARTS, _BATCH)
+    return "\n".join([_SHARED, *parts])

@@ -21,7 +21,7 @@ import numpy as np
 
 from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
-from sysdyn.backends.llvm.entry_code import ALIGN, entry_code
+from sysdyn.backends.llvm.entry_code import ALIGN, OF_MANY, OF_ONE, entry_code
 from sysdyn.backends.llvm.registers import angles_first, arranged
 from sysdyn.backends.llvm.target import LOCK, library, machine, registers, version
 from sysdyn.files import cache
@@ -91,8 +91,9 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
-        names = ("batch", "call", "direct") if width == 1 else ("batch",)
-        methods = entry.methods(*map(engine.get_function_address, names))
+        methods = entry.methods(
+            {name: engine.get_function_address(name) for name in (OF_ONE if width == 1 else OF_MANY)}
+        )
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
     return Kernel(run, methods, width, n_slots, engine, stored is not None)
 
