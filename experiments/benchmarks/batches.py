@@ -1,21 +1,22 @@
 """Plain calls of batches: many states beside few, arrays of every kind, and two threads beside one; all from one run.
 
-    python experiments/benchmarks/batches.py
+    python experiments/benchmarks/batches.py [--one-thread]
 
 Needs icub-models and example-robot-data. A plain call is solver(q, qd, tau), which makes new arrays for its results.
-Its time a state is divided by that of 128 states that are bound, both on one thread. Speed-ups are of the wall clock.
-Writes experiments/results/batches.csv.
+Its time a state is divided by that of 128 states that are bound, both on one thread. Speed-ups are of the wall clock,
+and need cores that nobody else is using. Writes experiments/results/batches.csv.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 from common import Ratio, compared, write_csv
-from peers import ROBOTS, CannotBuild
+from rivals import ROBOTS, CannotBuild
 
 import sysdyn as sd
 
@@ -60,7 +61,9 @@ def row(what: str, n: int, threads: int, target: float, ratio: Ratio) -> dict:
     }  # fmt: skip
 
 
-def rows(name: str, solver: sd.Solver) -> list[dict]:
+def rows(name: str, solver: sd.Solver, numbers: tuple[int, ...]) -> list[dict]:
+    """numbers: of states at which threads are compared with one."""
+
     def states(n: int) -> list[np.ndarray]:
         return [np.ascontiguousarray(x) for x in solver.model.random_state(seed=0, batch=n)]
 
@@ -73,7 +76,7 @@ def rows(name: str, solver: sd.Solver) -> list[dict]:
         call = partial(solver, *changed(states(10_000)), threads=1)
         ratio = compared(few, call, each=(FEW, 10_000), repeat=25)
         found.append(row(f"{name}, {kind}, beside {FEW} bound states", 10_000, 1, TARGET, ratio))
-    for n in THREADS:
+    for n in numbers:
         arrays = states(n)
         one, many = partial(solver, *arrays, threads=1), partial(solver, *arrays)
         threads = min(2, solver._executable.threads(n))
@@ -83,7 +86,10 @@ def rows(name: str, solver: sd.Solver) -> list[dict]:
 
 
 def main() -> None:
-    write_csv("batches", [x for name, solver in solvers() for x in rows(name, solver)])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--one-thread", action="store_true", help="leave out the speed-ups by threads")
+    numbers = () if parser.parse_args().one_thread else THREADS
+    write_csv("batches", [x for name, solver in solvers() for x in rows(name, solver, numbers)])
 
 
 if __name__ == "__main__":

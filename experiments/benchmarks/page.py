@@ -104,6 +104,14 @@ TABLES = (
         "python_calls", "Calls from Python", "python_calls.py",
         "Plain calls with their checks, bound calls, and batches, beside Pinocchio's Python bindings.", COMPARED,
     ),
+    Table(
+        "batches", "Batches of many states, and of arrays of other kinds", "batches.py",
+        "Plain calls on one thread; ratio: the time of a state over that in a bound batch of 128.",
+        {
+            "": ("what", str), "states": ("states", number), "a state": ("ns", nanoseconds), "ratio": ("ratio", ratio),
+            "least … greatest": spread,
+        },
+    ),
     Table("long_chain", "A chain of 1,000 bodies", "long_chain.py", "Forward dynamics of one state.", LONG),
     Table(
         "derivatives", "Derivatives of forward dynamics of the iCub", "derivatives.py",
