@@ -4,7 +4,7 @@ A squat, estimated back
 
 MuJoCo makes a squat of the iCub and says what its sensors show: six force/torque sensors, an IMU in the head,
 encoders. With noise added, sysdyn estimates the torques of all 32 joints. Do the error bars tell the truth? The data
-are those of ``experiments/benchmarks/squat.py``, which this page needs a clone of the repository for.
+are those of ``experiments/benchmarks/squat.py``.
 """
 
 import sys

@@ -4,7 +4,7 @@ A hopping leg
 
 A contact that opens and closes: the foot is at rest, or nothing acts on it, and a switch says which in each state.
 One compiled program estimates torques and the contact wrench through stance, flight and landing. The hop is that of
-``experiments/benchmarks/hop.py``, which this page needs a clone of the repository for.
+``experiments/benchmarks/hop.py``.
 """
 
 import sys

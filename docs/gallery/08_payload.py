@@ -33,7 +33,7 @@ print(found)
 # With more states the deviations shrink; where few states would fit best with a box that cannot be, its
 # pseudo-inertia is held positive semidefinite.
 
-counts = np.unique(np.geomspace(10, 2000, 25).astype(int))
+counts = np.unique(np.geomspace(10, 2000, 13).astype(int))
 runs = [sd.identify(arm, q[:n], qd[:n], qdd[:n], tau[:n], body, noise=0.05, added=True) for n in counts]
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 units = {"mass [kg]": [0], "first moments m c [kg m]": [1, 2, 3], "moments of inertia [kg m²]": [4, 6, 9]}
