@@ -25,8 +25,10 @@ from sysdyn.sparse.lu import Factors, eliminate, refine
 SHARING = "algebraic"
 # An elimination builds this many nodes for one operation that stays, with room to spare.
 NODES_PER_OPERATION = 1.8
+# Large systems are judged at fewer states than others: at as many as they have so many equations at, or at FEWEST.
+SAMPLED_EQUATIONS, FEWEST = 4_000_000, 64
 # A program is judged at so many states at a time that its values and watched entries stay below this number.
-CHUNK_ENTRIES = 20_000_000
+CHUNK_ENTRIES = 10_000_000
 
 
 class Elimination:
@@ -98,13 +100,14 @@ class Elimination:
     def assess(
         self,
         scaling: tuple[np.ndarray, np.ndarray],
-        states: int = SAFETY_SAMPLES,
+        states: int | None = None,
         singular: dict[int, bool] | None = None,
         strict: bool = False,
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(safety over sampled states, the inputs at the worst of them); see `judge`. Sets `limits`.
 
-        scaling: row and column factors that equilibrate D, in which growth is measured.
+        scaling: row and column factors that equilibrate D, in which growth is measured. states: at how many, None for
+        SAFETY_SAMPLES, or fewer where the system is large.
         """
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
@@ -120,6 +123,8 @@ class Elimination:
             return Behaviour(d, out["pivots"], self._growth(inputs, scaling, out["entries"], weights))
 
         chunk = max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + len(watched))))
+        if states is None:  # the same for all orders, as `singular` is of these
+            states = max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(self.system.row_names)))
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
         verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict, alone)
         self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
@@ -135,7 +140,8 @@ class Elimination:
         row, col = self.system.coordinates
         with np.errstate(all="ignore"):
             given = np.abs(self.system.values(inputs)[0]) * scaling[0][row] * scaling[1][col]
-            return (np.abs(entries) * weights).max(axis=1) / given.max(axis=1)
+            scaled = np.multiply(np.abs(entries, out=entries), weights, out=entries)  # there may be millions
+            return scaled.max(axis=1) / given.max(axis=1)
 
     def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
         """(entries of D U that are computed, the factor that puts each into equilibrated terms)."""
@@ -191,4 +197,6 @@ def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Fl
     factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
     solution = _solution(assembly, factors, choice.refined)
     groups = output_groups(system, assembly, solution, outputs)
-    return assembly.graph.count(x for _, values in groups for x in values)
+    count = assembly.graph.count(x for _, values in groups for x in values)
+    assembly.graph.close()
+    return count

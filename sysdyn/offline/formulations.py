@@ -93,6 +93,7 @@ class WithPasses(Formulation):
                 system = eliminated_system(problem, options, plain)
                 elimination = Elimination(system, *choice.pivots, cap=2 * choice.total)
                 before = elimination.choice(choice.ordering, options.outputs).total
+                elimination.graph.close()
         except (NoSafeOrdering, SingularState):
             return compiled
         considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
@@ -155,6 +156,7 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     stages.say("writing the program", 0.9)
     with stages.stage("program"):
         choice, program = written(system, elimination, choice, options)
+    elimination.graph.close()
     return Compiled(choice, program, tuple(order.considered), time.perf_counter() - began)
 
 

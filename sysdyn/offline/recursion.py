@@ -31,8 +31,10 @@ from sysdyn.reference.rnea import newton_euler
 
 # This many operations are written in search of fewer, at effort 1.
 BUDGET = 40_000
-# A recursion is judged with this many operations in all: at fewer states where it is long.
-SAMPLED_OPERATIONS = 100_000_000
+# A recursion is judged with this many operations in all: where it is long at fewer states, first at this part of them.
+SAMPLED_OPERATIONS, FIRST = 100_000_000, 8
+# It runs so many operations at a time, at this many states at least, so that its values fit into memory.
+CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 64
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
@@ -65,9 +67,6 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     """
     if states is None:
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
-    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
-    if not options.wrenches:
-        inputs["fx"] = np.zeros_like(inputs["fx"])
     system, names = problem.system(), problem.model.dof_names
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = [f"c:tau({names[k]}) → qdd({names[k]})" for _, k in written.pivots]
@@ -77,11 +76,18 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         values = interpreter.run_groups(judged, part)
         return Behaviour(_unknowns(system, part, values), values["pivots"], np.ones(len(part["q"])))
 
-    verdict = judge(run, system, inputs, labels)
+    for n in (states,) if states >= SAFETY_SAMPLES else (max(1, states // FIRST), states):
+        inputs = sample_states(problem, n, SAFETY_SEED, ranges=True)
+        if not options.wrenches:
+            inputs["fx"] = np.zeros_like(inputs["fx"])
+        verdict = judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(judged))))
+        if not verdict.safety.ok:
+            break
     outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
     outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
     program = _program(problem, written, outputs, guards)
+    written.graph.close()
     choice = Choice(
         written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots,
         safety=verdict.safety, passes=tuple(options.passes),

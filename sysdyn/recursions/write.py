@@ -143,7 +143,11 @@ class _Trials:
         if self._rewriting and before <= max(SHORT, promising * self._bound):
             written = _shorter(written)
         if written.total < min(self.least.values(), default=math.inf):
+            if self.least:
+                self.best.graph.close()
             self.best, self.plan, self._bound = written, plan, before
+        else:
+            written.graph.close()
         self.least[written.method] = min(written.total, self.least.get(written.method, written.total))
         return written.total
 
@@ -158,7 +162,9 @@ def _shorter(written: Written) -> Written:
         written, graph=graph, outputs={name: [next(values) for _ in x] for name, x in written.outputs.items()},
         pivots=[(next(values), k) for _, k in written.pivots],
     )  # fmt: skip
-    return min(shorter, written, key=lambda x: x.total)
+    kept, other = (shorter, written) if shorter.total <= written.total else (written, shorter)
+    other.graph.close()
+    return kept
 
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
 from sysdyn.model.spatial import X_motion, inertia
+from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Behaviour, Verdict, judge
-from sysdyn.offline.sampling import pivoted_solve, sample_states
+from sysdyn.offline.sampling import order_samples, pivoted_solve, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
@@ -158,6 +161,34 @@ def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
     assert 0.2e-8 < weak < 1.1e-8 and (pivots < weak).mean() <= 0.002
     [(_, harmless)] = verdict(ARM, pivots[:, None], np.zeros(N)).guards
     assert harmless == pytest.approx(1e-9)
+
+
+def test_long_recursions_are_judged_at_fewer_states_and_at_few_of_them_first(monkeypatch):
+    problem, options, judged = sd.forward_dynamics(sd.chain(5, seed=0)), Options(outputs=("qdd",), wrenches=False), []
+
+    def noted(run, system, inputs, *rest):
+        judged.append(len(inputs["q"]))
+        return judge(run, system, inputs, *rest)
+
+    monkeypatch.setattr(recursion, "judge", noted)
+    monkeypatch.setattr(recursion, "CHUNK_OPERATIONS", 0)
+    written = recursion.write(problem, options)
+    for total, states in ((10**9, [2048]), (160 * written.total, [20, 160])):
+        monkeypatch.setattr(recursion, "SAMPLED_OPERATIONS", total)
+        judged.clear()
+        choice, _ = recursion.build(problem, recursion.write(problem, options), options)
+        assert choice.judged.ok and judged == states
+        assert 0.9 * states[-1] < choice.judged.states <= states[-1]
+
+
+def test_large_systems_are_judged_at_fewer_states(monkeypatch):
+    system = sd.forward_dynamics(sd.chain(3, seed=0)).system()
+    elimination = Elimination(system, *RECURSIVE["aba"](system))
+    scaling = order_samples(system, 4).scaling
+    for equations, states in ((10**9, 2048), (200, 200), (1, 64)):
+        monkeypatch.setattr("sysdyn.offline.elimination.SAMPLED_EQUATIONS", equations * len(system.row_names))
+        safety, _ = elimination.assess(scaling)
+        assert 0.9 * states < safety.states <= states
 
 
 def test_an_order_is_not_accepted_by_some_of_the_states():
