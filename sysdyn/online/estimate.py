@@ -41,7 +41,7 @@ class Estimate(Solution):
 
         Of a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
 
-        The program for it is made when it is first asked for, its machine code at the second time or for many states.
+        The program for it is compiled when it is first asked for.
         """
         values = np.sqrt(self._posterior.variances(quantity, self._states()))
         model = self._problem.model

@@ -41,8 +41,6 @@ from sysdyn.sparse.information import product
 
 # The programs are large and run seldom: they are compiled at this level of code generation.
 CODE_LEVEL = 0
-# A program that was just made runs without machine code where it is asked for at no more states than this.
-FEW_STATES = 16
 # A variance counts as zero where it is below this share of the greatest of its program at every sampled state.
 VANISHING = 1e-22
 # Variances that are zero at every state are found at so many sampled states.
@@ -87,7 +85,6 @@ class Posterior:
         self._progress = progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
         self._executables: dict[str, Executable] = {}
-        self._programs: dict[str, Program] = {}  # those that ran without machine code
         self.distance = Distance([noise_of(m, problem.model) for m in problem.noisy])
         self.begin()
         _ALIVE.add(self)
@@ -227,7 +224,7 @@ class Posterior:
         power: float | Mapping[str, float] = 0.0,
     ) -> Arrays:  # fmt: skip
         """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`."""
-        executable = self._executable(name, groups, states.n)
+        executable = self._executable(name, groups)
         found = executable.results(states.inputs, states.n)[0]
         far = self.distance.far(states.inputs, states.n)
         if len(far):
@@ -240,23 +237,17 @@ class Posterior:
                 x[lost] = np.nan
         return found
 
-    def _executable(self, name: str, groups: Callable[[], Groups], states: int) -> Executable:
-        """The program `name` ready to run, made where it is asked for for the first time.
-
-        Interpreting it once takes less than compiling it: machine code is for whoever asks again, or at many states.
-        """
+    def _executable(self, name: str, groups: Callable[[], Groups]) -> Executable:
+        """The program `name` ready to run, made where it is asked for for the first time."""
         with self._lock:
             if name not in self._executables:
                 stages = Stages(None, self._progress)
                 stages.say(name)
                 try:
-                    program = self._programs.pop(name) if name in self._programs else self._stored(name)
+                    program = self._stored(name)
                     if program is None:
                         program = self._program(groups())
                         self._store(name, program)
-                        if states <= FEW_STATES:
-                            self._programs[name] = program
-                            return Executable(backend_named("python")(program))
                     stages.say(f"{name}: compiling machine code", 0.6)
                     self._executables[name] = Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
                 finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import scipy.stats
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.noise import noise_of
-from sysdyn.online import posterior
 
 QUANTITIES = ("tau", "qdd", "fx", "a", "f")
 
@@ -202,19 +200,6 @@ def test_batches_files_and_bound_calls_agree(arm, tmp_path):
     step()
     changed = {**{name: x[3] for name, x in y.items()}, "torque": y["torque"][3] + 1.0}
     assert np.abs(step.out["tau"] - arm(q[3], qd[3], y=changed).tau).max() <= 1e-12
-
-
-def test_the_first_result_at_a_few_states_takes_no_machine_code(arm, monkeypatch):
-    monkeypatch.setenv("SYSDYN_CACHE", "")
-    fresh = pickle.loads(pickle.dumps(arm))  # without programs of its posterior
-    q, qd, y = measured(fresh, 17, seed=3)
-    estimate = fresh(q[0], qd[0], y={name: x[0] for name, x in y.items()})
-    with mock.patch.object(posterior, "backend_named", wraps=posterior.backend_named) as used:
-        first, second, third = (estimate.chi2() for _ in range(3))
-        fresh(q, qd, y=y).std("tau")
-    assert [call.args[0] for call in used.call_args_list] == ["python", "llvm", "llvm"]
-    np.testing.assert_allclose(first, second, rtol=1e-12)
-    assert third == second
 
 
 def test_statistics_are_what_they_are_called(arm):
