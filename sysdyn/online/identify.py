@@ -41,6 +41,8 @@ DEPENDENT = 1e-8
 ROUNDING = 1e-7
 # The barrier method ends this near to the least sum of squares, as a fraction of it or of 1.
 GAP = 1e-7
+# Bodies that can be are as good as the best fit where they add at most this to its χ².
+WORSE = 1.0
 # Newton's method takes at most so many steps.
 STEPS = 50
 # Parameters by number, and B with Σ_k x_k B_k positive semidefinite for those that can be.
@@ -347,7 +349,7 @@ def _independent(R: np.ndarray, scale: np.ndarray, among: Sequence[int]) -> tupl
 
 
 def _possible(chosen: _Chosen, A: np.ndarray, b: np.ndarray, null: np.ndarray, added: bool) -> tuple[np.ndarray, bool]:
-    """(change δ to parameters that bodies and joints can have, whether A δ = b): min |A δ − b|².
+    """(change δ to parameters that bodies and joints can have, whether it fits as well as any): min |A δ − b|².
 
     Along `null`, where A is zero, δ is as small as it can be, in terms of usual sizes. By the barrier method: Newton's
     steps to min w/2 |M x − c|² − Σ log det P(x) for growing w (Boyd, Vandenberghe, Convex optimization, section 11.3).
@@ -368,7 +370,8 @@ def _possible(chosen: _Chosen, A: np.ndarray, b: np.ndarray, null: np.ndarray, a
     while terms / w > GAP * max(np.sum((M @ x - c) ** 2), 1.0):
         w *= 10.0
         x = _centred(M, c, w, blocks, x)
-    return x - declared, False
+    change = x - declared
+    return change, bool(np.sum((A @ change - b) ** 2) <= WORSE)
 
 
 def _centred(M: np.ndarray, c: np.ndarray, w: float, blocks: list[Block], x: np.ndarray) -> np.ndarray:

@@ -172,3 +172,17 @@ def test_robots_with_loops_are_refused():
     model = sd.chain(3).replace(closures=(sd.model.closures.Coupling("joint1", "joint0", (0.0, 2.0)),))
     with pytest.raises(InvalidInput, match="couplings or loops"):
         sd.identify(model, *log(sd.chain(3), 40))
+
+
+def test_a_body_that_fits_is_possible_though_the_nearest_change_is_none():
+    """Half as heavy again all over: the change that is least where nothing is told makes no body, others do."""
+    model = sd.auto_tree(2)
+    heavier = model.replace(inertias=np.array([model.inertias[0], 1.5 * model.inertias[1]]))
+    q, qd, qdd = model.random_state(seed=0, batch=50)
+    tau = sd.rnea(heavier, q, qd, qdd)
+    for noise in (None, 0.01):
+        found = sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=noise)
+        assert found.possible
+        np.testing.assert_allclose(found["inertia:body1"][:2], 1.5 * sd.inertial_parameters(model)[10:12], rtol=1e-6)
+    tau[:, 1] *= -1.0  # a negative mass
+    assert not sd.identify(model, q, qd, qdd, tau, "inertia:body1", noise=0.01).possible
