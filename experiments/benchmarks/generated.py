@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 from common import close, write_csv
-from rivals import ROBOTS, Call, CannotBuild, Generated, Robot, compilers, in_turns, solver_call
+from rivals import ROBOTS, Call, CannotBuild, Generated, Robot, compilers, in_turns, solver_calls
 from rivals.generated import LANES, in_lanes, roomy
 
 # Our kernels are to be this many times faster: one state, and eight wide.
@@ -38,21 +38,21 @@ def run(robot: Robot, n: int) -> list[dict]:
         solver = robot.solver(problem)
         arrays = dict(zip(("q", "qd", known), ours, strict=True))
         for lanes in (1, LANES):
-            own = solver_call(solver, arrays, np.empty((n, robot.model.nv)), single=lanes == 1)
+            own = solver_calls(solver, arrays, single=lanes == 1)
             groups = [group for peer in peers for group in calls(peer, problem, theirs, lanes)]
             beside = [c for group in groups for c in group]
-            own()
-            for call in beside:
+            for call in (*own, *beside):
                 call()
+            for call in beside:
                 found = call.result if call.result.ndim == 2 else call.result.swapaxes(1, 2).reshape(n, -1)
-                close(own.result[:, robot.order], found)
-            turns = in_turns([own, *beside])
+                close(own[0].result[:, robot.order], found)
+            turns = in_turns([*own, *beside])
             best = [min((c.name for c in group), key=turns.median) for group in groups]
             fastest = min((name for name in best if "side by side" not in name), key=turns.median)
             what = f"{robot.name}, {problem}, {'one state' if lanes == 1 else 'eight states wide'}"
             for name in best:
                 target = TARGETS[problem, lanes] if name == fastest else None
-                rows.append(turns.ratio(own.name, name).row(
+                rows.append(turns.ratio(turns.middle(own), name).row(
                     what, target, peer=name, fastest=name == fastest, operations=solver.flops.end_to_end.total,
                 ))  # fmt: skip
     return rows

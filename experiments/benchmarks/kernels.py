@@ -3,10 +3,10 @@
     python experiments/benchmarks/kernels.py [--only panda chain_30 …]
 
 Needs clang++ or g++, Eigen's headers, `pin`, `mujoco`, icub-models and example-robot-data; says what it leaves out
-where something is missing. All sides are called in C, by turns on one thread, over the same rows of states: each state
-is copied in and its result copied out. "In cache" are 128 states, "out of cache" as many as fill 64 MiB. Of the ABA's
-two conventions in Pinocchio the faster counts. `fastest` marks its faster build, which the target is for. Writes
-experiments/results/kernels.csv.
+where something is missing. All sides are called in C, by turns on one thread, over the same rows of states: each
+state is copied in and its result copied out. "In cache" are 128 states, "out of cache" as many as fill 64 MiB. Of the
+ABA's two conventions in Pinocchio the faster counts; of ours the median of places in memory. `fastest` marks its
+faster build, which the target is for. Writes experiments/results/kernels.csv.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from common import close, write_csv
 from long_chain import urdf
-from rivals import FLOATING, ROBOTS, Call, CannotBuild, Mujoco, Native, Robot, Turns, compilers, in_turns, solver_call
+from rivals import FLOATING, ROBOTS, Call, CannotBuild, Mujoco, Native, Robot, Turns, compilers, in_turns, solver_calls
 
 # States in cache, and bytes of those out of it.
 FEW, LARGE = 128, 2**26
-# Chains of so many bodies; of each, so many states.
-CHAINS, CHAIN_STATES = (30, 100, 300, 1000), 8
+# Chains of so many bodies (with 1,000 Pinocchio's data would take 32 GB); of each, so many states.
+CHAINS, CHAIN_STATES = (30, 100, 300), 8
 # Our kernels are to be this many times faster than the faster build of Pinocchio: one state; batches.
 ONE_STATE = {"panda": 6, "icub": 4} | dict.fromkeys(FLOATING, 6) | {f"chain_{n}": 4 for n in CHAINS}
 BATCH = {("panda", "inverse"): 38, ("panda", "forward"): 42, ("icub", "inverse"): 34, ("icub", "forward"): 30,
@@ -79,38 +79,37 @@ def run(case: Case) -> list[dict]:
             arrays = dict(zip(("q", "qd", {"inverse": "qdd", "forward": "tau"}[problem]), ours, strict=True))
             shape = (states, robot.model.nv)
             batch = BATCH.get((robot.name, problem))
-            own = [solver_call(solver, arrays, np.empty(shape), single) for single in (True, False)[: 1 + bool(batch)]]
+            own = [solver_calls(solver, arrays, single) for single in (True, False)[: 1 + bool(batch)]]
             groups = [[peer.call(v, *theirs, np.empty(shape)) for v in peer.variants(problem)] for peer in beside]
             check(robot, own, groups, case.tolerance)
-            turns = in_turns([*own, *(c for group in groups for c in group)], turns=51 if states == case.states else 7)
+            turns = in_turns([c for group in (*own, *groups) for c in group], turns=51 if states == case.states else 5)
             what = f"{robot.name}, {problem}"
             size = "in cache" if states == case.states else f"out of cache, {states} states"
-            for call in own:
-                target = ONE_STATE[robot.name] if call.name == "one state" else batch
+            for kind, calls, target in zip(("one state", "batch"), own, (ONE_STATE[robot.name], batch), strict=False):
                 operations = solver.flops.end_to_end.total
-                rows += lines(turns, f"{what}, {call.name}, {size}", call, groups, target, operations)
+                rows += lines(turns, f"{what}, {kind}, {size}", turns.middle(calls), groups, target, operations)
     return rows
 
 
-def check(robot: Robot, own: Sequence[Call], groups: Sequence[Sequence[Call]], tolerance: float) -> None:
+def check(robot: Robot, own: Sequence[Sequence[Call]], groups: Sequence[Sequence[Call]], tolerance: float) -> None:
     """Raise AssertionError where results differ."""
-    calls = [*own, *(c for group in groups for c in group)]
+    calls = [c for group in (*own, *groups) for c in group]
     for call in calls:
         call()
-    results = [c.result[:, robot.order] if c in own else c.result for c in calls]
+    results = [c.result[:, robot.order] for group in own for c in group] + [c.result for group in groups for c in group]
     for result in results[1:]:
         close(result, results[0], tolerance)
 
 
 def lines(
-    turns: Turns, what: str, call: Call, groups: Sequence[Sequence[Call]], target: float, operations: int
+    turns: Turns, what: str, own: str, groups: Sequence[Sequence[Call]], target: float, operations: int
 ) -> list[dict]:
     """A row a peer, each with the faster of what it has; the target is for the faster build of Pinocchio."""
     best = [min((c.name for c in group), key=turns.median) for group in groups]
     fastest = min((name for name in best if not name.startswith("MuJoCo")), key=turns.median)
     rows = []
     for name in best:
-        ratio = turns.ratio(call.name, name)
+        ratio = turns.ratio(own, name)
         goal = target if name == fastest else None
         rows.append(ratio.row(what, goal, peer=name, fastest=name == fastest, operations=operations))
     return rows

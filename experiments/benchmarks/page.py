@@ -93,8 +93,19 @@ TABLES = (
         },
     ),
     Table(
-        "kernels", "Kernels beside Pinocchio's C++", "kernels.py",
-        "One state at a time and batches, one thread, medians of turns that alternate.", COMPARED,
+        "kernels", "Kernels beside Pinocchio's C++ and MuJoCo's C", "kernels.py",
+        "One state at a time and batches, both called in C, one thread, medians of turns that alternate.", COMPARED,
+    ),
+    Table(
+        "peers", "One table of peers", "peers.py",
+        "One state, all called in C; ×: how many times longer a peer takes; errors from answers with 50 digits.",
+        {
+            "robot": ("robot", str), "function": ("function", str), "ours": ("ns", nanoseconds),
+            "operations": ("operations", number), "sines": ("sines", number), "error": ("error", str),
+            "Pinocchio": ("Pinocchio ×", ratio), "its error": ("Pinocchio error", str),
+            "CasADi-generated": ("CasADi-generated ×", ratio), "error of it": ("CasADi-generated error", str),
+            "MuJoCo": ("MuJoCo ×", ratio), "error of MuJoCo": ("MuJoCo error", str),
+        },
     ),
     Table(
         "generated", "Kernels beside code generated from Pinocchio", "generated.py",

@@ -246,6 +246,32 @@ def test_plane_mechanisms(n):
         close(solution.wrench("pin")[3:5], -force[:2], 1e-8)
 
 
+@pytest.mark.parametrize(("base", "expected"), [("fixed", 0.25), ("floating", 1.0)])
+def test_four_bar_with_published_accelerations(base, expected):
+    """A square of four equal bars of length 2, torques 1, 0 and 1, no gravity.
+
+    GTDynamics, tests/testDynamicsGraph.cpp (0190b8d), models/sdfs/test/four_bar_linkage_pure.sdf (1785e8a).
+    """
+    bar = (
+        "<link name='l{0}'><inertial><origin xyz='0 0 1'/><mass value='1'/>"
+        "<inertia ixx='1' ixy='0' ixz='0' iyy='0' iyz='0' izz='1'/></inertial></link>"
+    )
+    joint = (
+        "<joint name='j{0}' type='continuous'><parent link='l{0}'/><child link='l{1}'/><axis xyz='1 0 0'/>"
+        "<origin xyz='0 0 2' rpy='1.5707963267948966 0 0'/></joint>"
+    )
+    end = "<joint name='tip' type='fixed'><parent link='l4'/><child link='end'/><origin xyz='0 0 2'/></joint>"
+    links = "".join(bar.format(k) for k in range(1, 5)) + "<link name='end'/>" + end
+    text = f"<robot name='square'>{links}{''.join(joint.format(k, k + 1) for k in range(1, 4))}</robot>"
+    model = sd.load(text, base=base, gravity=(0, 0, 0))
+    problem = forward_dynamics(model) + LoopJoint("end", "l1", ("a_y", "a_z"))
+    solver = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    tau = np.zeros(model.nv)
+    tau[[-3, -1]] = 1.0
+    qdd = solver(model.neutral(), np.zeros(model.nv), tau).qdd
+    np.testing.assert_allclose(qdd[-3:], [expected, -expected, expected], rtol=0, atol=1e-12)
+
+
 def test_energy_of_a_four_bar():
     """Without torques the mechanism keeps its energy: power of the loop's wrench is zero."""
     model = bar(3)

@@ -29,6 +29,7 @@ from sysdyn.model import (
     auto_tree,
     chain,
     forward_kinematics,
+    from_dh,
     joint_transforms,
     random_tree,
     spatial,
@@ -126,6 +127,42 @@ def test_torques_of_robots_computed_elsewhere(name):
     q, qd, qdd, tau = (np.array(test[key]) for key in ("q", "qd", "qdd", "tau"))
     assert relative_error(rnea(model, q, qd, qdd), tau) < 1e-10
     assert relative_error(aba(model, q, qd, tau), qdd) < 1e-8
+
+
+def test_puma_560_of_another_library():
+    """Denavit-Hartenberg's standard convention: SymPyBotics, tests/test_results.py (0a91733), after Corke's toolbox."""
+    turn = np.pi / 2
+    mass = np.array([0.0, 17.4, 4.8, 0.82, 0.34, 0.09])
+    moment = np.array([
+        [0, 0, 0], [-6.33012, 0.1044, 3.9585], [-0.09744, -0.06768, 0.336], [0, 0.01558, 0], [0, 0, 0], [0, 0, 0.00288],
+    ])  # fmt: skip
+    inertia = np.array([  # about the origins of the frames: xx, xy, xz, yy, yz, zz
+        [0, 0, 0, 0.35, 0, 0],
+        [1.03118515, 0.03798072, 1.4401023, 3.727456406, -0.023751, 2.842524056],
+        [0.090474288, -0.001373904, 0.0068208, 0.111498032, 0.0047376, 0.01543232],
+        [0.00209602, 0, 0, 0.0013, 0, 0.00209602],
+        [0.0003, 0, 0, 0.0004, 0, 0.0003],
+        [0.00024216, 0, 0, 0.00024216, 0, 4e-05],
+    ])  # fmt: skip
+    com = moment / np.where(mass, mass, 1.0)[:, None]
+    rows = inertia[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(6, 3, 3)
+    about_com = rows - [m * (c @ c * np.eye(3) - np.outer(c, c)) for m, c in zip(mass, com, strict=True)]
+    model = from_dh(
+        [turn, 0, -turn, turn, -turn, 0], [0, 0.4318, 0.0203, 0, 0, 0], [0, 0, 0.15005, 0.4318, 0, 0], mass, com,
+        about_com, convention="standard", strict=None,
+    )  # fmt: skip
+    q = [0.7504516826728697, 0.8395156106908136, 0.16851233582594916, 0.3849629637427072, 0.5252993946810777,
+         0.6701207256444748]  # fmt: skip
+    qd = [0.24721855939629367, 0.9805915670454258, 0.9895299755642817, 0.7861135739668947, 0.273842245476577,
+          0.17182358900767503]  # fmt: skip
+    qdd = [0.707405815485141, 0.25295715193420953, 0.9763909835998361, 0.8412822676113918, 0.4867768296473465,
+           0.11480270540937143]  # fmt: skip
+    tau = [0.986185688341252, 16.1055550633721, -6.54839494827661, 0.00626452648190803, -0.0208972707132494,
+           5.59805923645945e-5]  # fmt: skip
+    still = [0.0, 16.8135891283022, -7.29033633567802, 0.00449992182015992, -0.026719893613902, 0.0]
+    q, qd, qdd = map(np.array, (q, qd, qdd))
+    np.testing.assert_allclose(rnea(model, q, qd, qdd), tau, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(rnea(model, q, 0 * q, 0 * q), still, rtol=0, atol=1e-10)
 
 
 # ---- identities on random trees of all joint types -----------------------------------------------------------------

@@ -5,9 +5,9 @@ from rivals.generated import Generated
 from rivals.mujoco import Mujoco
 from rivals.native import Native, Wheel, native_or_wheel
 from rivals.robots import FLOATING, ROBOTS, Robot
-from rivals.turns import Call, Turns, in_turns, kernel_call, solver_call
+from rivals.turns import Call, Turns, in_turns, kernel_call, solver_calls
 
 __all__ = [
     "FLOATING", "ROBOTS", "Call", "CannotBuild", "Generated", "Mujoco", "Native", "Robot", "Turns", "Wheel",
-    "compilers", "in_turns", "kernel_call", "native_or_wheel", "solver_call",
+    "compilers", "in_turns", "kernel_call", "native_or_wheel", "solver_calls",
 ]  # fmt: skip

@@ -9,34 +9,11 @@
 using namespace pinocchio;
 
 namespace {
-// Data take 32 nv³ bytes for tensors of second derivatives. Those of longer models have what the RNEA and the ABA use.
-constexpr int whole = 300;
-
-Data made(const Model& model) {
-    if (model.nv <= whole) return Data(model);
-    Model first;
-    first.addJoint(0, model.joints[1], model.jointPlacements[1], "first");
-    Data data(first);
-    data.joints.clear();
-    for (const auto& joint : model.joints) data.joints.push_back(joint.createData());
-    for (auto* x : {&data.liMi, &data.oMi}) x->resize(model.njoints, SE3::Identity());
-    for (auto* x : {&data.v, &data.ov, &data.a, &data.a_gf, &data.oa, &data.oa_gf})
-        x->resize(model.njoints, Motion::Zero());
-    for (auto* x : {&data.f, &data.of, &data.h}) x->resize(model.njoints, Force::Zero());
-    data.oinertias.resize(model.njoints, Inertia::Zero());
-    data.oYcrb.resize(model.njoints, Inertia::Zero());
-    data.Yaba.resize(model.njoints, Inertia::Matrix6::Zero());
-    data.oYaba.resize(model.njoints, Inertia::Matrix6::Zero());
-    for (auto* x : {&data.tau, &data.u, &data.ddq}) x->setZero(model.nv);
-    data.J.setZero(6, model.nv);
-    return data;
-}
-
 struct Robot {
     Model model;
     Data data;
     Eigen::VectorXd q, v, x;
-    explicit Robot(Model m) : model(std::move(m)), data(made(model)), q(model.nq), v(model.nv), x(model.nv) {}
+    explicit Robot(Model m) : model(std::move(m)), data(model), q(model.nq), v(model.nv), x(model.nv) {}
 };
 
 struct Work {

@@ -12,9 +12,12 @@ from common import Ratio
 
 import sysdyn as sd
 from rivals.build import SOURCES, CannotBuild, shared_library
+from sysdyn.backends.executable import Executable
 
 # Each call is repeated for at least so many seconds at a turn.
 TURN = 1e-3
+# Kernels are loaded so many times, of which the one of median time counts.
+PLACES = 5
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,18 @@ def kernel_call(
     return Call(name, kernel.run, table.ctypes.data, start, n, next(iter(outs.values())), keep)
 
 
-def solver_call(solver: sd.Solver, arrays: Mapping[str, np.ndarray], result: np.ndarray, single: bool) -> Call:
-    """The kernel of a solver of one output; see `kernel_call`."""
-    (output, _), *_ = solver.program.output_groups
+def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:
+    """The kernel of a solver of one output; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
+    (output, size), *_ = solver.program.output_groups
     arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
-    return kernel_call("one state" if single else "batch", solver._executable, arrays, {output: result}, single)
+    n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver._executable.backend
+    return [
+        kernel_call(
+            f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,
+            {output: np.empty((n, size))}, single,
+        )
+        for k in range(PLACES)
+    ]  # fmt: skip
 
 
 class Turns:
@@ -76,6 +86,10 @@ class Turns:
 
     def median(self, call: str) -> float:
         return float(np.median(self.seconds[call]))
+
+    def middle(self, calls: Sequence[Call]) -> str:
+        """The name of the call of median time."""
+        return sorted((c.name for c in calls), key=self.median)[len(calls) // 2]
 
 
 def in_turns(calls: Sequence[Call], turns: int = 51) -> Turns:
