@@ -466,8 +466,8 @@ def show_robot(
 ) -> None:
     """Show a robot in three dimensions in the browser, or as one HTML file that needs no network.
 
-    Torques colour the links, external wrenches are arrows, a slider goes through the states and can be played. Give a
-    log and its estimates, which leave out the positions, one after the other: --log LOG --log ESTIMATES.
+    Torques colour the links, external wrenches are arrows, a slider goes through the states and can be played. What
+    several files hold, --log LOG --log OTHER, is put together by time.
 
     Example: sysdyn show chain:4 --html chain.html --force
     """

@@ -36,9 +36,7 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
         found |= new
     shown = ", ".join(map(str, sources))
     if "q" not in found:
-        raise InvalidInput(
-            f"{shown} has no positions q:JOINT. Estimates have none: give their log, too, --log LOG --log ESTIMATES"
-        )
+        raise InvalidInput(f"{shown} has no positions q:JOINT: give a file that has them, too, --log LOG --log FILE")
     whole = np.all([np.isfinite(x).all(axis=1) for x in found.values()], axis=0)
     if not whole.any():
         raise InvalidInput(f"{shown} has no state without missing values")

@@ -35,8 +35,9 @@ def estimate_log(
 ) -> Summary:  # fmt: skip
     """Estimate every state of a log, and write the estimates to `out` (.csv, .npz, .parquet, .h5) chunk by chunk.
 
-    Columns of the file: t, then tau:l_knee and so on, std:tau:l_knee and so on where something is noisy, and ok where
-    states may stay unsolved; a .npz file has arrays t, tau (N, nv), std:tau …. seen: told of each chunk, as `Bands` is.
+    Columns of the file: t, the positions q:l_knee and so on, then tau:l_knee and so on, std:tau:l_knee where something
+    is noisy, and ok where states may stay unsolved; a .npz file has arrays t, q, tau (N, nv), std:tau …. seen: told of
+    each chunk, as `Bands` is.
     scheduler: address of a Dask scheduler, whose workers see the files of the log under the same names, each a task.
     Memory does not grow with the log. Raises as `Log` does.
     """
@@ -45,10 +46,10 @@ def estimate_log(
     names = {x: measured.get(x) or column_names(model, x, solver.problem.constraints) for x in solver.outputs}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
-    with _written(out, {TIME: [TIME], **names, **std, **status}) as write:
+    with _written(out, {TIME: [TIME], "q": column_names(model, "q"), **names, **std, **status}) as write:
         for x in log.estimates(solver) if scheduler is None else _distributed(log, solver, scheduler):
             more = {f"std:{name}": s for name, s in x.std.items()}
-            write({TIME: x.t[:, None], **x.values, **more, OK: x.ok[:, None].astype(float)})
+            write({TIME: x.t[:, None], "q": x.q, **x.values, **more, OK: x.ok[:, None].astype(float)})
             if seen is not None:
                 seen(x)
     return log.summary

@@ -44,14 +44,16 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of the states of a chunk: t (n,) [s], values {quantity: (n, m)}, std likewise, ok (n,): solved or not.
+    """Estimates of the states of a chunk: t (n,) [s], q (n, nq), values {quantity: (n, m)}, std likewise.
 
-    std is empty where the problem has no noise. They are of the rows (n,) of the file `where`, from 1.
+    ok (n,): solved or not. std is empty where the problem has no noise. They are of the rows (n,) of the file `where`,
+    from 1.
     """
 
     where: str
     rows: np.ndarray
     t: np.ndarray
+    q: np.ndarray
     values: dict[str, np.ndarray]
     std: dict[str, np.ndarray]
     ok: np.ndarray
@@ -286,7 +288,7 @@ class Log:
                 x[~solution.ok] = np.nan
             self.summary.states += n
             self.summary.unsolved += int(np.sum(~solution.ok))
-            yield Estimates(chunk.where, chunk.rows, chunk.t, values, std, solution.ok)
+            yield Estimates(chunk.where, chunk.rows, chunk.t, chunk.q, values, std, solution.ok)
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:

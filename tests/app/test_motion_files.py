@@ -51,7 +51,7 @@ def test_states_that_are_not_whole_are_left_out(write):
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        ([ESTIMATES], r"no positions q:JOINT. Estimates have none: give their log, too, --log LOG --log ESTIMATES"),
+        ([ESTIMATES], r"no positions q:JOINT: give a file that has them, too, --log LOG --log FILE"),
         (["t,q.joint0\n0,1\n"], r"lacks the columns q.joint1"),
         ([LOG, "tau:joint0,tau:joint1\n1,2\n"], "no time t in common"),
         (["t,q:joint0,q:joint1\n0,nan,1\n"], "no state without missing values"),

@@ -18,8 +18,14 @@ def test_pictures_of_long_logs_are_thinned():
             t = np.arange(at, min(at + rows, n), dtype=float)
             bands(
                 Estimates(
-                    "", np.arange(len(t)), t, {"tau": np.sin(t)[:, None] * [1, 2, 3]}, {}, np.ones(len(t), dtype=bool)
-                )
+                    "",
+                    np.arange(len(t)),
+                    t,
+                    np.zeros((len(t), 3)),
+                    {"tau": np.sin(t)[:, None] * [1, 2, 3]},
+                    {},
+                    np.ones(len(t), dtype=bool),
+                )  # fmt: skip
             )
         (line,) = bands.figure().axes[0].lines
         drawn = line.get_xdata()

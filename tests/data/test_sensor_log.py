@@ -148,9 +148,12 @@ def run(path: Path, out=None, missing="raise", rows=4096, seen=None):
 def assert_estimates(found: dict[str, np.ndarray], solution: sd.Solution, t: np.ndarray) -> None:
     """Estimates and standard deviations are those of one call, to the last bit but those of another batch size."""
     np.testing.assert_array_equal(found["t"], t)
-    names = ["t"]
+    model = task().problem.model
+    names = ["t", *(f"q:{joint}" for joint in model.joint_names)]
+    states = set(map(tuple, np.hstack([recorded()["t"], recorded()["q"]]).tolist()))
+    assert states.issuperset(map(tuple, np.transpose([found[x] for x in names]).tolist()))
     for quantity in ("tau", "qdd"):
-        for joint in task().problem.model.joint_names:
+        for joint in model.joint_names:
             names += [f"{quantity}:{joint}", f"std:{quantity}:{joint}"]
             np.testing.assert_allclose(found[names[-2]], solution[quantity, joint], rtol=1e-13, atol=1e-13)
             np.testing.assert_allclose(found[names[-1]], solution.std(quantity, joint), rtol=1e-10)
@@ -464,8 +467,8 @@ def test_wrenches_of_contacts_have_columns(tmp_path):
     assert covariance.shape == (5, 2, 3)
     with pytest.raises(UnknownName, match="constraint"):
         solution.std("w", "tup")
-    assert set(found) == {"t", *(f"{s}{x}:joint{i}" for s in ("", "std:") for x in ("qdd",) for i in range(3)),
-                          *(f"{s}w:tip.{c}" for s in ("", "std:") for c in ("fx", "fy"))}  # fmt: skip
+    columns = [f"{s}{x}" for s in ("", "std:") for x in (*(f"qdd:joint{i}" for i in range(3)), "w:tip.fx", "w:tip.fy")]
+    assert set(found) == {"t", *(f"q:joint{i}" for i in range(3)), *columns}
 
 
 def test_measured_outputs_have_columns(tmp_path):
