@@ -314,6 +314,9 @@ def test_property_3_experiment(results):
     least_squares = csv(results, "property3_slippery", form=P.LEAST_SQUARES)
     assert least_squares[-1]["ok"] == "True" and least_squares[-1]["tau_error"] <= 1e-13
     assert all(row["ok"] == "False" or row["tau_error"] <= 1e-7 for row in least_squares)
+    stored = {(row["form"], row["roll"]): row["ok"] for row in read_csv(FOLDERS[0] / "results/property3_slippery.csv")}
+    ends = [row for row in (flat, *turned, *least_squares) if (row["form"], row["roll"]) in stored]
+    assert len(ends) == 6 and all(row["ok"] == stored[row["form"], row["roll"]] for row in ends)
 
 
 def test_figure_2_experiment(results):
