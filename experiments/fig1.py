@@ -278,7 +278,7 @@ def _product(A: Rows, B: Rows) -> Rows:
 
 
 def _times(n: int) -> Iterable[dict]:
-    """Time of one state by each means, and its ratio to permuted LU by the same means in the same repetition."""
+    """Processor time of one state by each means, and its ratio to permuted LU in the same repetition."""
     model = _model(n)
     system = sd.forward_dynamics(model).system("net_force")
     q, qd = state(n, 0)
@@ -306,10 +306,10 @@ def _measured(n: int, means: str, calls: dict[str, tuple[str, Callable]]) -> Ite
 
 
 def _seconds(call: Callable[[], object], number: int) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(number):
         call()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def _scipy_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> dict:
@@ -417,7 +417,7 @@ def plot(folder: Path) -> None:
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
-    axes[0].set_ylabel("time of one state over that of permuted LU\n(median, quartiles)")
+    axes[0].set_ylabel("processor time of one state over that of permuted LU\n(median, quartiles)")
     _legend(figure, axes, 0.0)
     drawing.save_pictures(figure, folder / "fig1_time", dpi=110)
 
@@ -561,7 +561,8 @@ def _time(times: list[dict]) -> str:
         chosen = [row for row in _select(times, means=means, bodies=n) if row["algorithm"] != PERMUTED]
         parts.append(f"{means}: " + ", ".join(f"{row['algorithm']} {row['ratio']:.2f}" for row in chosen))
     return (
-        f"Time of one state at {n} bodies, that of permuted LU by the same means = 1 (medians). {'; '.join(parts)}. "
+        f"Processor time of one state at {n} bodies, that of permuted LU by the same means = 1 (medians). "
+        f"{'; '.join(parts)}. "
         "SciPy is given D, b, W^L and W^R, as the paper's code was; its times are those of calls and of sparse formats "
         "more than of arithmetic, like the published ones. The compiled programs begin at q, q̇, τ."
     )

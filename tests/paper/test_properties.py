@@ -316,7 +316,7 @@ def test_property_3_experiment(results):
     assert all(row["ok"] == "False" or row["tau_error"] <= 1e-7 for row in least_squares)
     stored = {(row["form"], row["roll"]): row["ok"] for row in read_csv(FOLDERS[0] / "results/property3_slippery.csv")}
     ends = [row for row in (flat, *turned, *least_squares) if (row["form"], row["roll"]) in stored]
-    assert len(ends) == 6 and all(row["ok"] == stored[row["form"], row["roll"]] for row in ends)
+    assert len(ends) >= 6 and all(row["ok"] == stored[row["form"], row["roll"]] for row in ends)
 
 
 def test_figure_2_experiment(results):
