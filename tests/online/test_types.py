@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("quickstart", "problems", "solving", "sensors", "contacts", "control")
+PAGES = ("quickstart", "problems", "solving", "sensors", "contacts")
 MISTAKES = """
 import numpy as np
 import sysdyn as sd
