@@ -61,6 +61,12 @@ class Recursion(Formulation):
         with stages.stage("judge"):
             choice, program = recursion.build(problem, found, options)
         if not choice.judged.ok:
+            if options.formulation == "recursive":
+                raise NoSafeOrdering(
+                    f"no recursion is accurate enough at every state: that of fewest operations, {found.method!r}, has "
+                    f"a backward error of {choice.judged.backward_error:.1e} at one of {choice.judged.states} sampled "
+                    "states; use formulation='auto'"
+                )
             return None
         considered = tuple((name, f"{total} operations") for name, total in found.considered)
         return Compiled(choice, program, considered, time.perf_counter() - began)

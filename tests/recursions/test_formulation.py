@@ -298,6 +298,10 @@ def test_what_recursion_cannot_do():
     assert sd.compile(held, outputs=["qdd"], level="fast").ordering not in METHODS["tau"]
     with pytest.raises(sd.ProblemError, match="no ordering"):
         sd.compile(sd.forward_dynamics(model), "aba", formulation="recursive")
+    long = sd.chain(6)
+    heavy = long.replace(inertias=np.concatenate([long.inertias[:5], 1e14 * long.inertias[5:]]))
+    with pytest.raises(sd.NoSafeOrdering, match="no recursion is accurate enough .* backward error of"):
+        sd.compile(sd.forward_dynamics(heavy), outputs=["qdd"], formulation="recursive", effort=0.0)
     with pytest.raises(sd.UnknownName, match="formulation"):
         sd.compile(hybrid, formulation="best")
     with pytest.raises(sd.InvalidInput, match="effort"):
