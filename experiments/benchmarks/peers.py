@@ -5,6 +5,7 @@
 Peers are Pinocchio's C++ and the code generated from it on CasADi's symbols, compiled here by clang (by gcc where
 there is no clang), and MuJoCo's C; what cannot be built is left out. All are called in C, one state at a time in
 turns over the same states, as kernels.py and generated.py have it. "×" is how many times longer a peer takes.
+frax runs on JAX: jitted, mapped over the batch, and called from Python, which is compared with a plain call of ours.
 Operations are counted by running the program: each multiplication, addition, division and root as it is executed;
 sines and cosines come beside them. The error is the greatest of a few states, of the largest entry, from an answer
 with 50 digits (rivals/exact.py). Writes experiments/results/peers.csv.
@@ -13,13 +14,16 @@ with 50 digits (rivals/exact.py). Writes experiments/results/peers.csv.
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
-from common import write_csv
+from common import compared, write_csv
 from rivals import ROBOTS, CannotBuild, Generated, Mujoco, Native, Robot, in_turns, solver_calls
 from rivals.exact import forward, inverse
+from rivals.frax import Frax
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
@@ -27,12 +31,14 @@ from sysdyn.program.operations import ANGULAR, OPERATIONS
 
 # Times are of so many states, errors of the first few of them.
 STATES, EXACT = 128, 3
-# Peers by the name of their column.
+# Peers that are called in C, by the name of their column.
 PEERS = {
     "Pinocchio": lambda robot: Native(robot.peer),
     "CasADi-generated": lambda robot: Generated(robot.name, robot.peer),
     "MuJoCo": lambda robot: Mujoco(robot.peer),
 }
+# Peers that are called from Python with a batch.
+MAPPED = {"frax": Frax}
 
 
 def executed(solver: sd.Solver, arrays: dict[str, np.ndarray]) -> tuple[int, int]:
@@ -57,13 +63,19 @@ def error(found: np.ndarray, exact: list[np.ndarray]) -> float:
     )
 
 
-def run(robot: Robot) -> list[dict]:
+def built(robot: Robot, makers: Mapping[str, Callable]) -> dict:
+    """The peers that can be built here; says which cannot."""
     peers = {}
-    for name, make in PEERS.items():
+    for name, make in makers.items():
         try:
             peers[name] = make(robot)
         except CannotBuild as why:
             print(f"  {robot.name} without {name}: {why}")
+    return peers
+
+
+def run(robot: Robot) -> list[dict]:
+    peers, mapped = built(robot, PEERS), built(robot, MAPPED)
     rows, (ours, theirs) = [], robot.states(STATES)
     for problem, known, reference in (("inverse", "qdd", inverse), ("forward", "tau", forward)):
         solver = robot.solver(problem)
@@ -86,6 +98,13 @@ def run(robot: Robot) -> list[dict]:
             best = min(calls.get(name, ()), key=lambda call: turns.median(call.name), default=None)
             row[f"{name} ×"] = "" if best is None else f"{turns.ratio(middle, best.name).median:.3g}"
             row[f"{name} error"] = "" if best is None else f"{error(best.result, theirs_exact):.1e}"
+        for name in MAPPED:
+            row[f"{name}, batch ×"], row[f"{name} error"] = "", ""
+            if name in mapped:
+                call = mapped[name].batch(problem, *ours)
+                row[f"{name} error"] = f"{error(call(), exact):.1e}"
+                plain = partial(solver, *ours[:2], **{known: ours[2]}, threads=1)
+                row[f"{name}, batch ×"] = f"{compared(plain, call, repeat=15, clock=time.process_time).median:.3g}"
         rows.append(row)
     return rows
 

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -74,7 +75,10 @@ def compiled(source: str | os.PathLike[str], patience: float | None) -> Any:
 
 def require_end(compile_it: Callable[[], object], seconds: float, shown: str) -> None:
     """Raise ModelError where a forked process that compiles it does not end by itself within so many seconds."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        # JAX, and Python from 3.12 on, warn of forks beside threads; this child takes no lock of theirs, and ends
+        warnings.simplefilter("ignore")
+        child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):  # this process will see the same error
             compile_it()

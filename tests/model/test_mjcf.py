@@ -564,3 +564,15 @@ def test_files_that_are_not_trusted_are_the_same_models():
     assert sd.load(text, patience=30.0).to_dict() == sd.load(text).to_dict()
     with pytest.raises(ModelError, match="MuJoCo cannot compile it"):
         sd.load(text.replace("geom", "gram"), patience=30.0)
+
+
+def test_libraries_that_warn_of_forks_are_not_heard(monkeypatch):
+    fork = os.fork
+
+    def warned() -> int:
+        warnings.warn("os.fork() was called beside threads", UserWarning, stacklevel=2)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", warned)
+    text = '<mujoco><worldbody><body><joint/><geom size="1"/></body></worldbody></mujoco>'
+    assert sd.load(text, patience=30.0).nv == 1
