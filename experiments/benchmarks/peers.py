@@ -7,8 +7,9 @@ there is no clang), and MuJoCo's C; what cannot be built is left out. All are ca
 turns over the same states, as kernels.py and generated.py have it. "×" is how many times longer a peer takes.
 frax runs on JAX: jitted, mapped over the batch, and called from Python, which is compared with a plain call of ours.
 Operations are counted by running the program: each multiplication, addition, division and root as it is executed;
-sines and cosines come beside them. The error is the greatest of a few states, of the largest entry, from an answer
-with 50 digits (rivals/exact.py). Writes experiments/results/peers.csv.
+sines and cosines come beside them. Of generated code, which is Pinocchio's algorithm without what is zero or one, they
+are its statements, each of which runs once. The error is the greatest of a few states, of the largest entry, from an
+answer with 50 digits (rivals/exact.py). Writes experiments/results/peers.csv.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ def run(robot: Robot) -> list[dict]:
         }  # fmt: skip
         for name in PEERS:
             best = min(calls.get(name, ()), key=lambda call: turns.median(call.name), default=None)
+            if name == "CasADi-generated":
+                counts = {} if best is None else peers[name].operations
+                row[f"{name} operations"] = next((n for v, n in counts.items() if f", {v}," in best.name), "")
             row[f"{name} ×"] = "" if best is None else f"{turns.ratio(middle, best.name).median:.3g}"
             row[f"{name} error"] = "" if best is None else f"{error(best.result, theirs_exact):.1e}"
         for name in MAPPED:

@@ -23,6 +23,8 @@ from rivals.turns import Call, words
 
 # A block holds this many states.
 LANES = 8
+# A statement of generated code that counts as an operation.
+_OPERATION = re.compile(r"=\(\S+?[-+*/]\S+\);|=sqrt\(")
 # Generated code is compiled for lanes of doubles below this head.
 _HEAD = """#include <math.h>
 #include <string.h>
@@ -131,8 +133,10 @@ class Generated:
         in_c = found[compiler].replace("clang++", "clang").replace("g++", "gcc")
         work = _WORK.format(size=model.nv, whole=-(-model.nv // LANES) * LANES)
         self._functions = {}
+        self.operations = {}  # of one state: each statement runs once; changes of sign are free
         for name in ("inverse", "forward_aba", "forward_crba"):
             text = (folder / f"{name}.c").read_text().split(f"CASADI_SYMBOL_EXPORT int {name}(")[0]
+            self.operations[name] = len(_OPERATION.findall(text))
             for lanes, whole in ((1, text + work + _ROWS), (LANES, _widened(text) + work + _LANES)):
                 path = folder / f"{robot}_{name}_{lanes}.c"
                 path.write_text(whole)
