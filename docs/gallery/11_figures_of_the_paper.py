@@ -11,6 +11,7 @@ decides it.
 
 import csv
 from pathlib import Path
+from statistics import median
 
 import matplotlib.pyplot as plt
 
@@ -18,10 +19,12 @@ results = Path("../../experiments/results").resolve()
 
 
 def curve(rows, counter, algorithm):
-    """(bodies, operations) of an algorithm by a counter, all outputs where there is a choice."""
+    """(bodies, operations) of an algorithm by a counter, the median of states; all outputs where there is a choice."""
     chosen = [r for r in rows if r["counter"] == counter and r["algorithm"] == algorithm]
-    every = [r for r in chosen if r.get("outputs", "all") == "all"] or chosen
-    return zip(*sorted({int(r["bodies"]): int(r["total"]) for r in every}.items()), strict=True)
+    totals = {}
+    for r in [r for r in chosen if r["outputs"] == "all"] or chosen:
+        totals.setdefault(int(r["bodies"]), []).append(sum(int(r[x]) for x in ("mul", "add", "div", "sqrt")))
+    return zip(*((n, median(x)) for n, x in sorted(totals.items())), strict=True)
 
 
 styles = {
@@ -29,8 +32,8 @@ styles = {
     "LU, permuted": ("#D55E00", "o", "LU with UMFPACK's permutations"),
     "matrix ABA": ("#009E73", "^", "articulated bodies, as matrices"),
     "ABA, formula": ("#000000", "", "articulated bodies, by formula"),
-    "best compiled": ("#56B4E9", "*", "cheapest order that is safe at every state"),
-    "compiled": ("#56B4E9", "*", "compiled by sysdyn"),
+    "compile, q̈": ("#56B4E9", "*", "compiled by sysdyn, accelerations alone"),
+    "compile": ("#56B4E9", "*", "compiled by sysdyn"),
 }
 figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex="row")
 for line, name, title, most in zip(

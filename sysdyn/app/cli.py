@@ -23,7 +23,7 @@ from sysdyn.app.views import print_model, print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary, files_of
 from sysdyn.data.states import States, random_states, read_states, write_states
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 from sysdyn.files import cache
 from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS
@@ -547,7 +547,7 @@ def demo(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Run the main job on the iCub humanoid.
+    """Run the main job on the iCub humanoid, or on a tree of bodies where icub-models is not installed.
 
     Solves inverse and forward dynamics, counts, checks and times them, and draws the matrices.
 
@@ -555,11 +555,15 @@ def demo(
     """
     from sysdyn.app.demo import pictures, run
 
-    model = load_robot("icub")
+    try:
+        model, urdf = load_robot("icub"), str(robots()["icub"])
+    except BackendUnavailable as error:
+        output().print(f"{escape(str(error))}. Until then a tree of 30 bodies takes its place.", soft_wrap=True)
+        model, urdf = load_robot("auto_tree:30,1.5,1.5,0.9").replace(name="tree"), ""
     for path in pictures(model, out).values() if out is not None else ():
         if path.exists():
             _check_output(path, force)
-    run(output(), model, str(robots()["icub"]), out or Path("demo"))
+    run(output(), model, urdf, out or Path("demo"))
 
 
 @app.command("cache")

@@ -41,7 +41,10 @@ def pictures(model: Model, folder: Path) -> dict[str, Path]:
 
 
 def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
-    """Print the demonstration on `console` and leave two pictures in `folder`. Raises SysdynError."""
+    """Print the demonstration on `console` and leave two pictures in `folder`. Raises SysdynError.
+
+    urdf: the path of the model's file, which pin reads, too; empty where it has none.
+    """
     began = time.perf_counter()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +52,10 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
         raise FileError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     _heading(console, "1  The robot")
     console.print(
-        f"{model.name}, read from its URDF: {model.nb} moving bodies, {model.nv} joints, {model.mass:.1f} kg, "
-        f"{model.base} base. Each body has a spatial acceleration a, a wrench f through its joint, an external wrench "
-        "fx, a joint torque τ and a joint acceleration q̈. The Newton-Euler equations are linear in all of these: "
-        "D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known, the others are solved for."
+        f"{model.name}{', read from its URDF' if urdf else ''}: {model.nb} moving bodies, {model.nv} joints, "
+        f"{model.mass:.1f} kg, {model.base} base. Each body has a spatial acceleration a, a wrench f through its "
+        "joint, an external wrench fx, a joint torque τ and a joint acceleration q̈. The Newton-Euler equations are linear in "
+        "all of these: D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known, the others are solved for."
     )
     solvers = _offline(console, model)
     fastest = _recursive(console, model)
@@ -167,7 +170,7 @@ class _Peer:
 
 def _peer(model: Model, urdf: str) -> _Peer | None:
     try:
-        return _Peer(model, urdf)
+        return _Peer(model, urdf) if urdf else None
     except ImportError:
         return None
 
@@ -176,7 +179,7 @@ def _check(console: Console, model: Model, urdf: str, solvers: dict[str, dict[st
     peer = _peer(model, urdf)
     _heading(console, f"4  Check against {peer.name if peer else 'our own RNEA and ABA'} at {CHECKED:,} random states")
     if peer is None:
-        console.print("The independent library pin is not installed, so this check is a weaker one: pip install pin.")
+        console.print("The independent library pin is not there for it, and this check a weaker one: pip install pin.")
     q, qd, x = model.random_state(seed=1, batch=CHECKED)
     x = 10.0 * x
     table = new_table("", "largest relative error (∞-norm)")

@@ -264,6 +264,14 @@ def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 
 
+def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
+    monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
+    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
+    text = run("demo", "--out", tmp_path).stdout
+    assert "pip install icub-models" in text and "our own RNEA and ABA" in text and "30 moving bodies" in text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["tree_forward.png", "tree_inverse.png"]
+
+
 # ---- problem files ------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import os
 import pty
 import sys
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -26,10 +26,11 @@ def terminal():
         def written() -> str:
             stream.flush()
             os.set_blocking(ours, False)
-            try:
-                return os.read(ours, 1 << 16).decode(errors="replace")
-            except BlockingIOError:
-                return ""
+            found = b""
+            with suppress(BlockingIOError):
+                while True:
+                    found += os.read(ours, 1 << 16)  # of several writes one after the other
+            return found.decode(errors="replace")
 
         yield written
     os.close(ours)
