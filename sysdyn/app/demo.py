@@ -54,8 +54,9 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
     console.print(
         f"{model.name}{', read from its URDF' if urdf else ''}: {model.nb} moving bodies, {model.nv} joints, "
         f"{model.mass:.1f} kg, {model.base} base. Each body has a spatial acceleration a, a wrench f through its "
-        "joint, an external wrench fx, a joint torque τ and a joint acceleration q̈. The Newton-Euler equations are linear in "
-        "all of these: D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known, the others are solved for."
+        "joint, an external wrench fx, a joint torque τ and a joint acceleration q̈. The Newton-Euler equations are "
+        "linear in all of these: D(q) d + b(q, q̇) = 0 with a sparse matrix D. Some are known, the others are solved "
+        "for."
     )
     solvers = _offline(console, model)
     fastest = _recursive(console, model)
