@@ -2,74 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 
+from sysdyn.app.arguments import (
+    Base,
+    Force,
+    Kind,
+    Ordering,
+    Outputs,
+    Robot,
+    Seconds,
+    Subject,
+    Torque,
+    asked_task,
+    check_output,
+    check_page,
+    stated_task,
+)
 from sysdyn.app.console import NOT_SOLVED, Commands, run
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
-from sysdyn.app.problem_files import load_renames, load_task
+from sysdyn.app.problem_files import load_renames
 from sysdyn.app.robots import load_robot
-from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, compile_task, make_problem
-from sysdyn.app.terminal import errors, new_table, output
-from sysdyn.app.views import print_model, print_solution
-from sysdyn.data.estimates import estimate_log
-from sysdyn.data.sensor_log import Log, Summary, files_of
-from sysdyn.data.states import States, random_states, read_states, write_states
-from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
+from sysdyn.app.solving import solve_log, solve_states
+from sysdyn.app.tasks import compile_task
+from sysdyn.app.terminal import new_table, output
+from sysdyn.app.views import print_model
+from sysdyn.data.sensor_log import Log, files_of
+from sysdyn.data.states import random_states, read_states
+from sysdyn.errors import BackendUnavailable, InvalidInput
 from sysdyn.files import cache
 from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS
 from sysdyn.files.tables import table_suffix
-from sysdyn.measurements.columns import measured_columns
-from sysdyn.measurements.measurement import Measurement, output_name
-from sysdyn.measurements.variables import WRENCHES
+from sysdyn.measurements.measurement import output_name
 from sysdyn.model import robots
-from sysdyn.offline.outputs import requested_outputs
-from sysdyn.online.solution import Solution
-from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.views.show import show
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
-
-# The help of every command describes its robot by these words.
-_ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
-Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
-Subject = Annotated[
-    str, typer.Argument(metavar="ROBOT", help=_ROBOT + "; or a problem file (.toml).", show_default=False)
-]
-Base = Annotated[str | None, typer.Option(help="fixed (default) or floating.", show_default=False)]
-Kind = Annotated[
-    str | None, typer.Option("--problem", help="inverse, forward (default) or hybrid.", show_default=False)
-]
-Torque = Annotated[
-    str | None, typer.Option(help="hybrid: joints whose torque is known, separated by commas.", show_default=False)
-]
-Ordering = Annotated[
-    str | None, typer.Option(help=f"Elimination order: auto (default), {', '.join(ALL_ORDERINGS)}.", show_default=False)
-]
-Outputs = Annotated[
-    str | None,
-    typer.Option(
-        help="Quantities to compute: all, or some of tau,qdd,fx,a,f,w. Default: those that the problem is solved for.",
-        show_default=False,
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there under the names of outputs.")]
-Seconds = Annotated[
-    float | None,
-    typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -82,67 +61,6 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
     if version:
         output().print(f"sysdyn {metadata.version('sysdyn')}")
         raise typer.Exit()
-
-
-# ---- the task of the arguments --------------------------------------------------------------------------------------
-
-
-def _task(
-    subject: str,
-    base: str | None = None,
-    kind: str | None = None,
-    torque: str | None = None,
-    ordering: str | None = None,
-    outputs: str | None = None,
-    on_singular: str | None = None,
-) -> Task:
-    """The task of a problem file or of a robot, with the options of the command line in place of its own."""
-    task = _stated(subject, base, kind, torque)
-    if ordering is not None and ordering not in ("auto", *ALL_ORDERINGS):
-        raise UnknownName("ordering", ordering, ("auto", *ALL_ORDERINGS))
-    if on_singular is not None and on_singular not in ON_SINGULAR:
-        raise UnknownName("--on-singular", on_singular, ON_SINGULAR)
-    changes: dict[str, Any] = {"ordering": ordering, "on_singular": on_singular}
-    if outputs is not None:
-        names = [name.strip() for name in outputs.split(",") if name.strip()]
-        measured = {x.name: x for x in task.outputs or () if isinstance(x, Measurement)}
-        chosen = "all" if names == ["all"] else [measured.get(name, name) for name in names]
-        changes["outputs"] = requested_outputs(chosen, task.problem)
-    return replace(task, **{name: x for name, x in changes.items() if x is not None})
-
-
-def _stated(subject: str, base: str | None, kind: str | None, torque: str | None) -> Task:
-    """The task of a .toml file, or of a robot and these options, which a file leaves no room for."""
-    if subject.lower().endswith(".toml"):
-        for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
-            if value is not None:
-                raise InvalidInput(f"{name} cannot be given with a problem file: {subject} states it")
-        return load_task(subject)
-    kind = kind or ("hybrid" if torque else "forward")
-    if kind not in KINDS:
-        raise UnknownName("problem", kind, KINDS)
-    names = [name.strip() for name in torque.split(",")] if torque else []
-    return Task(make_problem(load_robot(subject, base or "fixed"), kind, names), kind)
-
-
-def _check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Raise before the work is done, not after: where the folder is missing, and where something would be lost."""
-    if not path.absolute().parent.is_dir():
-        raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
-    for other in inputs:
-        if path.exists() and other.exists() and path.samefile(other):
-            raise InvalidInput(f"{path} cannot be written: it is an input, {other}")
-    if path.exists() and not force and not (path.is_dir() and next(path.iterdir(), None) is None):
-        raise InvalidInput(f"{path} exists: give another name, or --force to replace it")
-
-
-def _check_page(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(f"page {str(path)!r} must end in .html")
-    _check_output(path, force, inputs)
-
-
-# ---- commands -----------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -244,85 +162,18 @@ def solve(
         table_suffix(out, "output file", tuple(WRITERS))
     for target in (out, picture):
         if target is not None:
-            _check_output(target, force, read)
-    task = _task(subject, base, kind, torque, ordering, outputs, on_singular)
+            check_output(target, force, read)
+    task = asked_task(subject, base, kind, torque, ordering, outputs, on_singular)
     if columns is not None:
         task = replace(task, columns={**task.columns, **load_renames(columns, task.problem)})
     if log is not None:
         given = Log(log, task.problem, task.values, missing, columns=task.columns, velocities=velocities)
-        _solve_log(task, given, log, out, picture, scheduler, seconds)
+        solve_log(task, given, log, out, picture, scheduler, seconds)
     elif states is not None:
-        _solve_states(task, read_states(states, task.problem, task.values, missing=missing, columns=task.columns), out,
+        solve_states(task, read_states(states, task.problem, task.values, missing=missing, columns=task.columns), out,
                       seconds)  # fmt: skip
     else:
-        _solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds)
-
-
-def _solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
-    """Solve at the given states; print and write the results."""
-    solver = compile_task(task, seconds=seconds)
-    arrays: dict[str, Any] = dict(given.arrays)
-    solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
-    if task.title:
-        output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
-    print_solution(solver, solution)
-    if out is not None:
-        _write(out, given, solver, solution)
-    if not np.all(solution.ok):
-        failed = np.flatnonzero(~np.atleast_1d(solution.ok))
-        numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
-        errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
-        raise typer.Exit(NOT_SOLVED)
-
-
-def _solve_log(
-    task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, scheduler: str | None,
-    seconds: float | None,
-) -> None:  # fmt: skip
-    """Estimate the states of a log; write and draw them."""
-    if picture is not None:
-        from sysdyn.app.matrix_plot import SUFFIXES, save_figure
-        from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
-
-        if picture.suffix.lower() not in SUFFIXES:
-            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
-    solver = compile_task(task, seconds=seconds)
-    bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
-    console = output()
-    if task.title:
-        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
-    console.print(escape(repr(solver)), soft_wrap=True)
-    found = estimate_log(log, solver, out, bands, scheduler)
-    notes = [f"written to {out}"] if out is not None else []
-    if bands is not None and picture is not None:
-        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
-    console.print(escape("; ".join([*_tally(path, found), *notes])), soft_wrap=True)
-    if found.unsolved:
-        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
-        raise typer.Exit(NOT_SOLVED)
-
-
-def _tally(path: Path, found: Summary) -> list[str]:
-    """How many states and values a log had, in words."""
-    notes = [f"{found.states:,} states of {path}"]
-    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
-    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
-    return notes
-
-
-def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
-    arrays = {name: x for name, x in given.arrays.items() if name not in ("y", "active")}
-    arrays |= {name: solution[name] for name in solver.outputs}
-    n = int(solution.ok.size)
-    shaped = {}
-    for name, x in arrays.items():
-        tail = (solver.model.nb, 6) if name in WRENCHES else np.shape(x)[-1:]
-        x = np.reshape(x, (-1, *tail))
-        shaped[name] = np.broadcast_to(x, (n, *tail))
-    ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
-    columns = measured_columns(solver.options.measured, solver.model)
-    write_states(path, solver.model, shaped, ok, solver.problem.constraints, columns)
-    output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
+        solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds)
 
 
 @app.command()
@@ -333,7 +184,7 @@ def diagnose(subject: Subject, base: Base = None, kind: Kind = None, torque: Tor
 
     Example: sysdyn diagnose problems/load_cells.toml
     """
-    task = _task(subject, base, kind, torque)
+    task = asked_task(subject, base, kind, torque)
     found = task.problem.diagnose()
     output().print(escape(f"{task.problem!r}\n{found}"), soft_wrap=True)
     if not found.well_posed:
@@ -364,7 +215,7 @@ def flops(
 
     Example: sysdyn flops auto_tree:7,1,1.5,0.9 --problem forward
     """
-    task = _task(subject, base, kind, torque, None, outputs)
+    task = asked_task(subject, base, kind, torque, None, outputs)
     counted, refused = count_orders(task, chosen_orders(task, orders), seconds)
     counted["end to end"] += count_forms(task, seconds)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
@@ -403,8 +254,8 @@ def plot(
 
     if out.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"picture {str(out)!r} must end in {', '.join(SUFFIXES)}")
-    _check_output(out, force)
-    task = _task(subject, base, kind, torque, ordering, outputs)
+    check_output(out, force)
+    task = asked_task(subject, base, kind, torque, ordering, outputs)
     solver = compile_task(task, backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
     output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
@@ -434,8 +285,8 @@ def report(
     Example: sysdyn report icub --problem inverse
     """
     if out is not None:
-        _check_page(out, force)
-    task = _task(subject, base, kind, torque, ordering, outputs)
+        check_page(out, force)
+    task = asked_task(subject, base, kind, torque, ordering, outputs)
     solver = compile_task(task, seconds=seconds)
     if out is None:
         output().print(escape(solver.report()), soft_wrap=True)
@@ -474,8 +325,8 @@ def show_robot(
     from sysdyn.app.motion_files import read_motion
 
     if html is not None:
-        _check_page(html, force, log or [])
-    model = _stated(subject, base, None, None).problem.model
+        check_page(html, force, log or [])
+    model = stated_task(subject, base, None, None).problem.model
     motion: dict[str, Any] = read_motion(model, log) if log else {}
     view = show(model, visuals=visuals, **motion)
     path = view.open() if html is None else view.save(html)
@@ -504,8 +355,8 @@ def export(
 
     Example: sysdyn export auto_tree:7,1,1.5,0.9 --problem inverse --out arm_inverse --name arm_inverse
     """
-    _check_output(out, force)
-    solver = compile_task(_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
+    check_output(out, force)
+    solver = compile_task(asked_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     path = solver.export_c(out, name)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
     output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)
@@ -535,7 +386,7 @@ def reproduce(
     console = output()
     for name in experiments or names():
         for path in out.glob(f"{name}*") if out is not None else ():
-            _check_output(path, force)
+            check_output(path, force)
     page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(escape(x), soft_wrap=True))
     console.print(f"findings written to {page}", soft_wrap=True)
 
@@ -562,7 +413,7 @@ def demo(
         model, urdf = load_robot("auto_tree:30,1.5,1.5,0.9").replace(name="tree"), ""
     for path in pictures(model, out).values() if out is not None else ():
         if path.exists():
-            _check_output(path, force)
+            check_output(path, force)
     run(output(), model, urdf, out or Path("demo"))
 
 

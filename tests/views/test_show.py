@@ -20,7 +20,8 @@ from sysdyn.model import forward_kinematics
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.views import show as module
-from sysdyn.views.show import MOST_STATES, body_paths
+from sysdyn.views.motion import MOST_STATES
+from sysdyn.views.show import body_paths
 
 umsgpack = pytest.importorskip("umsgpack")
 pytest.importorskip("meshcat")

@@ -1,0 +1,90 @@
+"""States and logs solved: results on the terminal, in files and in pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.markup import escape
+
+from sysdyn.app.console import NOT_SOLVED
+from sysdyn.app.tasks import Task, compile_task
+from sysdyn.app.terminal import errors, output
+from sysdyn.app.views import print_solution
+from sysdyn.data.estimates import estimate_log
+from sysdyn.data.sensor_log import Log, Summary
+from sysdyn.data.states import States, write_states
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.columns import measured_columns
+from sysdyn.measurements.variables import WRENCHES
+from sysdyn.online.solution import Solution
+from sysdyn.online.solver import Solver
+
+
+def solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
+    """Solve at the given states; print and write the results."""
+    solver = compile_task(task, seconds=seconds)
+    arrays: dict[str, Any] = dict(given.arrays)
+    solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
+    if task.title:
+        output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    print_solution(solver, solution)
+    if out is not None:
+        _write(out, given, solver, solution)
+    if not np.all(solution.ok):
+        failed = np.flatnonzero(~np.atleast_1d(solution.ok))
+        numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
+        errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def solve_log(
+    task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, scheduler: str | None,
+    seconds: float | None,
+) -> None:  # fmt: skip
+    """Estimate the states of a log; write and draw them."""
+    if picture is not None:
+        from sysdyn.app.matrix_plot import SUFFIXES, save_figure
+        from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
+
+        if picture.suffix.lower() not in SUFFIXES:
+            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
+    solver = compile_task(task, seconds=seconds)
+    bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
+    console = output()
+    if task.title:
+        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+    console.print(escape(repr(solver)), soft_wrap=True)
+    found = estimate_log(log, solver, out, bands, scheduler)
+    notes = [f"written to {out}"] if out is not None else []
+    if bands is not None and picture is not None:
+        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
+    console.print(escape("; ".join([*_tally(path, found), *notes])), soft_wrap=True)
+    if found.unsolved:
+        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
+        raise typer.Exit(NOT_SOLVED)
+
+
+def _tally(path: Path, found: Summary) -> list[str]:
+    """How many states and values a log had, in words."""
+    notes = [f"{found.states:,} states of {path}"]
+    notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
+    notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []
+    return notes
+
+
+def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
+    arrays = {name: x for name, x in given.arrays.items() if name not in ("y", "active")}
+    arrays |= {name: solution[name] for name in solver.outputs}
+    n = int(solution.ok.size)
+    shaped = {}
+    for name, x in arrays.items():
+        tail = (solver.model.nb, 6) if name in WRENCHES else np.shape(x)[-1:]
+        x = np.reshape(x, (-1, *tail))
+        shaped[name] = np.broadcast_to(x, (n, *tail))
+    ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
+    columns = measured_columns(solver.options.measured, solver.model)
+    write_states(path, solver.model, shaped, ok, solver.problem.constraints, columns)
+    output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
