@@ -266,6 +266,7 @@ def compare(robot: str, states: int, recorded: Path | None) -> list[dict]:
     times = {
         "BERDY, one state": timed(berdy.estimate, number=100),
         "bind, one state": timed(step, number=500),
+        "plain call, one state": timed(lambda: solver(q, qd, y=y), number=500),
         "batch, one thread, a state": timed(lambda: solver(*batch, y=many, threads=1)).scaled(1 / states),
     }
     n = berdy.helper.getNrOfDynamicVariables(), berdy.helper.getNrOfSensorsMeasurements()

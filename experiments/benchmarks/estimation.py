@@ -179,6 +179,7 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
     estimates = solver(*batch, y=many, threads=1)
     times = {
         "mean, bind, one state": timed(step, repeat=201, number=50),
+        "mean, plain call, one state": timed(lambda: solver(q, qd, y=y), repeat=201, number=50),
         "mean, batch, a state": timed(lambda: solver(*batch, y=many, threads=1), repeat=101).scaled(1 / states),
         "std of tau, batch, a state": timed(lambda: estimates.std("tau")).scaled(1 / states),
     }

@@ -21,22 +21,27 @@ Results = tuple[dict[str, np.ndarray], np.ndarray]  # ({output: (N, size)}, stat
 class Direct(NamedTuple):
     """A call of one state that checks its arrays itself.
 
-    call(result, tuple of arrays) writes the outputs, then the inputs up to the last one that an argument gives, to
-    `result` (length,) and says whether the status is zero; None, with nothing done, where an array is no plain one of
-    float64 of its argument's shape.
+    call(result, tuple of arrays, None or a dict of the last arrays by their keys) writes the outputs, then the inputs
+    up to the last one that an argument gives, to `result` (length,) and says whether the status is zero. None, with
+    nothing done, where an array is no plain one of float64 of its argument's shape, or keys are other objects than
+    those of the arguments or in another order.
     keep: what has to stay alive as long as the call.
     """
 
-    call: Callable[[np.ndarray, tuple], bool | None]
+    call: Callable[..., bool | None]
     length: int
     keep: object
 
 
 class Argument(NamedTuple):
-    """An array that a direct call takes: its shape, and the number of the program's input that each entry is."""
+    """An array that a direct call takes: its shape, and the number of the program's input that each entry is.
+
+    key: under which it may be handed over in a dict.
+    """
 
     shape: tuple[int, ...]
     inputs: np.ndarray
+    key: str | None = None
 
 
 class Batch(NamedTuple):

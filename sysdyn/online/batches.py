@@ -37,7 +37,7 @@ class Batches:
     ):  # fmt: skip
         self._executable, self._arguments, self._constants = executable, arguments, constants
         self._quaternions, self._normalised = quaternions, normalised
-        self._axes = [len(shape) for shape, _ in arguments]
+        self._axes = [len(x.shape) for x in arguments]
 
     @cached_property
     def _as_given(self) -> Batch | None:
@@ -74,7 +74,7 @@ class Batches:
         """Whether these are arrays of real numbers, of one state or of n."""
         return all(
             type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
-            for x, (shape, _) in zip(arrays, self._arguments, strict=True)
+            for x, (shape, *_) in zip(arrays, self._arguments, strict=True)
         )
 
     @cached_property
@@ -82,7 +82,8 @@ class Batches:
         groups, begin = [], 0
         for _, size in self._executable.program.input_groups:
             end, pieces = begin + size, []
-            for k, (_, numbers) in enumerate(self._arguments):
+            for k, argument in enumerate(self._arguments):
+                numbers = argument.inputs
                 entries = np.flatnonzero((begin <= numbers) & (numbers < end))
                 if len(entries):
                     pieces.append((k, _part(entries), _part(numbers[entries] - begin)))
@@ -100,7 +101,7 @@ class Batches:
     def _in_blocks(self, batch: Batch, outputs: Arrays, status: np.ndarray, arrays: tuple, threads: int) -> bool:
         """Whether all states are solved by values that are put together and converted block by block."""
         n, width, groups = len(status), self._executable.backend.width, self._groups
-        many = [x.shape != shape for x, (shape, _) in zip(arrays, self._arguments, strict=True)]
+        many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
         varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
         row = sum(8 * len(x.columns) for x, varies in zip(groups, varying, strict=True) if varies)
         most = max(1, min(BLOCK // row, n // threads) // width) * width

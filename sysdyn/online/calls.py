@@ -155,8 +155,9 @@ class Calls(Generic[Key]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
         self._layouts: dict[Hashable, Layout[Key] | None] = {}  # by the names of a call's arguments
-        # by number of known quantities: the call of one state by position alone, the length of a row, and the layout
-        self.plain: dict[int, tuple[Callable[[np.ndarray, tuple], bool | None], int, Layout[Key]]] = {}
+        # calls of one state, with the length of a row and the layout: by the number of known quantities where there are
+        # no others; with y in a dict, by both numbers
+        self.plain: dict[Hashable, tuple[Callable[..., bool | None], int, Layout[Key]]] = {}
         program = executable.program
         begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
         parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
@@ -200,7 +201,7 @@ class Calls(Generic[Key]):
         if type(q) is not np.ndarray or q.ndim == 1:
             call, length, _ = layout.direct
             row = _empty(length)
-            solved = call(row, arrays)
+            solved = call(row, arrays, None)
             if solved:
                 return Row(layout, row)
         if solved is None and (found := layout.batches.solved(arrays, threads)) is not None:
@@ -235,14 +236,15 @@ class Calls(Generic[Key]):
         if not np.array_equal(flat[places], labels):
             return None
         begin = next(part.start for name, part in self._input_places if name == "q") - program.n_outputs
-        arguments = [Argument(shape, part) for shape, part in zip(shapes, np.split(places, ends), strict=True)]
+        keys = [None] * last + [*y] if isinstance(y, dict) else [None] * len(shapes)
+        arguments = [*map(Argument, shapes, np.split(places, ends), keys)]
         constants, quaternions = np.where(flat < LABEL, flat, 0.0), [begin + x.start for x in self.inputs.quaternions]
         direct = self._executable.backend.direct(arguments, constants, quaternions)
         batches = Batches(self._executable, arguments, constants, quaternions, self.inputs.model.normalise)
         rest = constants[direct.length - program.n_outputs :] if direct else constants
         self._layouts[key] = layout = Layout(direct, batches, self._places, self._input_places, rest, self._alike)
-        if direct and len(arrays) == 2 + known:
-            self.plain[known] = direct.call, direct.length, layout
+        if direct and not quantities and (y is None or isinstance(y, dict)):
+            self.plain[known if y is None else (known, len(y))] = direct.call, direct.length, layout
         return layout
 
     def _shapes(

@@ -144,11 +144,13 @@ class Solver:
         """
         if noise is None and active is None and parameters is None and on_singular is None:
             # written out, as one more call would take a tenth of a microsecond
-            if y is None and threads is None and not quantities and len(known) in self._plain:
-                call, length, layout = self._plain[len(known)]
-                row = _empty(length)
-                if call(row, (q, qd, *known)):
-                    return self._solution(self._about, layout, row)
+            if threads is None and not quantities:
+                key = len(known) if y is None else (len(known), len(y)) if type(y) is dict else None
+                if key in self._plain:
+                    call, length, layout = self._plain[key]
+                    row = _empty(length)
+                    if call(row, (q, qd, *known), y):
+                        return self._solution(self._about, layout, row)
             found = self._calls.shortest(q, qd, known, quantities, y, threads)
             if found is not None:
                 return self._solution(self._about, found)

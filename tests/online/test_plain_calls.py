@@ -91,6 +91,33 @@ def test_measured_values_go_to_their_places():
         solver(q, qd, y={"imo": y["imu"]} | y)
 
 
+def test_measured_values_go_straight_out_of_their_dict():
+    """Where names are those of the first such call, in its order; others are looked up."""
+    solver = sd.compile(sensors(), level="fast")
+    q, qd, qdd = state(ARM)
+    y = sd.predict(solver.problem, q, qd, qdd, seed=1)
+    expected = general(solver, q, qd, y=y)
+    same(solver(q, qd, y=y), expected)
+    call, length, _ = solver._calls.plain[0, len(y)]
+    row = np.full(length, np.nan)
+    assert call(row, (q, qd), y) and call(row, (q, qd, *y.values()), None)
+    first, *others = y
+    renamed = {f"{name[:1]}{name[1:]}": x for name, x in y.items()}
+    moved = dict(reversed(y.items()))
+    for other in (renamed, moved):
+        assert [*other] != [*y] or all(name is not own for name, own in zip(other, y, strict=True))
+        assert call(row, (q, qd), other) is None
+        same(solver(q, qd, y=other), expected)
+    fewer, more = {name: y[name] for name in others}, y | {"imo": y[first]}
+    longer, listed = y | {first: np.zeros(2)}, y | {first: y[first].tolist()}
+    for other in (fewer, more, longer, listed, {}):
+        assert call(row, (q, qd), other) is None
+    assert call(row, (q, qd, y[first]), fewer) and call(row, (q,), {"qd": qd} | y) is None
+    same(solver(q, qd, y=listed), expected)
+    with pytest.raises(sd.InvalidInput, match="'first'"):
+        solver(q, qd, y=longer)
+
+
 def test_results_are_of_the_call_that_made_them(inverse):
     """A loop that changes its arrays in place changes no earlier result, and no check of it."""
     q, qd, qdd = state(ARM)

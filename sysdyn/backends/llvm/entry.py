@@ -36,12 +36,14 @@ _NO_ARGUMENTS, _FAST_CALL = 0x0004, 0x0080
 class Target(NamedTuple):
     """An array that a direct function takes: its shape, and the addresses of the doubles that it is copied to.
 
-    first: of the first entry, the others following; where `scattered`, of a table of all addresses.
+    first: of the first entry, the others following; where `scattered`, of a table of all addresses. key: of the array
+    in a dict, which has to be this very object; None by position alone.
     """
 
     shape: tuple[int, ...]
     first: int
     scattered: bool
+    key: str | None
 
 
 class _Method(ctypes.Structure):
@@ -63,6 +65,11 @@ _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.restype, _new.argtypes = ctypes.py_object, (ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)
 # The address of Py_IncRef, which a function calls for the constant that it returns.
 _INCREF = ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value
+# The addresses of the functions that go through a dict, and that count its entries.
+_NEXT, _SIZE = (
+    ctypes.cast(function, ctypes.c_void_p).value
+    for function in (ctypes.pythonapi.PyDict_Next, ctypes.pythonapi.PyDict_Size)
+)
 # The addresses of the functions that let go of the interpreter's lock and take it again.
 _SAVE, _RESTORE = (
     ctypes.cast(function, ctypes.c_void_p).value
@@ -95,17 +102,18 @@ def direct(
     methods: Methods, args: int, work: int, status: int, row: int, length: int, targets: Sequence[Target],
     quaternions: Sequence[int],
 ) -> Callable[..., bool | None]:  # fmt: skip
-    """A function (result, tuple of arrays) of one state: copies the arrays to their targets, runs, copies the row.
+    """A function (result, tuple of arrays, dict or None) of one state: copies arrays to targets, runs, copies the row.
 
+    The last arrays may be in the dict, if they have keys and are in the order of the targets.
     result: an array of float64 that receives the `length` doubles at `row`. True where the status is 0, False where it
     is not; None, with nothing run, unless the arrays are plain ones of float64 of the targets' shapes, and the
     quaternions at these addresses have norm 1 within 1e-6, to which they are normalised. Status and row are addresses.
     """
     assert methods.direct, "the kernel is one of one state"
-    words = [args, work, id(None), _INCREF, id(True), id(False), id(np.ndarray), id(np.dtype(float)), status, row]
-    words += [length, len(targets), len(quaternions)]
-    for shape, first, scattered in targets:
-        words += [*_described(shape), first, int(scattered)]
+    words = [args, work, id(None), _INCREF, id(True), id(False), id(np.ndarray), id(np.dtype(float)), _NEXT, _SIZE]
+    words += [status, row, length, len(targets), len(quaternions)]
+    for shape, first, scattered, key in targets:
+        words += [*_described(shape), first, int(scattered), 0 if key is None else id(key)]
     words += quaternions
     return _new(ctypes.byref(methods.direct), struct.pack(f"<{len(words)}q", *words), None)
 

@@ -25,11 +25,11 @@ _EXACT, _NEAR = 1.7e-15, 1.9e-6
 
 # The words that the functions begin with, "#" before those that are no addresses; what follows them is told at each.
 CALL = "args work none incref"
-DIRECT = "args work none incref yes no type descr status row #length #arrays #quaternions"
+DIRECT = "args work none incref yes no type descr dict_next dict_size status row #length #arrays #quaternions"
 BATCH = "none incref yes no type descr save restore #arrays #words #outputs #quaternions #most"
 # An array is described by its number of axes at one state, the first and the last of them, its number of entries, and a
 # word or two that depend on the function.
-DIRECT_ARRAY, BATCH_ARRAY = 6, 5
+DIRECT_ARRAY, BATCH_ARRAY = 7, 5
 
 
 def _field(name: str, of: str, offset: int, kind: str = "ptr") -> str:
@@ -163,18 +163,15 @@ _CALL = f"""define ptr @call(ptr %self, ptr %unused) {{
 {_quit("none")}
 }}"""
 
-# Of the arguments (result, arrays) of `direct` and (own arrays, arrays) of `batch`: %items, the arrays, if complete.
+# Of the arguments (result, arrays, dict) of `direct` and (own arrays, arrays) of `batch`: %items, %number arrays.
 _GIVEN = f"""{_entry("given", "objects", "1")}
   %items = getelementptr i8, ptr %given, i64 {ITEMS}
-{_field("number", "given", LENGTH, "i64")}
-  %complete = icmp eq i64 %number, %arrays
-  br i1 %complete, label %take, label %other"""
+{_field("number", "given", LENGTH, "i64")}"""
 
 
-def _array(words: int) -> str:
-    """%object, the array number %k of those given, and %table, which describes it by so many words."""
-    return f"""{_entry("object", "items", "%k")}
-  %line = mul i64 %k, {words}
+def _table(words: int) -> str:
+    """%table, which describes array number %k by so many words."""
+    return f"""  %line = mul i64 %k, {words}
   %table = getelementptr i64, ptr %tables, i64 %line"""
 
 
@@ -184,8 +181,24 @@ def _array(words: int) -> str:
 _SCATTER = f"""{_entry("value", "data", "%i", "double")}
 {_entry("place", "to", "%i")}
   store double %value, ptr %place"""
-# Array number %k to where it goes.
-_TAKE = f"""{_array(DIRECT_ARRAY)}
+# Array number %k to where it goes: one of the tuple, or the next value of the dict if its key is the one expected.
+_TAKE = f"""{_table(DIRECT_ARRAY)}
+  %placed = icmp slt i64 %k, %number
+  br i1 %placed, label %listed, label %keyed
+listed:
+{_entry("itsitem", "items", "%k")}
+  br label %array
+keyed:
+  %found = call i32 %dict_next(ptr %named, ptr %position, ptr %atkey, ptr %atvalue)
+  %itskey = load ptr, ptr %atkey
+  %itsvalue = load ptr, ptr %atvalue
+{_entry("expected", "table", "6")}
+  %some = icmp ne i32 %found, 0
+  %thekey = icmp eq ptr %itskey, %expected
+  %right = and i1 %some, %thekey
+  br i1 %right, label %array, label %other
+array:
+  %object = phi ptr [ %itsitem, %listed ], [ %itsvalue, %keyed ]
   %fits = call i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 -1)
   %does = icmp eq i64 %fits, 0
   br i1 %does, label %copy, label %other
@@ -228,13 +241,32 @@ divide:
 unit:"""
 
 # Each array follows the words as described, with the address of its first double and 0, or that of a table of the
-# addresses of all and 1; then come the addresses of quaternions. It holds the interpreter's lock.
+# addresses of all and 1, and with its key; then come the addresses of quaternions. The objects are the result, a tuple
+# of the first arrays, and a dict of the others or None. It holds the interpreter's lock.
 _DIRECT = f"""define ptr @direct(ptr %self, ptr %objects, i64 %count) {{
+entry:
 {_head(DIRECT)}
   %tables = getelementptr i64, ptr %rest, i64 0
   %described = mul i64 %arrays, {DIRECT_ARRAY}
   %norms = getelementptr i64, ptr %rest, i64 %described
+  %position = alloca i64
+  %atkey = alloca ptr
+  %atvalue = alloca ptr
+  store i64 0, ptr %position
+  store ptr null, ptr %atkey
+  store ptr null, ptr %atvalue
 {_GIVEN}
+{_entry("named", "objects", "2")}
+  %unnamed = icmp eq ptr %named, %none
+  br i1 %unnamed, label %counted, label %mapped
+mapped:
+  %values = call i64 %dict_size(ptr %named)
+  br label %counted
+counted:
+  %others = phi i64 [ 0, %entry ], [ %values, %mapped ]
+  %all = add i64 %number, %others
+  %complete = icmp eq i64 %all, %arrays
+  br i1 %complete, label %take, label %other
 take:
 {_loop("k", "take", "%arrays", _TAKE, "taken", "turn")}
 turn:
@@ -261,7 +293,8 @@ _PLACE = f"""  %own_number = add i64 %o, 3
   %there = getelementptr i64, ptr %args, i64 %outputword
   store ptr %output, ptr %there"""
 # The address of array number %k, and its stride, which is 0 where all states share it.
-_READ = f"""{_array(BATCH_ARRAY)}
+_READ = f"""{_table(BATCH_ARRAY)}
+{_entry("object", "items", "%k")}
   %fits = call i64 @fits(ptr %object, ptr %type, ptr %descr, ptr %table, i64 %n)
   %does = icmp ne i64 %fits, {_MISFIT}
   br i1 %does, label %taken, label %other
@@ -376,6 +409,8 @@ _BATCH = f"""define ptr @batch(ptr %self, ptr %objects, i64 %count) {{
 {_entry("own", "objects", "0")}
   %owned = getelementptr i8, ptr %own, i64 {ITEMS}
 {_GIVEN}
+  %complete = icmp eq i64 %number, %arrays
+  br i1 %complete, label %take, label %other
 take:
   call void @copied(ptr %rest, ptr %args, i64 %words)
 {_entry("workobject", "owned", "0")}

@@ -87,18 +87,18 @@ class MachineCode(Backend):
         words = self.words(inputs, outputs, status, 0, 1)
         work, at_work = aligned(kernel.work_doubles)
         begin = _address(row) + 8 * program.n_outputs
-        length = program.n_outputs + 1 + max((int(numbers.max()) for _, numbers in arguments), default=-1)
+        length = program.n_outputs + 1 + max((int(numbers.max()) for _, numbers, _ in arguments), default=-1)
         tables, targets = [], []
-        for shape, numbers in arguments:
+        for shape, numbers, key in arguments:
             places = begin + 8 * numbers.astype(np.int64)
             scattered = bool((np.diff(places) != 8).any())
             tables.append(places)
-            targets.append(entry.Target(shape, _address(places) if scattered else int(places[0]), scattered))
+            targets.append(entry.Target(shape, _address(places) if scattered else int(places[0]), scattered, key))
         call = entry.direct(
             kernel.methods, _address(words), at_work, _address(status), _address(row), length, targets,
             [begin + 8 * k for k in quaternions],
         )  # fmt: skip
-        return Direct(call, length, (kernel, row, status, words, work, tables))
+        return Direct(call, length, (kernel, row, status, words, work, tables, targets))
 
     def batch(
         self, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
