@@ -77,10 +77,11 @@ class Schedule:
     copies: list[tuple[int, int]]
 
 
-def schedule(program: Program, lanes: int = 1) -> Schedule:
-    """lanes: up to so many equal pieces that do not need one another are computed side by side."""
+def schedule(program: Program, lanes: int = 1, most: int = MAX_OPS) -> Schedule:
+    """lanes: up to so many equal pieces that do not need one another are computed side by side. most: operations of a
+    segment."""
     first = program.first_op
-    bounds = _piece_bounds(program)
+    bounds = _piece_bounds(program, most)
     exported = _exported(program, bounds)
     guards: dict[int, tuple[float, float]] = {}
     for g in program.guards:
@@ -96,7 +97,7 @@ def schedule(program: Program, lanes: int = 1) -> Schedule:
         k not in packed and times[p.shape] >= 3 and len(p.shape.kind) >= MIN_SHARED and not angles[k]
         for k, p in enumerate(pieces)
     ]
-    merged = _merge(bounds, [shared[k] or angles[k] or k in packed for k in range(len(pieces))])
+    merged = _merge(bounds, [shared[k] or angles[k] or k in packed for k in range(len(pieces))], most)
     if len(merged) - 1 < len(pieces):
         exported = _exported(program, merged)
     number = {a: k for k, a in enumerate(bounds[:-1])}
@@ -160,22 +161,22 @@ def _may_be_packed(shape: Shape) -> bool:
     return len(shape.kind) >= MIN_PACKED and not shape.guards and not set(ANGULAR) & set(shape.kind)
 
 
-def _piece_bounds(program: Program) -> list[int]:
-    """Operation numbers at which pieces begin, and the end; pieces of at most MAX_OPS."""
+def _piece_bounds(program: Program, most: int) -> list[int]:
+    """Operation numbers at which pieces begin, and the end; pieces of at most so many."""
     marks = [0, *program.cuts.tolist(), len(program)]
     bounds = [0]
     for a, b in zip(marks[:-1], marks[1:], strict=True):
-        parts = -(-(b - a) // MAX_OPS)
+        parts = -(-(b - a) // most)
         bounds.extend(a + (b - a) * k // parts for k in range(1, parts + 1))
     return bounds
 
 
-def _merge(bounds: list[int], alone: list[bool]) -> list[int]:
-    """Drop cuts between neighbours that need not be alone, as long as the result has at most MAX_OPS."""
+def _merge(bounds: list[int], alone: list[bool], most: int) -> list[int]:
+    """Drop cuts between neighbours that need not be alone, as long as the result has at most so many operations."""
     merged, previous_alone = [bounds[0]], True
     for k, is_alone in enumerate(alone):
         a, b = bounds[k], bounds[k + 1]
-        if not (k == 0 or is_alone or previous_alone or b - merged[-1] > MAX_OPS):
+        if not (k == 0 or is_alone or previous_alone or b - merged[-1] > most):
             pass  # goes on in the segment that began at merged[-1]
         elif a != merged[-1]:
             merged.append(a)

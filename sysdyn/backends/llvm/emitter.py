@@ -4,28 +4,44 @@ One emitter makes the scalar kernel and the SIMD kernel, in which every value is
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from sysdyn.backends.assembler.encoding import Encoder
+from sysdyn.backends.assembler.straight import Straight, assembles, straight
 from sysdyn.backends.llvm.driver import Driver, Run
 from sysdyn.backends.llvm.entry_code import entry_code
 from sysdyn.backends.llvm.instructions import declared
-from sysdyn.backends.llvm.segments import Access, FromTables, Inline, SideBySide, angles, operations, pack_width
+from sysdyn.backends.llvm.segments import (
+    Access,
+    FromTables,
+    Inline,
+    SideBySide,
+    angles,
+    operations,
+    pack_width,
+    watching,
+)
 from sysdyn.backends.llvm.sincos import sincos_function
 from sysdyn.backends.llvm.target import simd_width
 from sysdyn.backends.llvm.types import Types, double
-from sysdyn.backends.schedule import Segment, Shape, schedule
+from sysdyn.backends.schedule import MAX_OPS, Schedule, Segment, Shape, schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
+# Segments that are assembled here have at most so many operations.
+LONGEST = 50_000
 # A function copies at most so many outputs, as compile time grows faster than linearly.
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants.
 SHARING = 2
 # The scalar kernel copies so many doubles at a time.
 CHUNK = 4
+# Machine code is written down in lines of so many words.
+LINE = 32
 # Outputs that are at least so many places apart are written separately, without the constant zeros in between.
 LEAST_GAP = 4
 
@@ -61,18 +77,44 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs that are the constant 0 are written, too."""
+    """zeros: outputs that are the constant 0 are written, too. encoder: of the segments that are assembled here."""
 
-    def __init__(self, program: Program, width: int, zeros: bool = True):
+    def __init__(self, program: Program, width: int, zeros: bool = True, encoder: Encoder | None = None):
         super().__init__(width)
-        self.program, self.plan = program, schedule(program, simd_width() if width == 1 else 1)
-        plan = self.plan
+        self.program, self.encoder = program, encoder
+        self.plan = plan = self._scheduled()
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
-        self.status_slot = plan.n_slots
+        self.watched = plan.n_slots  # where values that guards look at are put together
+        watched = sum(len(segment.shape.guards) for segment in plan.segments if self._is_straight(segment))
+        self.straight = {
+            k: self._assembled(segment, plan.n_slots + watched)
+            for k, segment in enumerate(plan.segments)
+            if self._is_straight(segment)
+        }
+        self.status_slot = plan.n_slots + watched + max((x.spilled for x in self.straight.values()), default=0)
+        self.n_slots = self.status_slot
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
         self.together = simd_width() if width == 1 else SHARING
+
+    def _scheduled(self) -> Schedule:
+        """Segments as long as they can be assembled, or short enough for LLVM."""
+        lanes = simd_width() if self.width == 1 else 1
+        if self.encoder:
+            plan = schedule(self.program, lanes, LONGEST)
+            if all(self._is_straight(segment) or len(segment.shape.kind) <= MAX_OPS for segment in plan.segments):
+                return plan
+        return schedule(self.program, lanes)
+
+    def _is_straight(self, segment: Segment) -> bool:
+        return bool(self.encoder) and not (segment.shared or segment.beside) and assembles(segment.shape)
+
+    def _assembled(self, segment: Segment, free: int) -> Straight:
+        slot, n = self.plan.slot, len(segment.shape.guards)
+        assert self.encoder
+        reads, writes = ([int(slot[v]) for v in values] for values in (segment.reads, segment.writes))
+        return straight(segment, reads, writes, range(self.watched, self.watched + n), free, self.encoder)
 
     def module(self) -> str:
         """The IR text."""
@@ -81,7 +123,10 @@ class Emitter(Types):
             code.functions.append(self._function("ranges", "", self._ranges()))
             code.call("ranges")
         for k, segment in enumerate(self.plan.segments):
-            self._add_segment(code, f"segment_{k}", segment)
+            if k in self.straight:
+                self._add_straight(code, f"segment_{k}", segment, self.straight[k])
+            else:
+                self._add_segment(code, f"segment_{k}", segment)
         self._add_copies(code)
         parts = [
             _table("constants", "double", [double(c) for c in code.constants]),
@@ -118,6 +163,20 @@ class Emitter(Types):
             code.functions.append(self._computing(name, segment.shape, Inline(self, slot, segment)))
             code.call(name, code.next_constants())
             code.constants += segment.constants
+
+    def _add_straight(self, code: _Code, name: str, segment: Segment, made: Straight) -> None:
+        """The segment's machine code, a call of it, and one of what looks at its guards."""
+        words = struct.unpack(f"<{-(-len(made.code) // 8)}Q", made.code + bytes(-len(made.code) % 8))
+        lines = [", ".join(map(hex, words[k : k + LINE])) for k in range(0, len(words), LINE)]
+        asm = [".text", ".p2align 6", f"{name}:", *(f".quad {line}" for line in lines)]
+        code.functions += [*(f'module asm "{line}"' for line in asm), f"declare void @{name}(ptr, ptr)"]
+        code.call(name, code.next_constants())
+        code.constants += made.constants
+        if segment.shape.guards:
+            limits = [(segment.constants[a], segment.constants[b]) for _, a, b in segment.shape.guards]
+            watched = watching(self, limits, self.watched, self.status_slot)
+            code.functions.append(self._function(f"{name}_guards", "", watched))
+            code.call(f"{name}_guards")
 
     def _ranges(self) -> list[str]:
         """status |= OUT_OF_RANGE where an input is beyond its range."""
@@ -173,11 +232,14 @@ class Emitter(Types):
 
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
+        watched = {1 << k for k in range(1, simd_width().bit_length())} if self.width == 1 else set()
         by_driver = min(CHUNK, simd_width())
         lines = []
-        for width in sorted(self._widths() | packs):
+        for width in sorted(self._widths() | packs | watched):
             types = Types(width)
             lines += declared(types)
+            if width in watched:
+                lines.append(f"declare i64 @llvm.vector.reduce.or.v{width}i64({types.ints})")
             if width in packs - {by_driver}:
                 vec, suffix = types.vec, types.suffix
                 lines += [

@@ -23,13 +23,13 @@ from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.entry_code import ALIGN, OF_MANY, OF_ONE, entry_code
 from sysdyn.backends.llvm.registers import angles_first, arranged
-from sysdyn.backends.llvm.target import LOCK, library, machine, registers, version
+from sysdyn.backends.llvm.target import LOCK, encoder, library, machine, registers, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
 
 # The code in these parts of the package decides what machine code a program becomes.
-EMITTING = ("program", "backends/llvm", "backends/schedule.py")
+EMITTING = ("program", "backends/llvm", "backends/assembler", "backends/schedule.py")
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = _unpacked(key, cache.load(key))
         if stored is None:
-            emitter = Emitter(arranged(program, registers()) if level else angles_first(program)[0], width, zeros)
-            text, n_slots = emitter.module(), emitter.plan.n_slots
+            ordered = arranged(program, registers()) if level else angles_first(program)[0]
+            emitter = Emitter(ordered, width, zeros, encoder(width))
+            text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, _packed(key, n_slots, code))
         else:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.backends.llvm.instructions import instruction
+from sysdyn.backends.llvm.target import simd_width
 from sysdyn.backends.llvm.types import Types, double
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, Segment, Shape
 from sysdyn.program.operations import ANGULAR, SIN
@@ -107,9 +108,8 @@ class SideBySide(Access):
         self.writes = [[int(slot[v]) for v in values] for values in zip(*(x.writes for x in self.lanes), strict=True)]
 
     def constant(self, k: int) -> tuple[list[str], str]:
-        entries = [double(lane.constants[k]) for lane in self.lanes]
-        entries += entries[:1] * (self.types.width - len(self.lanes))
-        return [], "<" + ", ".join(f"double {x}" for x in entries) + ">"
+        entries = [lane.constants[k] for lane in self.lanes]
+        return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
 
     def read(self, k: int, to: str) -> list[str]:
         places, vec = self.reads[k], self.types.vec
@@ -232,7 +232,19 @@ class _Operations:
 
 
 def _guard(types: Types, k: int, status_slot: int, limit: str, weak_limit: str) -> list[str]:
-    """status |= BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
+    """status |= `_flags` of v_k."""
+    ints = types.ints
+    return [
+        *_flags(types, k, limit, weak_limit),
+        f"  %gp{k} = getelementptr double, ptr %work, i64 {status_slot * types.width}",
+        f"  %gd{k} = load {ints}, ptr %gp{k}, align {types.align}",
+        f"  %ge{k} = or {ints} %gd{k}, %gc{k}",
+        f"  store {ints} %ge{k}, ptr %gp{k}, align {types.align}",
+    ]
+
+
+def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
+    """%gc_k: BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
     bad, weak, good = (types.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
     vec, ints, bits = types.vec, types.ints, types.bits
     return [
@@ -241,11 +253,43 @@ def _guard(types: Types, k: int, status_slot: int, limit: str, weak_limit: str) 
         f"  %gn{k} = fcmp ult {vec} %ga{k}, {weak_limit}",
         f"  %gs{k} = select {bits} %gn{k}, {ints} {weak}, {ints} {good}",
         f"  %gc{k} = select {bits} %gb{k}, {ints} {bad}, {ints} %gs{k}",
-        f"  %gp{k} = getelementptr double, ptr %work, i64 {status_slot * types.width}",
-        f"  %gd{k} = load {ints}, ptr %gp{k}, align {types.align}",
-        f"  %ge{k} = or {ints} %gd{k}, %gc{k}",
-        f"  store {ints} %ge{k}, ptr %gp{k}, align {types.align}",
     ]
+
+
+def watching(types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int) -> list[str]:
+    """status |= `_flags` of values in neighbouring places from `first` on, each with its limits.
+
+    Those of one state are looked at as many at a time as a register holds.
+    """
+    lines = [
+        f"  %at = getelementptr double, ptr %work, i64 {status_slot * types.width}",
+        f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
+    ]
+    found, k = "%found0", 0
+    while k < len(limits):
+        size = min(simd_width(), 1 << (len(limits) - k).bit_length() - 1) if types.width == 1 else 1
+        wide = Types(size * types.width)
+        bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
+        lines += [
+            f"  %p{k} = getelementptr double, ptr %work, i64 {(first + k) * types.width}",
+            f"  %v{k} = load {wide.vec}, ptr %p{k}, align 8",
+            *_flags(wide, k, bad, weak),
+        ]
+        flags = f"%gc{k}"
+        if size > 1:
+            lines.append(f"  %any{k} = call i64 @llvm.vector.reduce.or.v{size}i64({wide.ints} {flags})")
+            flags = f"%any{k}"
+        lines.append(f"  %found{k + size} = or {types.ints} {found}, {flags}")
+        k += size
+        found = f"%found{k}"
+    return [*lines, f"  store {types.ints} {found}, ptr %at, align {types.align}"]
+
+
+def _numbers(types: Types, values: Sequence[float]) -> str:
+    """A constant: one number for all lanes, or one for each."""
+    if len(values) == 1:
+        return types.constant(values[0])
+    return "<" + ", ".join(f"double {double(x)}" for x in values) + ">"
 
 
 def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:

@@ -9,6 +9,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from sysdyn.backends.assembler.encoding import Encoder
 from sysdyn.backends.llvm.registers import REGISTERS
 from sysdyn.errors import BackendUnavailable
 
@@ -30,6 +31,8 @@ def library() -> ModuleType:
     with LOCK:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        if hasattr(llvm, "initialize_native_asmparser"):
+            llvm.initialize_native_asmparser()
     return llvm
 
 
@@ -73,6 +76,19 @@ def simd_width() -> int:
     with LOCK:
         features = library().get_host_cpu_features()
     return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
+
+
+def encoder(width: int) -> Encoder | None:
+    """The encoder of instructions on `width` doubles; None where this processor has others, or calls differ.
+
+    Only with the `LOCK`.
+    """
+    llvm = library()
+    features, triple = llvm.get_host_cpu_features(), llvm.get_default_triple()
+    known = triple.startswith("x86_64") and "linux" in triple and hasattr(llvm, "initialize_native_asmparser")
+    if not (known and features.get("avx2") and features.get("fma")) or width not in (1, simd_width()):
+        return None
+    return Encoder(width, all(features.get(x) for x in ("avx512f", "avx512vl", "avx512dq")))
 
 
 def registers() -> int:

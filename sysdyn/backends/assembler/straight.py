@@ -1,0 +1,312 @@
+"""Machine code of a segment: operations fused, values in registers or in memory by what is needed latest.
+
+Belady (1966): where registers run out, the value that is needed latest gives way. Operands are read from memory where
+they are, so that a value that gave way is loaded again only where an instruction has two of that kind.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysdyn.backends.assembler import encoding
+from sysdyn.backends.assembler.encoding import FORM_132, FORM_213, FORM_231, Encoder, Memory
+from sysdyn.backends.assembler.fusion import KINDS, Node, fused
+from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, Segment, Shape
+from sysdyn.program.operations import NEG
+
+# A value that is in memory anyway gives way to one that is not, needed this many times as late.
+STORED = 1.25
+# Values that are needed for more instructions than this get registers of high numbers, whose instructions are longer.
+LONG = 24
+_NEVER = 1 << 40
+
+
+def assembles(shape: Shape) -> bool:
+    """Whether there are instructions for all that a segment of this shape computes."""
+    return set(shape.kind) <= {*KINDS, NEG}
+
+
+class Straight(NamedTuple):
+    """code: of a function (workspace, constants). spilled: places of the workspace that it needs for itself."""
+
+    code: bytes
+    constants: list[float]
+    spilled: int
+
+
+def straight(
+    segment: Segment, reads: Sequence[int], writes: Sequence[int], guards: Sequence[int], free: int, encoder: Encoder
+) -> Straight:  # fmt: skip
+    """Code of a segment without sines and cosines.
+
+    reads, writes, guards: places in the workspace of values from outside, of results, and of values that are watched.
+    free: the first place that it may use for itself.
+    """
+    nodes, constants = fused(segment)
+    allocation = _Allocation(nodes, free, encoder.registers)
+    allocation.memory.update((k * 4 + EXTERNAL, place) for k, place in enumerate(reads))
+    for k, place in (
+        *zip(segment.shape.exported, writes, strict=True),
+        *zip((k for k, *_ in segment.shape.guards), guards, strict=True),
+    ):
+        allocation.stores[k * 4 + LOCAL].append(place)
+    allocation.run()
+    code, table = _encoded(allocation.steps, constants, encoder)
+    return Straight(code, table, allocation.end - free)
+
+
+class _Step(NamedTuple):
+    """An instruction of the encoder whose last operand may be in memory: a place of the workspace, or a constant."""
+
+    name: str
+    arguments: tuple
+    place: int | None = None
+    constant: int | None = None  # its code
+
+
+def _is_constant(x: int) -> bool:
+    return x % 4 == CONSTANT
+
+
+class _Allocation:
+    """The steps that compute the nodes in their order, in so many registers.
+
+    memory: {value: its place}; stores: {value: places where results go}; end: the first place that nothing needs.
+    """
+
+    def __init__(self, nodes: list[Node], free: int, registers: int):
+        self.nodes = nodes
+        self.steps: list[_Step] = []
+        self.memory: dict[int, int] = {}
+        self.stores: dict[int, list[int]] = defaultdict(list)
+        self.end = free
+        self._places: list[int] = []  # of spilled values that are over
+        self._spilled: set[int] = set()
+        self._register: dict[int, int] = {}
+        self._held: dict[int, int] = {}
+        self._free = set(range(registers))
+        self._uses: dict[int, list[int]] = defaultdict(list)  # upcoming ones, the next one last
+        for k in reversed(range(len(nodes))):
+            for x in set(nodes[k].operands):
+                self._uses[x].append(k)
+
+    def run(self) -> None:
+        for k, node in enumerate(self.nodes):
+            operands = set(node.operands)
+            for x in operands:
+                self._uses[x].pop()
+            uses = self._uses[node.result]
+            long = bool(uses) and uses[0] - k > LONG
+            register = (self._fused if isinstance(node.kind, str) else self._plain)(node, long)
+            for x in operands:
+                if not self._uses[x]:
+                    self._over(x)
+            self._hold(node.result, register)
+            for place in self.stores.get(node.result, ()):
+                self._store(register, place)
+                self.memory[node.result] = place
+            if not uses:
+                self._release(node.result)
+
+    # ---- instructions ----------------------------------------------------------------------------------------------
+
+    def _plain(self, node: Node, long: bool) -> int:
+        """The register of a sum, difference, product, quotient or root."""
+        *first, second = node.operands
+        if node.kind in (encoding.ADD, encoding.MUL) and self._comes_second(first[0], second):
+            first, second = [second], first[0]
+        kept = {self._register[x] for x in node.operands if x in self._register}
+        registers = [self._loaded(x, kept) for x in first]
+        there = self._register.get(second)
+        for x in {*first, second}:
+            if not self._uses[x]:
+                self._release(x)
+        to = self._new(long)
+        one = registers[0] if registers else to
+        if there is not None and node.kind in (encoding.ADD, encoding.MUL) and there > 7 >= one:
+            one, there = there, one  # the second one takes a byte more if it is high
+        self._add("arithmetic", node.kind, to, one, there, operand=None if there is not None else second)
+        return to
+
+    def _comes_second(self, first: int, second: int) -> bool:
+        """Whether two operands are to be exchanged: the one that is read from memory is the second."""
+        if first in self._register:
+            return False
+        return second in self._register or _is_constant(first)
+
+    def _fused(self, node: Node, long: bool) -> int:
+        """The register of ±a·b ± c, which is that of an operand before: of one that is over, or of a copy."""
+        a, b, c = node.operands
+        kept = {self._register[x] for x in node.operands if x in self._register}
+        away = [x for x in dict.fromkeys(node.operands) if x not in self._register]
+        while len(away) > 1 or (away and node.operands.count(away[0]) > 1):
+            x = min(away, key=lambda x: (_is_constant(x), self._next(x)))
+            self._loaded(x, kept)
+            away.remove(x)
+        single = [x for x in (c, a, b) if node.operands.count(x) == 1]
+        over = [x for x in single if x in self._register and not self._uses[x]]
+        if over:
+            replaced = over[0]
+            to = self._register.pop(replaced)
+            del self._held[to]
+        elif away:
+            replaced = away.pop()
+            to = self._new(long, kept)
+            self._add("load", to, operand=replaced)
+        else:
+            replaced = single[0] if single else c
+            to = self._new(long, kept)
+            self._add("copy", to, self._register[replaced])
+        other, third = (a, b) if replaced == c else (b if replaced == a else a, c)
+        form = FORM_231 if replaced == c else FORM_213
+        if other in away:
+            form, other, third = (form if replaced == c else FORM_132), third, other
+        there = None if third in away else self._register[third]
+        operand = third if third in away else None
+        self._add("fused", form, node.kind, to, self._register[other], there, operand=operand)
+        return to
+
+    def _add(self, name: str, *arguments: object, operand: int | None = None) -> None:
+        """A step; operand: a value that is read from memory."""
+        place = None if operand is None or _is_constant(operand) else self.memory[operand]
+        constant = operand if place is None else None
+        self.steps.append(_Step(name, tuple(x for x in arguments if x is not None), place, constant))
+
+    def _store(self, register: int, place: int) -> None:
+        self.steps.append(_Step("store", (register,), place))
+
+    # ---- registers and places --------------------------------------------------------------------------------------
+
+    def _next(self, x: int) -> int:
+        uses = self._uses[x]
+        return uses[-1] if uses else _NEVER
+
+    def _loaded(self, x: int, kept: set[int]) -> int:
+        """The register of an operand; those that are kept stay as they are, and this one joins them."""
+        if x not in self._register:
+            register = self._new(False, kept)
+            self._add("load", register, operand=x)
+            self._hold(x, register)
+        kept.add(self._register[x])
+        return self._register[x]
+
+    def _hold(self, x: int, register: int) -> None:
+        self._register[x] = register
+        self._held[register] = x
+
+    def _release(self, x: int) -> None:
+        if x in self._register:
+            register = self._register.pop(x)
+            del self._held[register]
+            self._free.add(register)
+
+    def _over(self, x: int) -> None:
+        """Nothing needs the operand any more."""
+        self._release(x)
+        if x in self._spilled:
+            self._spilled.remove(x)
+            self._places.append(self.memory.pop(x))
+
+    def _new(self, long: bool, kept: Sequence[int] | set[int] = ()) -> int:
+        """A register for a new value, which one that is needed latest gives way to; none of those that are kept."""
+        if not self._free:
+            self._spill(max((r for r in self._held if r not in kept), key=self._lateness))
+        register = max(self._free) if long else min(self._free)
+        self._free.remove(register)
+        return register
+
+    def _lateness(self, register: int) -> float:
+        x = self._held[register]
+        return self._next(x) * (STORED if x in self.memory or _is_constant(x) else 1.0)
+
+    def _spill(self, register: int) -> None:
+        x = self._held[register]
+        if x not in self.memory and not _is_constant(x):
+            if self._places:
+                place = self._places.pop()
+            else:
+                place, self.end = self.end, self.end + 1
+            self._spilled.add(x)
+            self.memory[x] = place
+            self._store(register, place)
+        self._release(x)
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def _encoded(steps: list[_Step], constants: Sequence[float], encoder: Encoder) -> tuple[bytes, list[float]]:
+    """(code, constants in the order in which it reads them)."""
+    windows, table = _Windows(steps, encoder), _Table(encoder)
+    code = [windows.begin(), table.begin()]
+    for name, arguments, place, constant in steps:
+        memory: tuple[Memory, ...] = ()
+        if constant is not None:
+            move, there = table.at(constants[constant // 4])
+            code.append(move)
+            memory = (there,)
+        elif place is not None:
+            memory = (windows.at(place),)
+        code.append(getattr(encoder, name)(*arguments, *memory))
+    if encoder.width > 1:
+        code.append(encoding.CLEAR)
+    code.append(encoding.RETURN)
+    return b"".join(code), table.values
+
+
+class _Windows:
+    """Pointers into the workspace: each reaches the places around it, those that are used most."""
+
+    def __init__(self, steps: list[_Step], encoder: Encoder):
+        self._bytes = encoder.bytes
+        self._size = 256 if encoder.width == 8 else 256 // encoder.bytes  # places that one byte of offset reaches
+        used = Counter(step.place // self._size for step in steps if step.place is not None)
+        registers = (encoding.RDI, *encoding.FREE)
+        self._pointer = {block: register for (block, _), register in zip(used.most_common(), registers, strict=False)}
+
+    def _middle(self, block: int) -> int:
+        return (block * self._size + self._size // 2) * self._bytes
+
+    def begin(self) -> bytes:
+        """The pointers from the one to the workspace, which changes last."""
+        return b"".join(
+            Encoder.pointer(register, encoding.RDI, self._middle(block))
+            for block, register in reversed(self._pointer.items())
+        )
+
+    def at(self, place: int) -> Memory:
+        block = place // self._size
+        if block not in self._pointer:
+            block = min(self._pointer, key=lambda x: abs(x - block))
+        return Memory(self._pointer[block], place * self._bytes - self._middle(block))
+
+
+class _Table:
+    """A table of constants in the order of their use, and a pointer that moves along it."""
+
+    def __init__(self, encoder: Encoder):
+        self.values: list[float] = []
+        self._copies = 1 if encoder.evex else encoder.width
+        self._broadcast = encoder.evex and encoder.width > 1
+        # broadcast operands are 8 bytes, which EVEX scales offsets by
+        self._reach = 1024 if self._broadcast else 128
+        self._pointer = self._reach
+        self._place: dict[bytes, int] = {}
+
+    def begin(self) -> bytes:
+        return Encoder.pointer(encoding.RSI, encoding.RSI, self._reach)
+
+    def at(self, value: float) -> tuple[bytes, Memory]:
+        """(moves of the pointer, the operand); what the pointer has passed is put down again."""
+        key = struct.pack("<d", value)
+        if self._place.get(key, -1) < self._pointer - self._reach:
+            self._place[key] = 8 * len(self.values)
+            self.values += [value] * self._copies
+        place, moves = self._place[key], 0
+        while place >= self._pointer + self._reach:
+            self._pointer += encoding.STEP
+            moves += 1
+        return Encoder.forward(encoding.RSI) * moves, Memory(encoding.RSI, place - self._pointer, self._broadcast)
