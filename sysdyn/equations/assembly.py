@@ -238,16 +238,7 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
     Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. What an elimination of
     it costs is the *solve* scope of the counts: X, v, c, ν given.
     """
-    signed: dict[int, Expr] = {}
-    created: list[Expr] = []
-
-    def entry(x):
-        if is_constant(x):
-            return graph.exact(constant_value(x))
-        if x.node not in signed:
-            signed[x.node] = graph.input(f"entry[{len(signed)}]")
-            created.append(signed[x.node])
-        return -signed[x.node] if x.negative else signed[x.node]
+    entry = Entries(graph)
 
     def written(rows: list[Row], b: list) -> Combination:
         return Combination([{c: entry(x) for c, x in row.items()} for row in rows],
@@ -255,5 +246,30 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
 
     rows, b = written(assembly.rows, assembly.b)
     shown = {name: written(*x) for name, x in assembly.shown.items()}
-    inputs = (("entries", np.array([*created, None], dtype=object)[:-1]),)
-    return Assembly(graph, inputs, rows, b, assembly.names, assembly.blocks, shown)
+    return Assembly(graph, (entry.group,), rows, b, assembly.names, assembly.blocks, shown)
+
+
+class Entries:
+    """Values of one graph as inputs of another, each when it is first met: `entries(x)` is what stands for x.
+
+    Values that are equal (or opposite) stay equal; constants stay constants. values: those that are inputs.
+    """
+
+    def __init__(self, graph: Graph):
+        self.values: list[Expr] = []
+        self._graph = graph
+        self._inputs: dict[int, Expr] = {}  # by the node of the value
+
+    def __call__(self, x):
+        if is_constant(x):
+            return self._graph.exact(constant_value(x))
+        if x.node not in self._inputs:
+            self._inputs[x.node] = self._graph.input(f"entry[{len(self.values)}]")
+            self.values.append(-x if x.negative else x)
+        found = self._inputs[x.node]
+        return -found if x.negative else found
+
+    @property
+    def group(self) -> tuple[str, np.ndarray]:
+        """The inputs, as a program takes them."""
+        return "entries", np.array([*self._inputs.values(), None], dtype=object)[:-1]

@@ -8,10 +8,11 @@ another, unless it is a power of two: by what results differ they are wrong. At 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from sysdyn.backends.executable import Executable
+from sysdyn.backends.backend import Results
 from sysdyn.diagnosis.words import at_states, few
 from sysdyn.errors import LostDigits
 from sysdyn.measurements.noise import Noise
@@ -29,6 +30,12 @@ FACTORS = (1.1, 0.7, 1.37)
 ROUNDING = 1e-16
 # Results that differ by more of their size have lost digits: they may be wrong by three times as much.
 KEPT = 3e-9
+
+
+class Runs(Protocol):
+    """What has results, an `Executable` or more than one."""
+
+    def results(self, inputs: Arrays, n: int) -> Results: ...
 
 
 class Distance:
@@ -67,7 +74,7 @@ class Distance:
         return np.maximum(found, ROUNDING * found.max(axis=1, keepdims=True))
 
     def errors(
-        self, executable: Executable, found: Arrays, inputs: Arrays, sizes: Arrays, powers: Mapping[str, float]
+        self, executable: Runs, found: Arrays, inputs: Arrays, sizes: Arrays, powers: Mapping[str, float]
     ) -> np.ndarray:
         """(n,): about what results `found` (n, m) are wrong by, inf where they are not finite.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -43,7 +44,7 @@ class Estimate(Solution):
 
         The program for it is compiled when it is first asked for.
         """
-        values = np.sqrt(self._posterior.variances(quantity, self._states()))
+        values = np.sqrt(self._posterior.variances(quantity, self._states))
         model = self._problem.model
         shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
         return self._picked(values.reshape(*self._lead, *shape), quantity, name)
@@ -51,7 +52,7 @@ class Estimate(Solution):
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""
         other = first if second is None else second
-        found = self._posterior.covariance(first, other, self._states())
+        found = self._posterior.covariance(first, other, self._states)
         return found.reshape(*self._lead, *found.shape[1:])
 
     # ---- tests --------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class Estimate(Solution):
 
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
-        det = self._posterior.log_determinant(self._states())
+        det = self._posterior.log_determinant(self._states)
         for name in self._noises:
             det = det + 2.0 * np.log(np.einsum("nii->ni", self._factor(name))).sum(axis=1)
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
@@ -128,6 +129,7 @@ class Estimate(Solution):
 
     # ---- whitened equations and switches ------------------------------------------------------------------------
 
+    @functools.cached_property
     def _states(self) -> States:
         return States(self._inputs, self._n, self._about.refuse)
 
@@ -137,12 +139,12 @@ class Estimate(Solution):
 
     def _whitened(self) -> dict[str, np.ndarray]:
         """{name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
-        found = self._posterior.residuals(self._states())
+        found = self._posterior.residuals(self._states)
         return {name: x * self._on(name) for name, x in found.items()}
 
     def _multipliers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
-        shares, result = self._posterior.redundancy(self._states()), {}
+        shares, result = self._posterior.redundancy(self._states), {}
         for name, x in self._whitened().items():
             inverse = np.linalg.inv(self._factor(name))
             M = inverse.swapaxes(1, 2) @ shares[name] @ inverse

@@ -4,8 +4,9 @@ All of it comes from one elimination of the whitened equations by orthogonal col
 
     Cov(d) = R⁻¹ R^-T,   ε = W d + w = Q₂ left,   Cov(ε) = Q₂ Q₂^T,   χ² = |left|²
 
-Sums of squares only keep their digits whatever the variances. Each program is compiled when it is first asked for.
-Golub (1965) and Bierman (1977); Teunissen (2000) for the tests.
+Sums of squares only keep their digits whatever the variances. The factors (R, the turns of Q, left) are one program,
+and each result is another, of these; they are compiled when they are first asked for. Golub (1965) and Bierman (1977);
+Teunissen (2000) for the tests.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysdyn.backends import interpreter
+from sysdyn.backends.backend import Results
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
@@ -45,6 +47,10 @@ CODE_LEVEL = 0
 VANISHING = 1e-22
 # Variances that are zero at every state are found at so many sampled states.
 SAMPLES = 4
+# Factors are kept at a time of so many states that they have so many entries in all, 32 MB.
+MOST_ENTRIES = 4_000_000
+# The programs of the factors and of the mean, and the inputs of all others.
+FACTORS, MEAN, ENTRIES = "factors", "mean", "entries"
 
 # A part of the results is an output, or (quantity, joint, body or constraint), or (measured output, component).
 Part = str | tuple[str, str]
@@ -84,7 +90,8 @@ class Posterior:
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._progress = progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
-        self._executables: dict[str, Executable] = {}
+        self._executables: dict[str, Executable | OfFactors] = {}
+        self._factors: Factors | None = None
         self.distance = Distance([noise_of(m, problem.model) for m in problem.noisy])
         self.begin()
         _ALIVE.add(self)
@@ -115,9 +122,9 @@ class Posterior:
 
         def groups() -> Groups:
             root = self._root
-            return output_groups(self.system, root.assembly, root.factors.solution, self._options.outputs)
+            return output_groups(self.system, root.assembly, root.solution, self._options.outputs)
 
-        return self._run("mean", groups, states._replace(refuse=False), lambda found, _: sizes_of_mean(found))
+        return self._run(MEAN, groups, states._replace(refuse=False), lambda found, _: sizes_of_mean(found))
 
     # ---- covariances --------------------------------------------------------------------------------------------
 
@@ -158,11 +165,11 @@ class Posterior:
         if quantity in self._components:
             components = self._components[quantity]
             if name is None:
-                return lambda: self._root.assembly.shown[quantity].rows
+                return lambda: self._root.shown[quantity]
             if name not in components:
                 raise UnknownName(f"component of {quantity!r}:", name, components)
             place = components.index(name)
-            return lambda: [self._root.assembly.shown[quantity].rows[place]]
+            return lambda: [self._root.shown[quantity][place]]
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
         layout, scalars = self.system.layout, self.system.reported(quantity)
@@ -237,30 +244,52 @@ class Posterior:
                 x[lost] = np.nan
         return found
 
-    def _executable(self, name: str, groups: Callable[[], Groups]) -> Executable:
+    def _executable(self, name: str, groups: Callable[[], Groups]) -> Executable | OfFactors:
         """The program `name` ready to run, made where it is asked for for the first time."""
         with self._lock:
             if name not in self._executables:
                 stages = Stages(None, self._progress)
                 stages.say(name)
                 try:
-                    program = self._stored(name)
-                    if program is None:
-                        program = self._program(groups())
-                        self._store(name, program)
-                    stages.say(f"{name}: compiling machine code", 0.6)
-                    self._executables[name] = Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
+                    self._executables[name] = self._made(name, groups, stages)
                 finally:
                     stages.say("done", 1.0)
             return self._executables[name]
 
-    def _program(self, groups: Groups) -> Program:
-        """The program, with zeros for variances that are zero at every state but for rounding."""
-        graph, inputs = self._root.assembly.graph, self._root.assembly.inputs
+    def _made(self, name: str, groups: Callable[[], Groups], stages: Stages) -> Executable | OfFactors:
+        def compiled(program: Program) -> Executable:
+            stages.say(f"{name}: compiling machine code", 0.6)
+            return Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
+
+        if name == MEAN:
+            program = self._stored(name, self.problem.input_sizes)
+            if program is None:
+                assembly = self._root.assembly
+                program = self._store(name, Program.from_graph(assembly.graph, assembly.inputs, groups()))
+            return compiled(program)
+        first, rest = self._stored(FACTORS, self.problem.input_sizes), None
+        if first is not None:
+            rest = self._stored(f"{name} of {first.digest}", [(ENTRIES, first.n_outputs)])
+        if first is None or rest is None:
+            made, rest = self._root.program, None
+            if first is None or first.digest != made.digest:
+                self._store(FACTORS, made)
+            first = made
+        if self._factors is None or self._factors.executable.program.digest != first.digest:
+            self._factors = Factors(compiled(first))
+        if rest is None:
+            rest = self._store(f"{name} of {first.digest}", self._program(groups(), self._factors))
+        return OfFactors(self._factors, compiled(rest))
+
+    def _program(self, groups: Groups, factors: Factors) -> Program:
+        """A program of the factors, with zeros for variances that are zero at every state but for rounding."""
+        graph, inputs = self._root.graph, [self._root.entries]
         program = Program.from_graph(graph, inputs, groups)
         if groups[0][0] != "variance":
             return program
-        found = interpreter.run_groups(program, sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED))["variance"]
+        states = sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED)
+        entries = [factors.at({name: x[k] for name, x in states.items()}, 1) for k in range(SAMPLES)]
+        found = interpreter.run_groups(program, {ENTRIES: np.concatenate(entries)})["variance"]
         size = np.fmax.reduce(found, axis=0)
         least = VANISHING * np.fmax.reduce(size, initial=0.0)
         variances = [0.0 if s <= least else x for x, s in zip(groups[0][1], size, strict=True)]
@@ -269,20 +298,55 @@ class Posterior:
     def _file(self, name: str) -> str:
         return hashlib.sha256(f"{self._key} {name}".encode()).hexdigest() + ".posterior"
 
-    def _stored(self, name: str) -> Program | None:
+    def _stored(self, name: str, inputs: Sequence[tuple[str, int]]) -> Program | None:
         payload = cache.load(self._file(name)) if self._key else None
         if payload is None:
             return None
         try:
             program = Program.from_arrays(storage.unpacked(payload))
-            storage.check_inputs(program, self.problem)
-            return program
         except (FileError, ValueError, OSError):
             return None  # a damaged entry is made again
+        return program if dict(program.input_groups) == dict(inputs) else None
 
-    def _store(self, name: str, program: Program) -> None:
+    def _store(self, name: str, program: Program) -> Program:
         if self._key:
             cache.store(self._file(name), storage.packed(program.to_arrays()))
+        return program
+
+
+class Factors:
+    """The factors of the square-root form at states; those of the last call are kept."""
+
+    def __init__(self, executable: Executable):
+        self.executable = executable
+        self._last: tuple[Arrays, np.ndarray] | None = None
+
+    def at(self, inputs: Arrays, n: int) -> np.ndarray:
+        """(n, entries), for inputs that nobody changes."""
+        last = self._last
+        if last is None or last[0] is not inputs:
+            last = self._last = inputs, self.executable.results(inputs, n)[0][ENTRIES]
+        return last[1]
+
+
+class OfFactors:
+    """A program of the factors, and what it needs of these."""
+
+    def __init__(self, factors: Factors, executable: Executable):
+        self.factors, self.executable = factors, executable
+
+    def results(self, inputs: Arrays, n: int) -> Results:
+        """({output: (n, size)}, status (n,)) as of an `Executable`."""
+        step = max(1, MOST_ENTRIES // self.executable.program.n_inputs)
+        if n <= step:
+            return self.executable.results({ENTRIES: self.factors.at(inputs, n)}, n)
+        starts = range(0, n, step)
+        parts = [
+            self.results({name: x if x.ndim == 1 else x[k : k + step] for name, x in inputs.items()}, min(step, n - k))
+            for k in starts
+        ]
+        outputs = {name: np.concatenate([found[name] for found, _ in parts]) for name in parts[0][0]}
+        return outputs, np.concatenate([status for _, status in parts])
 
 
 def _forked() -> None:

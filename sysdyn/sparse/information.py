@@ -48,8 +48,9 @@ class Information:
 
     def _turned_back(self, y: Row) -> Row:
         for k in reversed(sorted(self._factors.turns)):
-            if self._factors.row_perm[k] in self._noisy:
-                self._factors.turns[k].apply_transposed(y)
+            for turned in reversed(self._factors.turns[k]):
+                if turned.rows[0] in self._noisy:
+                    turned.apply_transposed(y)
         return y
 
 

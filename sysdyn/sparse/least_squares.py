@@ -4,6 +4,9 @@ Exact rows are eliminated by scalar pivots, where they have one that is safe, an
 exact row holds any more is eliminated by a turn of all noisy rows that do. Rows of very different weights keep their
 digits where the heaviest comes first and a column is taken while its entries are not small beside the rest of their
 rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
+
+Where eliminated columns leave more noisy rows than there are columns in these, they are turned to a triangle before
+other rows join them, so that rows that hold no column any more are done with (Liu 1986).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.lu import Early, Pivots
 from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import turn
 
@@ -41,42 +44,50 @@ Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a s
 def least_squares(
     rows: Sequence[Row], exact: Sequence[bool], first: Iterable[tuple[int, int]], fronts: Sequence[Sequence[int]],
     most: float = math.inf,
-) -> tuple[Pivots, float]:  # fmt: skip
-    """(the order of E d + e = 0, |W d + w| least, from the entries at sampled states; about the operations it takes).
+) -> tuple[Pivots, Early, float]:  # fmt: skip
+    """(order of E d + e = 0, |W d + w| least, from entries at sampled states; early turns; about its operations).
 
     exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
-    that are eliminated one after the other. most: operations. Entries are in natural units of the columns and of the
-    rows of E, and in units of their standard deviations of the rows of W. Raises NoSafeOrdering where columns are
-    dependent at every sampled state, or it takes more operations.
+    that are eliminated one after the other; those that no row determines yet wait for the next. most: operations.
+    Entries are in natural units of the columns and of the rows of E, and in units of their standard deviations of the
+    rows of W. Raises NoSafeOrdering where columns are dependent at every sampled state, or it takes more operations.
     """
-    search = _Search(rows, exact, sum(len(front) for front in fronts), most)
+    search = _Search(rows, exact, fronts, most)
     with np.errstate(all="ignore"):  # at single states columns may be dependent
         for i, j in first:
             search.take(i, j)
+        waiting: set[int] = set()
         for front in fronts:
-            search.work(search.left.intersection(front))
-    return Pivots(search.row_perm, search.col_perm, search.joined), search.operations
+            waiting = search.work(waiting | search.left.intersection(front))
+            search.merge()
+    if waiting:
+        raise NoSafeOrdering(f"{len(waiting)} unknowns are determined by no equation that is left")
+    return Pivots(search.row_perm, search.col_perm, search.joined), search.early, search.operations
 
 
 class _Search:
     """What is left of the entries while columns are eliminated."""
 
-    def __init__(self, rows: Sequence[Row], exact: Sequence[bool], columns: int, most: float):
+    def __init__(self, rows: Sequence[Row], exact: Sequence[bool], fronts: Sequence[Sequence[int]], most: float):
         self.rows = [dict(row) for row in rows]
+        self._zero = np.zeros(max((len(x) for row in rows for x in row.values()), default=1))
         self.exact = {i for i, x in enumerate(exact) if x}
-        self.holders: list[set[int]] = [set() for _ in range(columns)]
+        self.front = {j: k for k, front in enumerate(fronts) for j in front}
+        self.left = set(self.front)
+        self.holders: list[set[int]] = [set() for _ in self.left]
         for i, row in enumerate(self.rows):
             for j in row:
                 self.holders[j].add(i)
-        self.left = set(range(columns))
         self.row_perm: list[int] = []
         self.col_perm: list[int] = []
         self.joined: dict[int, tuple[int, ...]] = {}
+        self.early: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
         self.operations, self.most = 0.0, most
         self._sizes: dict[int, np.ndarray] = {}  # of rows that did not change since, see `_largest`
+        self._changed: set[int] = set()  # rows that did since the last `merge`
 
-    def work(self, front: set[int]) -> None:
-        """Eliminate these columns, the cheapest first."""
+    def work(self, front: set[int]) -> set[int]:
+        """Eliminate these columns, the cheapest first; those that no row determines are returned."""
         heap: list[Option] = []  # The options, and outdated ones.
         options: dict[int, Option] = {}
         stale = set(front)
@@ -88,15 +99,38 @@ class _Search:
                 heapq.heappop(heap)
             bad, _, i, j = heapq.heappop(heap)
             if bad == NEVER:
-                raise NoSafeOrdering(f"{len(self.left)} unknowns are determined by no equation that is left")
+                break
             if self.operations > self.most:
                 raise NoSafeOrdering("given up: more expensive than what is known")
             del options[j]
             front.discard(j)
             touched = set(self.holders[j])
             stale = {c for k in touched for c in self.rows[k]}
-            self.take(self._turn(j) if i < 0 else i, j)
+            self.take(self._turned(j) if i < 0 else i, j)
             stale = stale.union(*(self.rows[k] for k in touched))
+        return front
+
+    def merge(self) -> None:
+        """Turn the noisy rows that changed to a triangle, if they are more than their columns.
+
+        Columns that are eliminated first come first; those that are small somewhere beside the rest of their rows stay.
+        """
+        rows = {i for i in self._changed.difference(self.exact, self.row_perm) if self.rows[i]}
+        self._changed = set()
+        columns = set().union(*(self.rows[i] for i in rows))
+        if len(rows) <= len(columns):
+            return
+        while columns:
+            held = {j: sorted(self.holders[j] & rows) for j in columns}
+            j = min(columns, key=lambda j: (self.front[j], self._cost(held[j]), j))
+            columns.discard(j)
+            if len(held[j]) > 1:
+                norm = self._norm(held[j], j)
+                if (norm <= VANISHING * np.fmax.reduce(norm)).any() or self._share(held[j], norm) < LEAST_SHARE:
+                    continue
+                held[j] = self._turn(held[j], j, always=True)
+                self.early.setdefault(len(self.row_perm), []).append((j, tuple(held[j])))
+            rows.difference_update(held[j][:1])
 
     def _option(self, j: int) -> Option:
         """The cheapest way to eliminate column j; exact rows go first."""
@@ -105,23 +139,35 @@ class _Search:
         rest = len(holders) - len(turned)
         if not turned:
             return NEVER, 0.0, -1, j
-        size = np.abs([self.rows[i][j] for i in turned])
-        norm = np.sqrt((size * size).sum(axis=0))
+        norm = self._norm(turned, j)
         regular = norm > VANISHING * np.fmax.reduce(norm)  # not where columns before were dependent, and it is NaN
         if not regular.any():
             return NEVER, 0.0, -1, j
         if turned[0] in self.exact:
-            stays = (size >= LEAST_PIVOT * norm)[:, regular].all(axis=1)
+            size = np.abs([self.rows[i][j] for i in turned])
+            stays = np.all((size >= LEAST_PIVOT * norm)[:, regular], axis=1)
             found = [(2.0 * (len(self.rows[i]) - 1) * (len(holders) - 1), i)
                      for i, x in zip(turned, stays, strict=True) if x]  # fmt: skip
             if found:
                 return 0, *min(found), j
+        share = self._share(turned, np.where(regular, norm, math.nan)) if len(turned) > 1 else 1.0
+        if not share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE):
+            return LATE, -share, -1, j
         width = len(set().union(*(self.rows[i] for i in turned)))
-        cost = (4.0 * len(turned) + 1.0) * width * (len(turned) > 1) + 2.0 * width * rest
-        largest = np.max([self._largest(i) for i in turned], axis=0)
-        share = float(np.fmin.reduce((norm / largest)[regular])) if len(turned) > 1 else 1.0
-        early = share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE)
-        return (0, cost, -1, j) if early else (LATE, -share, -1, j)
+        return 0, self._cost(turned) + 2.0 * width * rest, -1, j
+
+    def _cost(self, rows: Sequence[int]) -> float:
+        """Operations of a turn of these rows."""
+        return (4.0 * len(rows) + 1.0) * len(set().union(*(self.rows[i] for i in rows))) if len(rows) > 1 else 0.0
+
+    def _norm(self, rows: Sequence[int], j: int) -> np.ndarray:
+        """(states,): of the entries of column j."""
+        x = np.array([self.rows[i][j] for i in rows])
+        return np.sqrt((x * x).sum(axis=0))
+
+    def _share(self, rows: Sequence[int], norm: np.ndarray) -> float:
+        """The norm of a column over the greatest entry of these rows, at the state where this is least."""
+        return float(np.fmin.reduce(norm / np.max([self._largest(i) for i in rows], axis=0)))
 
     def _largest(self, i: int) -> np.ndarray:
         """(states,): the size of the greatest entry of row i."""
@@ -129,29 +175,50 @@ class _Search:
             self._sizes[i] = np.abs([*self.rows[i].values()]).max(axis=0)
         return self._sizes[i]
 
-    def _turn(self, j: int) -> int:
+    def _turned(self, j: int) -> int:
         """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
+        rows = sorted(self.holders[j] & self.exact or self.holders[j])
+        if len(rows) > 1:
+            rows = self._turn(rows, j)
+            self.joined[len(self.row_perm)] = tuple(rows[1:])
+        return rows[0]
+
+    def _turn(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
+        """Turn these rows, which hold column j, so that only the heaviest does; they are returned, that one first."""
         rows = self.rows
-        turned = sorted(self.holders[j] & self.exact or self.holders[j])
-        if len(turned) > 1:
-            weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
-            turned.sort(key=lambda i: -weight[i])
+        weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
+        turned = sorted(turned, key=lambda i: -weight[i])
+        for i in turned:
+            self._sizes.pop(i, None)
+        self._changed.update(turned)
+        found, r = turn(turned, [rows[i].pop(j) for i in turned], always)
+        columns = sorted(set().union(*(rows[i] for i in turned)))
+        self.operations += (4.0 * len(turned) + 1.0) * len(columns)
+        if columns:
+            y: dict[int, Any] = {i: self._entries(i, columns) for i in turned}
+            found.apply(y)
             for i in turned:
-                self._sizes.pop(i, None)
-            found, r = turn(turned, [rows[i].pop(j) for i in turned])
-            columns = set().union(*(rows[i] for i in turned))
-            self.operations += (4.0 * len(turned) + 1.0) * len(columns)
-            for c in columns:
-                y = {i: rows[i].pop(c) for i in turned if c in rows[i]}
-                found.apply(y)
-                for i, x in y.items():
-                    rows[i][c] = x
-                self.holders[c].difference_update(turned)
-                self.holders[c].update(y)
-            rows[turned[0]][j] = r
-            self.holders[j].difference_update(turned[1:])
-            self.joined[len(self.row_perm)] = tuple(turned[1:])
-        return turned[0]
+                x = y.get(i, np.zeros((len(columns), 1)))
+                self._put(i, columns, x, x.any(axis=1))
+        rows[turned[0]][j] = r
+        self.holders[j].difference_update(turned[1:])
+        return turned
+
+    def _entries(self, i: int, columns: Sequence[int]) -> np.ndarray:
+        """(columns, states) of row i."""
+        row = self.rows[i]
+        return np.array([row.get(c, self._zero) for c in columns])
+
+    def _put(self, i: int, columns: Sequence[int], values: np.ndarray, kept: np.ndarray) -> None:
+        """Row i has these values (columns, states) where they are kept (columns,), and no entries in the others."""
+        row = self.rows[i]
+        for c, x, stays in zip(columns, values, kept.tolist(), strict=True):
+            if stays:
+                row[c] = x
+                self.holders[c].add(i)
+            elif c in row:
+                del row[c]
+                self.holders[c].discard(i)
 
     def take(self, i: int, j: int) -> None:
         """Eliminate column j by row i."""
@@ -160,19 +227,16 @@ class _Search:
             self.holders[c].discard(i)
         pivot = row.pop(j)
         self.operations += 2.0 * len(row) * len(self.holders[j])
+        columns, x = [*row], np.array([*row.values()])
         for k in self.holders[j]:
-            target = self.rows[k]
             self._sizes.pop(k, None)
-            factor = target.pop(j) / pivot
-            for c, x in row.items():
-                old, change = target.get(c), factor * x
-                new = -change if old is None else old - change
-                if old is not None and (np.abs(new) <= CANCELLED * (np.abs(old) + np.abs(change))).all():
-                    del target[c]
-                    self.holders[c].discard(k)
-                    continue
-                target[c] = new
-                self.holders[c].add(k)
+            factor = self.rows[k].pop(j) / pivot
+            if columns:
+                old, change = self._entries(k, columns), factor * x
+                new = old - change
+                cancelled = np.abs(new) <= CANCELLED * (np.abs(old) + np.abs(change))
+                self._put(k, columns, new, ~np.all(cancelled, axis=1))
+        self._changed |= self.holders[j]
         self.holders[j] = set()
         self.left.discard(j)
         self.row_perm.append(i)

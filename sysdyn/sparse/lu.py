@@ -18,6 +18,8 @@ from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.turns import Turn, turn
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
+# {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}
+Early = Mapping[int, Sequence[tuple[int, Sequence[int]]]]
 
 
 class Pivots(NamedTuple):
@@ -40,7 +42,7 @@ def is_unit(x) -> bool:
 class Factors:
     """What elimination leaves: A x + b = 0 solved, and the entries of L and U for whoever wants to look at them.
 
-    turns     {k: the turn of rows before pivot k}
+    turns     {k: the turns of rows before pivot k, one after the other}
     left      {row: b of it} of the rows without a pivot, of which A has no entries left: they say 0 = b
     upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot where scaled[k]
     lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot where not scaled[k]
@@ -52,7 +54,7 @@ class Factors:
     upper: list[Row] = field(default_factory=list)
     lower: list[Row] = field(default_factory=list)
     scaled: list[bool] = field(default_factory=list)
-    turns: dict[int, Turn] = field(default_factory=dict)
+    turns: dict[int, list[Turn]] = field(default_factory=dict)
     left: Row = field(default_factory=dict)
     fill: list[tuple[int, int]] = field(default_factory=list)
     solution: list = field(default_factory=list)
@@ -110,15 +112,17 @@ class _Remainder:
                 target[j] = new
         return filled
 
-    def turn(self, first: int, others: Sequence[int], j: int) -> tuple[Turn | None, list[tuple[int, int]]]:
-        """Turn those of the rows that hold column j, so that only the first does.
+    def turn(
+        self, first: int, others: Sequence[int], j: int, always: bool
+    ) -> tuple[Turn | None, list[tuple[int, int]]]:  # fmt: skip
+        """Turn those of the rows that hold column j, so that only the first does; always: see `turn`.
 
         Returns (the turn, places that had no entry before); no turn where there is nothing to turn.
         """
         holders = [first, *(i for i in others if i in self.holders[j])]
         if len(holders) == 1:
             return None, []
-        turned, r = turn(holders, [self.rows[i].get(j, 0.0) for i in holders])
+        turned, r = turn(holders, [self.rows[i].get(j, 0.0) for i in holders], always)
         filled = []
         for column in sorted(set().union(*(self.rows[i] for i in holders)) - {j}):
             y = {i: self.rows[i][column] for i in holders if column in self.rows[i]}
@@ -150,6 +154,7 @@ def eliminate(
     col_perm: Sequence[int],
     joined: Mapping[int, Sequence[int]] | None = None,
     begin: Callable[[int], None] | None = None,
+    early: Early | None = None,
 ) -> Factors:
     """Solve A x + b = 0 by LU in the given order (see `Pivots`) and no other pivoting.
 
@@ -158,6 +163,7 @@ def eliminate(
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
     joined          {k: rows that are turned with that of pivot k, if they hold its column}
     begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
+    early           turns before that of pivot k, of rows that hold another column and all stay
 
     Of m > n rows those without a pivot are left; x is a solution where `Factors.left` is zero, and otherwise what
     least squares make of it if they came only from turns.
@@ -166,17 +172,20 @@ def eliminate(
     L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal where several
     entries are.
     """
-    n, joined = len(col_perm), joined or {}
+    n, joined, early = len(col_perm), joined or {}, early or {}
     left, out = _Remainder(rows, b, n), Factors(row_perm, col_perm)
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
             begin(k)
+        together = [(column, rows, True) for column, rows in early.get(k, ())]
         if k in joined:
-            turned, filled = left.turn(pr, joined[k], pc)
+            together.append((pc, (pr, *joined[k]), False))
+        for column, (first, *others), always in together:
+            turned, filled = left.turn(first, others, column, always)
             out.fill += filled
             if turned:
-                out.turns[k] = turned
+                out.turns.setdefault(k, []).append(turned)
         ends.append(_scalar_pivot(left, out, pr, pc))
     out.fill = _kept_fill(out)
     out.left = {i: left.b[i] for i in sorted(set(range(len(left.b))).difference(row_perm))}
@@ -252,8 +261,8 @@ def solve(factors: Factors, b: Sequence) -> list:
     r = dict(enumerate(b))
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (pr, _, pivot, scaled) in enumerate(steps):
-        if k in factors.turns:
-            factors.turns[k].apply(r)
+        for turned in factors.turns.get(k, ()):
+            turned.apply(r)
         if scaled:
             r[pr] = divider(pivot, 2)(r.get(pr, 0.0))
         for i, l in factors.lower[k].items():
@@ -284,8 +293,8 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
         for i, l in factors.lower[k].items():
             total = total - l * y.get(i, 0.0)
         y[pr] = divider(pivot, 2)(total) if scaled else total
-        if k in factors.turns:
-            factors.turns[k].apply_transposed(y)
+        for turned in reversed(factors.turns.get(k, ())):
+            turned.apply_transposed(y)
     return [y.get(i, 0.0) for i in range(len(steps) + len(factors.left))]
 
 

@@ -102,9 +102,10 @@ class _Search:
         front, stale = set(front), set(front)
         options: dict[int, Option] = {}
         heap: list[Option] = []  # The options, and outdated ones.
+        small: set[int] = set()  # indices whose diagonal entry was seen to be too small, as it is now
         while True:
             for i in stale & front:
-                found = [*self._pairs(i, front), *self._diagonal(i, least)]
+                found = [*self._pairs(i, front), *(self._diagonal(i) if i not in small else ())]
                 options.pop(i, None)
                 if found:
                     options[i] = min(found)
@@ -114,12 +115,17 @@ class _Search:
             if not heap:
                 return front
             *_, i, j = heapq.heappop(heap)
+            if i == j and self._is_small(i, least):
+                small.add(i)
+                stale = {i}
+                continue
             changed = (set(self.state.rows[i]) | set(self.state.rows[j])) - {i, j}
             self.take(i, j)
             front -= {i, j}
             options.pop(i)
             options.pop(j, None)
             stale = changed.union(*(self.state.rows[k] for k in changed))
+            small -= changed
 
     def take(self, i: int, j: int) -> None:
         """Eliminate a diagonal entry or a pair."""
@@ -136,16 +142,18 @@ class _Search:
         near = (j for j in row if j in front and self.positive[j] and self.state.safe(i, j))
         return [(0, self._cost(i, j), i, j) for j in near]
 
-    def _diagonal(self, i: int, least: float) -> list[Option]:
+    def _diagonal(self, i: int) -> list[Option]:
         """The diagonal entry, where it stays on its side."""
-        row = self.state.rows[i]
-        entry = row.get(i)
+        entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
             return []
-        largest = np.max([np.abs(x) for x in row.values()], axis=0)
-        if (np.abs(entry) < least * largest).any():
-            return []
         return [(self.diagonal_rank, self._diagonal_cost(i), i, i)]
+
+    def _is_small(self, i: int, least: float) -> bool:
+        """The diagonal entry is below this share of its row at some state."""
+        row = self.state.rows[i]
+        largest = np.max([np.abs(x) for x in row.values()], axis=0)
+        return bool((np.abs(row[i]) < least * largest).any())
 
     def _diagonal_cost(self, i: int) -> int:
         n = len(self.state.rows[i]) - 1

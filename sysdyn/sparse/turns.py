@@ -7,7 +7,7 @@ zero, whichever of its entries vanish, and backward stable (Higham 2002, chapter
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,9 @@ from sysdyn.program.expr import copysign, is_zero, sqrt
 from sysdyn.program.scalar import Scalar
 
 Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero.
+
+# What is added to the size of an entry that may be zero together with all others of a column. Its square is no zero.
+TINY = 1e-150
 
 
 class Turn(ABC):
@@ -32,6 +35,10 @@ class Turn(ABC):
     def apply_transposed(self, y: Column) -> None:
         """y ← T^T y = T⁻¹ y."""
 
+    @abstractmethod
+    def mapped(self, of: Callable[[Scalar], Scalar]) -> Turn:
+        """The turn with of(x) for each of its numbers x."""
+
 
 @dataclass(frozen=True)
 class Rotation(Turn):
@@ -46,6 +53,9 @@ class Rotation(Turn):
 
     def apply_transposed(self, y: Column) -> None:
         self._turn(y, -self.s)
+
+    def mapped(self, of: Callable[[Scalar], Scalar]) -> Turn:
+        return Rotation(self.rows, of(self.c), of(self.s))
 
     def _turn(self, y: Column, s: Scalar) -> None:
         p, i = self.rows
@@ -77,13 +87,18 @@ class Reflection(Turn):
 
     apply_transposed = apply
 
+    def mapped(self, of: Callable[[Scalar], Scalar]) -> Turn:
+        return Reflection(self.rows, tuple(map(of, self.v)), of(self.tau))
 
-def turn(rows: Sequence[int], column: Sequence[Scalar]) -> tuple[Turn, Scalar]:
+
+def turn(rows: Sequence[int], column: Sequence[Scalar], always: bool = False) -> tuple[Turn, Scalar]:
     """(T, r): T turns the column (entries in the rows) into r in the first of at least two rows and 0 in the others.
 
-    |r| is the norm of the column: r itself of two rows; of more it has the sign that loses no digits. Raises
-    SingularState where the column is zero.
+    |r| is the norm of the column: r itself of two rows; of more it has the sign that loses no digits. always: T is
+    orthogonal where the column is zero, too. Raises SingularState where it is zero at every state.
     """
+    if always:
+        column = [column[0] + copysign(TINY, column[0]), *column[1:]]
     size = sqrt(_sum_of_squares(column))
     if _nothing(size):
         raise SingularState("a column is zero in all of its rows")

@@ -181,7 +181,8 @@ def test_estimates_have_standard_deviations(backend):
     estimate = solver(q, qd, y=y)
     close(estimate.qdd, np.full((3, MODEL.nv), 1.5))
     close(estimate.std("qdd"), np.full((3, MODEL.nv), 0.15))
-    executables = estimate._posterior._executables.values()
+    programs = estimate._posterior._executables.values()
+    executables = [x for y in programs for x in (y.executable, y.factors.executable)]
     assert executables and all(type(x.backend) is BACKENDS[backend] for x in executables)
 
 

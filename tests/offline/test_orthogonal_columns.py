@@ -109,7 +109,7 @@ def test_rotations_and_reflections_are_both_used():
     sampled, kinds = order_samples(system, 48), set()
     for order in TORN:
         found = Elimination(system, *order(sampled))
-        kinds |= {type(turned) for turned in found.factors.turns.values()}
+        kinds |= {type(x) for turned in found.factors.turns.values() for x in turned}
         assert found.assess(sampled.scaling, 256)[0].ok
     assert kinds == {Rotation, Reflection}
 

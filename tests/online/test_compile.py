@@ -13,6 +13,7 @@ from sysdyn.model import (
     chain,
 )
 from sysdyn.online import compile as compile_module
+from sysdyn.online import posterior
 
 
 @pytest.fixture
@@ -75,6 +76,26 @@ def test_damaged_cache_entries_are_compiled_again(own_cache, damage):
     np.testing.assert_array_equal(f, second(q, qd, tau).f)
     healed = [cache.load(entry.name) for entry in own_cache.iterdir()]
     assert len(healed) == 3 and all(healed)
+
+
+def test_programs_of_estimates_are_kept_and_damaged_ones_made_again(own_cache, monkeypatch):
+    problem = small()
+    q, qd, qdd = problem.model.random_state(seed=1)
+    y = {x: v for x, v in sd.predict(problem, q, qd, qdd).items() if x != "ExternalWrench"}
+
+    def std() -> np.ndarray:
+        return sd.compile(problem, outputs="tau", level="fast", backend="python")(q, qd, y=y).std("tau")
+
+    expected, making = std(), posterior.square_root
+    entries = sorted(own_cache.glob("*.posterior"), key=lambda entry: entry.stat().st_size)
+    assert len(entries) == 2  # of the factors and of the variances
+    monkeypatch.setattr(posterior, "square_root", never)
+    np.testing.assert_array_equal(std(), expected)
+    monkeypatch.setattr(posterior, "square_root", making)
+    for entry in entries:
+        cache.store(entry.name, b"not a program")
+        np.testing.assert_array_equal(std(), expected)
+        assert len(entry.read_bytes()) > 100
 
 
 def test_without_a_cache_everything_works(monkeypatch):

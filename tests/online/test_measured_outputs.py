@@ -559,17 +559,11 @@ def test_standard_deviations_are_those_of_dense_least_squares(passes):
 
 
 def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
-    """Against Y C Y^T of the inverse in 80 digits; 16 decades between variances, measured outputs as well.
-
-    The mean loses digits, in square-root form, too: 3e-6 of q̈.
-    """
+    """Against Y C Y^T of the inverse in 80 digits; 16 decades between variances, measured outputs as well."""
     solver, q, qd, y = estimated()
     problem, usual = solver.problem, solver(q, qd, y=y)
     noise = {"torque": 1e-5, "acc": 1e3, "ft": 1e-6}
-    with pytest.raises(sd.LostDigits, match=r"at this state 0 \(and 1 more of 2\): .*'ft' 1.0e-10, .*'acc' 2.5e\+07"):
-        solver(q, qd, y=y, noise=noise)
-    solution = solver(q, qd, y=y, noise=noise, on_singular="nan")
-    assert not solution.ok.any()
+    solution = solver(q, qd, y=y, noise=noise)
     system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
     for k in range(2):
         state = {"q": q[k], "qd": qd[k]}

@@ -34,10 +34,10 @@ def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
     )  # fmt: skip
 
 
-def _operands(program: Program) -> list[list[int]]:
-    """Operation numbers of the distinct operands of each operation, without inputs and constants."""
+def _operands(program: Program, end: int | None = None) -> list[list[int]]:
+    """Operation numbers of the distinct operands of each operation up to `end`, without inputs and constants."""
     first = program.first_op
-    pairs = zip((program.lhs - first).tolist(), (program.rhs - first).tolist(), strict=True)
+    pairs = zip((program.lhs[:end] - first).tolist(), (program.rhs[:end] - first).tolist(), strict=True)
     return [[a] * (a >= 0) + [b] * (b >= 0 and b != a) for a, b in pairs]
 
 
@@ -50,14 +50,15 @@ def angles_first(program: Program) -> tuple[Program, int]:
     is_angle = np.isin(program.kind, ANGULAR)
     if not is_angle.any():
         return program, 0
-    n, operands = len(program), _operands(program)
+    n, last = len(program), int(np.flatnonzero(is_angle)[-1])  # whatever comes after that leads to none
+    operands = _operands(program, last + 1)
     after = is_angle.tolist()  # is a sine or cosine, or needs one
     angle, feeds = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     for k, xs in enumerate(operands):
         needs = any(after[x] for x in xs)
         angle[k] = after[k] and not needs
         after[k] = after[k] or needs
-    for k in reversed(range(n)):
+    for k in reversed(range(last + 1)):
         if angle[k] or feeds[k]:
             feeds[operands[k]] = True
     rest = ~(feeds | angle)
