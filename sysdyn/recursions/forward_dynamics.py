@@ -1,11 +1,13 @@
-"""Forward dynamics with few operations: H q̈ = τ − C with C by `inverse`, as composite or as articulated bodies.
+"""Forward dynamics with few operations: what a motion lacks, by composite or articulated bodies.
+
+Of a motion with accelerations q̈° the torques τ° are those of `inverse_dynamics`; then H (q̈ − q̈°) = τ − τ°.
 
 Composite bodies: H_ij = s_i · F_j, F_j = I^c_j S_j, in any frame between those of i and j: F_j is carried towards the
 base up to a body of the plan's choice, and from there on the s_i are carried to it (Featherstone's CRBA carries only
 F_j; Walker & Orin's method 3). Then H = L^T D L, with the zeros of the tree.
 
-Articulated bodies: q̈ from H q̈ = τ − C as in the ABA, but at zero velocity and without gravity, so that no bias is
-carried through the articulated inertias.
+Articulated bodies: the ABA for what the accelerations of the bodies are beyond those of the motion. The bias forces
+begin with what each body on its own needs in it, so that τ° is not formed: in long chains its terms nearly cancel.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
-from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, plus, scaled
+from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, only, plus, scaled
 from sysdyn.recursions.plan import Plan
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
@@ -220,45 +222,46 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
 
 
 def articulated(
-    model: Model, links: list[Link], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]]
-) -> tuple[Vector, Vector]:
-    """(q̈ (nv) from H q̈ = u in the free freedoms, τ (nv) that the others, with q̈ = 0, take).
+    model: Model, links: list[Link], tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int],
+    pivots: list[tuple[Scalar, int]],
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """(τ (nv), q̈ (nv)), of which τ is given in the free freedoms and q̈ in the others.
 
-    RBDA Table 7.1 with v = 0 and a_0 = 0, and section 9.2 for freedoms that do not move.
+    qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
+    RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.
     """
+    tau, qdd, forces = list(tau), list(qdd), list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
-    forces: list[Vector] = [[0.0] * 6 for _ in bodies]
     found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # freedom, s, W = U / D and u / D
     for i in reversed(range(model.nb)):
         links[i].begin()
         for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
             if k not in free:
                 continue
-            U = bodies[i].times(s)
-            D = dot(s, U) + float(model.armature[k])
+            U, armature = bodies[i].times(s), float(model.armature[k])
+            D = dot(s, U) + armature
             pivots.append((D, k))
-            rest = u[k] - dot(s, forces[i])
+            rest = tau[k] - dot(s, forces[i]) - armature * qdd[k]
             inverse = _reciprocal(D, k)
             W = scaled(inverse, U)
-            if not model.armature[k]:
-                W = [x if s.count(0.0) == 5 and x != 0.0 else w for x, w in zip(s, W, strict=True)]
+            if not armature and (moved := only(s)) is not None:
+                W[moved] = 1.0
             found[i].append((k, s, W, rest * inverse))
             bodies[i] = bodies[i].less(U, W)
             forces[i] = plus(forces[i], scaled(rest, W))
         if (parent := model.parent[i]) >= 0:
             bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
-    qdd: Vector = [0.0] * model.nv
-    tau: Vector = [0.0] * model.nv
     accelerations: list[Vector] = []
     for i, parent in enumerate(model.parent):
         links[i].begin()
         a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
         for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
             if k not in free:
-                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i])
+                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k]
         for k, s, W, x in reversed(found[i]):  # the freedom eliminated last is free of the others
-            qdd[k] = x - dot(W, a)
-            a = plus(a, scaled(qdd[k], s))
+            missing = x - dot(W, a)
+            a = plus(a, scaled(missing, s))
+            qdd[k] = qdd[k] + missing
         accelerations.append(a)
-    return qdd, tau
+    return tau, qdd

@@ -10,9 +10,11 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sysdyn.model import Model
 from sysdyn.program.expr import is_zero
-from sysdyn.recursions.links import Link, Scalar, Vector, cross, dot, of_joint, plus, scaled
+from sysdyn.recursions.links import Link, Scalar, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.plan import Plan
 
 
@@ -63,18 +65,21 @@ class Spin:
         return n
 
 
-def inverse(
-    model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx: list[Vector] | None = None
-) -> Vector:
-    """τ (nv) as a list of scalars.
+def bodies(
+    model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx: list[Vector] | None = None,
+    free: Collection[int] = (),
+) -> tuple[Vector, list[Vector]]:  # fmt: skip
+    """(q̈ (nv), the wrench (6) that moves each body on its own) of a motion.
 
-    fx: external wrench [n, f] on each body, in its coordinates.
+    fx: external wrench [n, f] on each body, in its coordinates. free: freedoms of which q̈ is chosen, where they move
+    one component of [ω̇; V̇]: such that this is 0.
     """
     spins: list[Spin] = []
     accelerations: list[Vector] = []
-    wrenches: list[Vector] = []
+    own: list[Vector] = []
     still = Spin([0.0] * 3, [0.0] * 3)
     gravity = [-float(g) for g in model.gravity]
+    qdd = list(qdd)
 
     for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
         link.begin()
@@ -92,22 +97,38 @@ def inverse(
             w, dw, A = step.to(w), step.to(dw), step.to(A)
             turned = turned or step is link.turn
             spin = Spin(w, dw)
-        spins.append(Spin(plus(w, w_J), plus(plus(dw, acceleration[:3]), cross(w, w_J))))
         # the origin moves in the parent: 2 ω × v_J (Coriolis), and its own acceleration
         relative = plus(acceleration[3:], cross(w_J, v_J))
-        accelerations.append(plus(plus(A, cross(w, [x + x for x in v_J])), relative))
+        A = plus(plus(A, cross(w, [x + x for x in v_J])), relative)
+        a = plus(plus(dw, acceleration[:3]), cross(w, w_J)) + A
+        for k, s in enumerate(link.S, start=model.v_slice(i).start):
+            if k in free and (moved := only(s)) is not None:
+                qdd[k], a[moved] = -a[moved], 0.0
+        spins.append(Spin(plus(w, w_J), a[:3]))
+        accelerations.append(a[3:])
         S, h, m = link.parameters()
         force = plus(spins[i].times(h), scaled(m, accelerations[i]))
         moment = plus(spins[i].moment(S, plan, i), cross(h, accelerations[i]))
-        wrenches.append(moment + force)
+        own.append(moment + force)
         if fx is not None:
-            wrenches[i] = [x - y for x, y in zip(wrenches[i], fx[i], strict=True)]
+            own[i] = [x - y for x, y in zip(own[i], fx[i], strict=True)]
+    return qdd, own
 
-    tau: Vector = [0.0] * model.nv
+
+def wrenches(model: Model, links: list[Link], own: list[Vector]) -> list[Vector]:
+    """f (6 a body), where each body on its own needs `own`: f_i = own_i + Σ_{j∈μ(i)} X_j^T f_j."""
+    f = list(own)
     for i in reversed(range(model.nb)):
         links[i].begin()
-        for k, column in enumerate(links[i].S, start=model.v_slice(i).start):
-            tau[k] = dot(column, wrenches[i]) + float(model.armature[k]) * qdd[k]
         if (parent := model.parent[i]) >= 0:
-            wrenches[parent] = plus(wrenches[parent], links[i].force(wrenches[i]))
+            f[parent] = plus(f[parent], links[i].force(f[i]))
+    return f
+
+
+def torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:
+    """τ (nv) = S^T f + A q̈."""
+    tau: Vector = [0.0] * model.nv
+    for i, link in enumerate(links):
+        for k, column in enumerate(link.S, start=model.v_slice(i).start):
+            tau[k] = dot(column, f[i]) + float(model.armature[k]) * qdd[k]
     return tau

@@ -260,3 +260,8 @@ def of_joint(link: Link, rate: Vector) -> Vector:
     for column, x in zip(link.S, rate, strict=True):
         total = plus(total, [s * x for s in column])
     return total
+
+
+def only(s: Vector) -> int | None:
+    """The entry of s (6) that is 1 where the others are 0."""
+    return s.index(1.0) if s.count(0.0) == 5 and 1.0 in s else None

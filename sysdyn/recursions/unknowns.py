@@ -40,15 +40,7 @@ def accelerations(model: Model, links: list[Link], c: list[Vector], qdd: Vector)
     return a
 
 
-def wrenches(
-    model: Model, links: list[Link], a: list[Vector], nu: list[Vector], fx: list[Vector] | None
-) -> list[Vector]:
-    """f_i of each body."""
+def own_wrenches(links: list[Link], a: list[Vector], nu: list[Vector], fx: list[Vector] | None) -> list[Vector]:
+    """I_i a_i + ν_i − fx_i of each body."""
     f = [plus(Composite(*link.parameters()).times(a[i]), nu[i]) for i, link in enumerate(links)]
-    if fx is not None:
-        f = [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(f, fx, strict=True)]
-    for i in reversed(range(model.nb)):
-        links[i].begin()
-        if (parent := model.parent[i]) >= 0:
-            f[parent] = plus(f[parent], links[i].force(f[i]))
-    return f
+    return f if fx is None else [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(f, fx, strict=True)]

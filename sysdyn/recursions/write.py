@@ -25,11 +25,11 @@ from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import CONST, MUL, Flops
 from sysdyn.program.rewrite import rewritten
 from sysdyn.recursions.forward_dynamics import articulated, mass_matrix, reaction, solve
-from sysdyn.recursions.frames import dot, motion_back, wrench_back, wrench_to
-from sysdyn.recursions.inverse_dynamics import inverse
+from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
+from sysdyn.recursions.inverse_dynamics import bodies, torques, wrenches
 from sysdyn.recursions.links import Link, Scalar, Vector, links
 from sysdyn.recursions.plan import Key, More, Plan, tuned
-from sysdyn.recursions.unknowns import accelerations, velocity_terms, wrenches
+from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
 COMPOSITE_LIMIT = 60  # Robots with more freedoms are not tried with the O(n³) method beside the O(n) one.
 REWRITE_LIMIT = 60_000  # Graphs with more operations are left as they were written.
@@ -127,6 +127,8 @@ class _Trials:
     def improve(self, budget: float, more: More | None, seed: int) -> None:
         """Change decisions of the best plan; see `tuned`."""
         method = self.best.method
+        if self.best.total > budget and not (more and more()):
+            return
         for unit in self._wanted.likely_units(self.best, self.plan)[:LIKELY]:
             plan = Plan({**self.plan.choices, ("unit",): unit})
             self._count(self._wanted.write(method, self._outputs, plan), plan, PROMISING)
@@ -259,17 +261,17 @@ class _Reduced:
         links = inputs.links(model, plan, may_hold=True)
         fx = None if inputs.fx is None else [links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         pivots: list[tuple[Scalar, int]] = []
-        tau, qdd = self._torques(model, links, inputs.qd, inputs.qdd, plan, fx), inputs.qdd
-        if self.free:
-            tau, qdd = _solved(method, model, links, inputs, tau, self.free, plan, pivots)
+        qdd, own = self._motion(model, links, inputs, plan, fx)
+        tau, qdd = _solved(method, model, links, inputs, qdd, own, self.free, plan, pivots)
         values = {"tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w]}
         return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(pivots))
 
-    def _torques(self, model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx) -> Vector:
+    def _motion(self, model: Model, links: list[Link], inputs: _Inputs, plan: Plan, fx) -> tuple[Vector, list[Vector]]:
+        """(q̈, the wrench of each body on its own) of a motion with the known q̈."""
         if "classical_accelerations" in self.passes:
-            return inverse(model, links, qd, qdd, plan, fx)
-        c, nu = velocity_terms(model, links, qd)
-        return _torques(model, links, wrenches(model, links, accelerations(model, links, c, qdd), nu, fx), qdd)
+            return bodies(model, links, inputs.qd, inputs.qdd, plan, fx, self.free)
+        c, nu = velocity_terms(model, links, inputs.qd)
+        return inputs.qdd, own_wrenches(links, accelerations(model, links, c, inputs.qdd), nu, fx)
 
 
 class _Unknowns:
@@ -311,13 +313,12 @@ class _Unknowns:
         qdd = inputs.qdd
         pivots: list[tuple[Scalar, int]] = []
         if self.free:
-            a = accelerations(model, links, c, qdd)
-            bias = _torques(model, links, wrenches(model, links, a, nu, fx), qdd)
+            own = own_wrenches(links, accelerations(model, links, c, qdd), nu, fx)
             base = inputs.links(self.base, plan)
-            _, qdd = _solved(method, self.base, base, inputs, bias, self.free, plan, pivots)
+            _, qdd = _solved(method, self.base, base, inputs, qdd, own, self.free, plan, pivots)
         a = accelerations(model, links, c, qdd)
-        f = wrenches(model, links, a, nu, fx)
-        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(_torques(model, links, f, qdd))]
+        f = wrenches(model, links, own_wrenches(links, a, nu, fx))
+        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(torques(model, links, f, qdd))]
         values = {
             "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
             "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
@@ -327,28 +328,21 @@ class _Unknowns:
 
 
 def _solved(
-    method: str, model: Model, links: list[Link], inputs: _Inputs, bias: Vector, free: frozenset[int], plan: Plan,
-    pivots: list[tuple[Scalar, int]],
+    method: str, model: Model, links: list[Link], inputs: _Inputs, qdd: Vector, own: list[Vector],
+    free: frozenset[int], plan: Plan, pivots: list[tuple[Scalar, int]],
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """(τ, q̈) from the known ones and the bias, which is τ of the motion with q̈ = 0 in the free freedoms."""
-    u = [t - x if k in free else 0.0 for k, (t, x) in enumerate(zip(inputs.tau, bias, strict=True))]
-    if method == "composite":
-        H = mass_matrix(model, links, plan)
-        x = solve(H, u, free, pivots, "symmetric_elimination" in inputs.passes)
-        rest = reaction(H, x, free)
-    else:
-        x, rest = articulated(model, links, u, free, pivots)
-    tau = [inputs.tau[k] if k in free else bias[k] + rest[k] for k in range(model.nv)]
-    return tau, [x[k] if k in free else inputs.qdd[k] for k in range(model.nv)]
-
-
-def _torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:
-    """τ = S^T f + A q̈."""
-    tau: Vector = [0.0] * model.nv
-    for i, link in enumerate(links):
-        for k, column in enumerate(link.S, start=model.v_slice(i).start):
-            tau[k] = dot(column, f[i]) + float(model.armature[k]) * qdd[k]
-    return tau
+    """(τ, q̈) from the known ones and a motion with the known q̈: qdd, and own, the wrench of each body on its own."""
+    if method == "articulated":
+        return articulated(model, links, inputs.tau, qdd, own, free, pivots)
+    tau = torques(model, links, wrenches(model, links, own), qdd)
+    if not free:
+        return tau, qdd
+    H = mass_matrix(model, links, plan)
+    u = [inputs.tau[k] - x if k in free else 0.0 for k, x in enumerate(tau)]
+    missing = solve(H, u, free, pivots, "symmetric_elimination" in inputs.passes)
+    rest = reaction(H, missing, free)
+    tau = [inputs.tau[k] if k in free else x + rest[k] for k, x in enumerate(tau)]
+    return tau, [x + y for x, y in zip(qdd, missing, strict=True)]
 
 
 def _as_inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
