@@ -23,7 +23,7 @@ from sysdyn.program.program import Program
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
-RESIDUAL_ENTRIES = 20_000_000
+RESIDUAL_ENTRIES = 5_000_000
 # A matrix is singular where the reciprocal of its condition is below this.
 CERTAINLY = 1e-17
 # An assembly is kept for the next elimination where its graph has at most so many nodes.

@@ -158,7 +158,12 @@ def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
     if joint.nq == 0:
         return X_tree.copy()
     X_J = X_motion(*joint.transform(q[model.q_slice(i)]))
-    return X_J if _is_identity(model.X_tree[i]) else X_J @ X_tree
+    if _is_identity(model.X_tree[i]):
+        return X_J
+    X = np.full((6, 6), 0.0, dtype=X_J.dtype)
+    X[:3, :3] = X[3:, 3:] = X_J[:3, :3] @ X_tree[:3, :3]
+    X[3:, :3] = X_J[3:] @ X_tree[:, :3]
+    return X
 
 
 def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:

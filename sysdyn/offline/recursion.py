@@ -5,6 +5,7 @@ The system stays what the result is judged by: its residual at sampled states, a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.equations.augmented import System
 from sysdyn.equations.passes import involved
+from sysdyn.errors import SingularState
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.statement import Statement
@@ -19,7 +21,7 @@ from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Inputs, judge
+from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Inputs, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
@@ -27,14 +29,15 @@ from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.plan import More
 from sysdyn.recursions.write import Written
+from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
 # This many operations are written in search of fewer, at effort 1.
 BUDGET = 40_000
-# A recursion is judged with this many operations in all: where it is long at fewer states, first at this part of them.
-SAMPLED_OPERATIONS, FIRST = 100_000_000, 8
+# A recursion is judged with this many operations in all: where it is long at fewer states.
+SAMPLED_OPERATIONS = 100_000_000
 # It runs so many operations at a time, at this many states at least, so that its values fit into memory.
-CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 64
+CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
@@ -74,15 +77,14 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
 
     def run(part: Inputs) -> Behaviour:
         values = interpreter.run_groups(judged, part)
-        return Behaviour(_unknowns(system, part, values), values["pivots"], np.ones(len(part["q"])))
+        with np.errstate(all="ignore"):
+            d, error = _unknowns(system, part, values)
+        return Behaviour(d, values["pivots"], np.ones(len(d)), error)
 
-    for n in (states,) if states >= SAFETY_SAMPLES else (max(1, states // FIRST), states):
-        inputs = sample_states(problem, n, SAFETY_SEED, ranges=True)
-        if not options.wrenches:
-            inputs["fx"] = np.zeros_like(inputs["fx"])
-        verdict = judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(judged))))
-        if not verdict.safety.ok:
-            break
+    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
+    if not options.wrenches:
+        inputs["fx"] = np.zeros_like(inputs["fx"])
+    verdict = judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(judged))))
     outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
     outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
@@ -120,18 +122,39 @@ def _program(problem: Problem, written: Written, groups: Sequence, guards: Seque
     return Program.from_graph(written.graph, inputs, groups, guards)
 
 
-def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> np.ndarray:
-    """d (N, full layout) that the program's outputs give."""
-    model, layout = system.model, system.layout
+def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(d (N, full layout) that the program's outputs give, its backward error (N,)).
+
+    q̈ is as good as the a and f that fit it best. Those that follow from it magnify its last digit in a long chain:
+    where they leave much, those of the articulated-body algorithm are taken if they leave less.
+    """
+    model = system.model
     n = len(inputs["q"])
     qdd = values["qdd"] if "qdd" in values else inputs["qdd"]
     fx = inputs["fx"].reshape(n, model.nb, 6)
     motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), fx)
-    known = np.isin(np.arange(model.nv), sorted(applies(system.problem) or ()))
+    free = applies(system.problem) or frozenset()
+    known = np.isin(np.arange(model.nv), sorted(free))
     tau = np.where(known, inputs.get("tau", 0.0), motion.tau)
-    found = {"tau": tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
-    d = np.zeros((n, layout.n))
-    for name in QUANTITIES:
+    found = {"tau": tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f} | values
+    d = np.zeros((n, system.layout.n))
+    _fill(system.layout, d, {name: found[name] for name in QUANTITIES})
+    error = system.residual(inputs, d).backward_error
+    lost = np.flatnonzero(error > FIRM_ERROR)
+    if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
+        part = {name: x[lost] for name, x in inputs.items()}
+        with contextlib.suppress(SingularState):
+            textbook = articulated_bodies(model, part["q"], part["qd"], part["tau"], fx[lost])
+            other = d[lost]
+            _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
+            left = system.residual(part, other).backward_error
+            better = left < error[lost]
+            d[lost[better]], error[lost[better]] = other[better], left[better]
+    return d, error
+
+
+def _fill(layout: Layout, d: np.ndarray, values: dict[str, np.ndarray]) -> None:
+    """Put quantities into d (N, full layout)."""
+    for name, x in values.items():
         columns = layout.quantity_columns(name)
-        d[:, columns] = values[name] if name in values else found[name].reshape(n, len(columns))
-    return d
+        d[:, columns] = x.reshape(len(d), len(columns))

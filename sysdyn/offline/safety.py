@@ -73,12 +73,13 @@ class Behaviour(NamedTuple):
     """What a program does at N states.
 
     d (N, full layout): all unknowns; pivots (N, p): those that are not constant; growth (N,): greatest entry of the
-    factors over that of the matrix, equilibrated.
+    factors over that of the matrix, equilibrated; error (N,): the backward error of d, where it is known.
     """
 
     d: np.ndarray
     pivots: np.ndarray
     growth: np.ndarray
+    error: np.ndarray | None = None
 
 
 class Verdict(NamedTuple):
@@ -253,7 +254,7 @@ def _observed(
         part = {name: x[start : start + chunk] for name, x in inputs.items()}
         found = run(part)
         with np.errstate(all="ignore"):
-            error = system.residual(part, found.d).backward_error
+            error = system.residual(part, found.d).backward_error if found.error is None else found.error
         error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
         pivots = np.nan_to_num(found.pivots, nan=0.0)
         parts.append(_Observed(error, pivots, growth, near[start : start + chunk]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,16 +34,45 @@ def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike
 
     RBDA Table 7.1. The armature A_i is not in the book; our W_i = D_i⁻¹ U_i^T is formed once and used three times.
     """
+    (qdd,) = run(_accelerations, _uncoupled(model), {"q": q, "qd": qd, "tau": tau, "fx": fx})
+    return qdd
+
+
+class ArticulatedBodies(NamedTuple):
+    """What the articulated-body algorithm computes; units and frames as in `NewtonEuler`."""
+
+    qdd: np.ndarray  # (…, nv) [rad/s², m/s²] joint accelerations
+    a: np.ndarray  # (…, nb, 6) [rad/s², m/s²] body: proper spatial acceleration (gravity folded in)
+    f: np.ndarray  # (…, nb, 6) [N m, N] body: wrench transmitted to the body across its joint, I^A_i a_i + p^A_i
+
+
+def articulated_bodies(
+    model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None
+) -> ArticulatedBodies:
+    """(q̈, a, f): as `aba`, with the acceleration and the wrench of every body. Raises as `aba`. RBDA Table 7.1."""
+    return ArticulatedBodies(*run(_unknowns, _uncoupled(model), {"q": q, "qd": qd, "tau": tau, "fx": fx}))
+
+
+def _uncoupled(model: Model) -> Model:
     if model.couplings:
         raise InvalidInput(
             f"aba is for trees, and joints of {model.name!r} are coupled: {', '.join(map(repr, model.followers))}; use "
             "forward_dynamics_crba or compile(forward_dynamics(model)), or uncouple them by model.replace(closures=())"
         )
-    (qdd,) = run(_recursion, model, {"q": q, "qd": qd, "tau": tau, "fx": fx})
-    return qdd
+    return model
 
 
-def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
+def _accelerations(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
+    return (_recursion(model, q, qd, tau, fx)[0],)
+
+
+def _unknowns(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, ...]:
+    qdd, a, IA, pA = _recursion(model, q, qd, tau, fx)
+    return qdd, np.stack(a), np.stack([I @ x + p for I, x, p in zip(IA, a, pA, strict=True)])
+
+
+def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray, list, list, list]:
+    """(q̈, a, I^A, p^A), of each body but q̈."""
     dtype = np.result_type(q, qd, tau)
     S = [joint.S.astype(dtype) for joint in model.joints]
     armature = model.armature.astype(dtype)
@@ -82,7 +112,7 @@ def _recursion(model: Model, q, qd, tau, fx) -> tuple[np.ndarray]:
         a_free = X[i] @ (a0 if parent < 0 else a[parent]) + c[i]  # a' = X_i a_λ + c_i
         qdd[part] = y[i] - W[i] @ a_free  # D⁻¹ (u − U^T a')
         a.append(a_free + S[i] @ qdd[part])
-    return (qdd,)
+    return qdd, a, IA, pA
 
 
 def less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:

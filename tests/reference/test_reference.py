@@ -40,6 +40,7 @@ from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import Flops
 from sysdyn.reference import aba, newton_euler, rnea
+from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.flops import count_flops
 
 STATES = 1000  # random states a base, for each algorithm and oracle
@@ -102,6 +103,9 @@ def test_accelerations_forces_and_velocities_of_bodies_agree_with_pinocchio(base
         assert relative_error(ours.a[k], a) < 1e-9
         assert relative_error(ours.f[k], f) < 1e-9
         assert relative_error(ours.v[k], v) < 1e-9
+    back = articulated_bodies(model, q[:50], qd[:50], ours.tau, fx[:50])
+    for found, expected in ((back.qdd, qdd[:50]), (back.a, ours.a), (back.f, ours.f)):
+        assert relative_error(found, expected) < 1e-9
 
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
