@@ -50,7 +50,8 @@ class Batch(NamedTuple):
     call(outputs by group (N, size), status (N,), tuple of arrays, counter) says whether every status is 0. None, with
     nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N times that, with
     states that are. None, too, where a quaternion is not normalised to the last bits.
-    counter: None, or (next state, states at a time) in an array of int64, for threads that share the states.
+    counter: None, or for threads that share the states an array of int64: 0, states of a region, states at a time, then
+    a 0 for each region, of which there are as many as threads.
     keep: what has to stay alive as long as the call.
     """
 

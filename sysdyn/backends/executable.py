@@ -18,6 +18,8 @@ from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 THREAD_OPERATIONS = 2_500_000
 # It has so many parts to do, so that one that begins late or is interrupted leaves some of them to others.
 PARTS = 4
+# Machine code goes from part to part by itself, so that they may be smaller.
+KERNEL_PARTS = 8
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
@@ -41,8 +43,8 @@ class Executable:
 
     def together(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
         """What `call(counter)`, of a `Batch` of n states, comes to on so many threads."""
-        _, share = _shares(n, PARTS * threads, self.backend.width)[0]
-        counter, found = np.array([0, share]), list[bool | None]()
+        _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
+        counter, found = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
         TEAM.run([lambda: found.append(call(counter))] * threads)
         return None if None in found else all(found)
 

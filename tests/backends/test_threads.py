@@ -109,6 +109,27 @@ def test_nobody_waits_for_a_thread_that_comes_too_late():
     busy.join()
 
 
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.parametrize("n", [2, 61, 700])
+def test_regions_of_threads_that_never_come_are_done_by_others(solver, monkeypatch, threads, n):
+    """Each state once, whoever comes."""
+    state, solved = solver.model.random_state(seed=5, batch=n), []
+    expected = solver(*state, threads=1).qdd
+    for coming in (slice(1), slice(1, 2), slice(None)):
+        monkeypatch.setattr(executable.TEAM, "run", lambda parts, own=coming: [part() for part in parts[own]])
+        np.testing.assert_array_equal(solver(*state, threads=threads).qdd, expected)
+    together = solver._executable.together
+    monkeypatch.setattr(executable.TEAM, "run", lambda parts: [part() for part in parts])
+
+    def call(counter: np.ndarray) -> bool:
+        solved.append(counter.copy())
+        return True
+
+    assert together(n, threads, call)
+    begun, region, share, *taken = solved[0].tolist()
+    assert begun == 0 == sum(taken) and len(taken) == threads and region * threads >= n and region % share == 0
+
+
 def test_calls_go_without_threads_where_others_have_the_cores(monkeypatch):
     """Once, then three times, seven times; threads that get cores are taken again."""
     crew = Team()

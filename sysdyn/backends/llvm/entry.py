@@ -124,8 +124,8 @@ def batch(
 ) -> Callable[[tuple, tuple], bool | None]:  # fmt: skip
     """A function ((work, counter, status, *outputs), arrays) of a batch of N states, without the interpreter's lock.
 
-    work: an array of float64 with room for the kernel; counter: (next state, states at a time) in an array of int64
-    that threads share, or None for all states, `most` at a time; status (N,) of int64; outputs as the kernel has them.
+    work: an array of float64 with room for the kernel; counter: as of `sysdyn.backends.backend.Batch`, None for all
+    states, `most` at a time; status (N,) of int64; outputs as the kernel has them.
     targets: for each array its shape at one state, and the place of its pointer among the arguments of the kernel,
     which are `template` where no array is. quaternions: the place of the pointer and the first entry in a row of each.
     True where every status is 0, False where one is not. None, with nothing run, unless each array is of float64 and of

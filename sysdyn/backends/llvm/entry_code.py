@@ -353,26 +353,23 @@ c_end:
   store i64 %seen, ptr %all
   br label %next"""
 
-# @parts: the kernel at up to `most` states at a time, from the one on that the counter says, which threads share; the
-# bits of all status, −1 where a quaternion is not normalised.
-_PARTS = f"""define internal i64 @parts(
-  ptr %args, i64 %words, ptr %work, ptr %counter, i64 %most, ptr %turning, i64 %quaternions) {{
-entry:
-  %part = alloca i64, i64 %words
-  %all = alloca i64
-  store i64 0, ptr %all
-  call void @copied(ptr %args, ptr %part, i64 %words)
-{_entry("n", "args", "0", "i64")}
-{_entry("status", "args", "1")}
-  %arrays2 = sub i64 %words, 2
-  %arrays = udiv i64 %arrays2, 2
+# What is left of region number %first_region + %g, part after part.
+_REGION = f"""  %number = add i64 %first_region, %g
+  %which = urem i64 %number, %threads
+  %start = mul i64 %which, %region
+  %whole = add i64 %start, %region
+  %beyond = icmp sgt i64 %whole, %n
+  %stop = select i1 %beyond, i64 %n, i64 %whole
+  %counted = add i64 %which, 3
+  %taken = getelementptr i64, ptr %counter, i64 %counted
   br label %next
 next:
-  %begin = atomicrmw add ptr %counter, i64 %most monotonic
-  %more = icmp slt i64 %begin, %n
-  br i1 %more, label %begun, label %end
+  %gone = atomicrmw add ptr %taken, i64 %most monotonic
+  %begin = add i64 %start, %gone
+  %more = icmp slt i64 %begin, %stop
+  br i1 %more, label %begun, label %exhausted
 begun:
-  %left = sub i64 %n, %begin
+  %left = sub i64 %stop, %begin
   %few = icmp slt i64 %left, %most
   %size = select i1 %few, i64 %left, i64 %most
   store i64 %size, ptr %part
@@ -385,27 +382,49 @@ turn:
 compute:
   call void @run(ptr %part, ptr %work)
 {_SEE}
+exhausted:"""
+
+# @parts: the kernel at up to `most` states at a time; the bits of all status, −1 where a quaternion is not normalised.
+# Threads that share the counter have as many regions of states. Each begins with one of its own, whose rows follow one
+# another and stay in the cache of its core from call to call, and goes on with what is left of the others.
+_PARTS = f"""define internal i64 @parts(
+  ptr %args, i64 %words, ptr %work, ptr %counter, i64 %threads, i64 %region, i64 %most, ptr %turning, i64 %quaternions
+) {{
+entry:
+  %part = alloca i64, i64 %words
+  %all = alloca i64
+  store i64 0, ptr %all
+  call void @copied(ptr %args, ptr %part, i64 %words)
+{_entry("n", "args", "0", "i64")}
+{_entry("status", "args", "1")}
+  %arrays2 = sub i64 %words, 2
+  %arrays = udiv i64 %arrays2, 2
+  %first_region = atomicrmw add ptr %counter, i64 1 monotonic
+{_loop("g", "entry", "%threads", _REGION, "exhausted", "end")}
+other:
+  ret i64 -1
 end:
   %found = load i64, ptr %all
   ret i64 %found
-other:
-  ret i64 -1
 }}"""
 
 # The arguments of the kernel follow the words, with addresses of what no array gives; they are completed on the stack
 # of the call. Then come the arrays, each as described, with the place of its pointer among these arguments, and for
 # each quaternion the place of its pointer and where it begins in a row. The first object is (work, counter, status,
-# *outputs); the counter is None, or an array (next state, states at a time). It runs without the interpreter's lock.
+# *outputs); the counter is None, or an array (threads that have begun, states of a region, states at a time, then the
+# states of each region that are taken). It runs without the interpreter's lock.
 _BATCH = f"""define ptr @batch(ptr %self, ptr %objects, i64 %count) {{
 {_head(BATCH)}
   %tables = getelementptr i64, ptr %rest, i64 %words
   %described = mul i64 %arrays, {BATCH_ARRAY}
   %turning = getelementptr i64, ptr %tables, i64 %described
   %args = alloca i64, i64 %words
-  %alone = alloca i64, i64 2
-  store i64 0, ptr %alone
-  %atalone = getelementptr i64, ptr %alone, i64 1
-  store i64 %most, ptr %atalone
+  %alone = alloca [4 x i64]
+  store [4 x i64] zeroinitializer, ptr %alone
+  %alone_region = getelementptr i64, ptr %alone, i64 1
+  store i64 {2**62}, ptr %alone_region
+  %alone_most = getelementptr i64, ptr %alone, i64 2
+  store i64 %most, ptr %alone_most
 {_entry("own", "objects", "0")}
   %owned = getelementptr i8, ptr %own, i64 {ITEMS}
 {_GIVEN}
@@ -423,7 +442,12 @@ take:
   %anyobject = select i1 %single, ptr %workobject, ptr %counterobject
 {_field("shared", "anyobject", DATA)}
   %counter = select i1 %single, ptr %alone, ptr %shared
-{_entry("share", "counter", "1", "i64")}
+{_entry("region", "counter", "1", "i64")}
+{_entry("share", "counter", "2", "i64")}
+{_field("anydims", "anyobject", DIMENSIONS)}
+{_entry("anylength", "anydims", "0", "i64")}
+  %regions = sub i64 %anylength, 3
+  %threads = select i1 %single, i64 1, i64 %regions
   %little = icmp slt i64 %share, %most
   %portion = select i1 %little, i64 %share, i64 %most
 {_entry("statusobject", "owned", "2")}
@@ -439,7 +463,8 @@ read:
 compute:
   %state = call ptr %save()
   %bits = call i64 @parts(
-    ptr %args, i64 %words, ptr %work, ptr %counter, i64 %portion, ptr %turning, i64 %quaternions)
+    ptr %args, i64 %words, ptr %work, ptr %counter, i64 %threads, i64 %region, i64 %portion, ptr %turning,
+    i64 %quaternions)
   call void %restore(ptr %state)
   %solved = icmp eq i64 %bits, 0
   %turned = icmp eq i64 %bits, -1
