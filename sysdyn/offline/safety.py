@@ -197,7 +197,7 @@ def judge(
     regular &= ~found
     while True:
         judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
-        compared = _compared(run, system, _at(inputs, judged))
+        compared = _compared(system, _at(inputs, judged), seen.d[judged])
         if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
             break
     kept, close = np.flatnonzero(regular), np.flatnonzero(near & ~apart.known(len(near)))
@@ -227,8 +227,9 @@ def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
 
 
 class _Observed(NamedTuple):
-    """Errors and behaviour at each state: backward error, pivots (N, p), growth, inf for NaN; whether it is near."""
+    """Behaviour and errors at each state: d, backward error, pivots (N, p), growth, inf for NaN; whether it is near."""
 
+    d: np.ndarray
     error: np.ndarray
     pivots: np.ndarray
     growth: np.ndarray
@@ -257,7 +258,7 @@ def _observed(
             error = system.residual(part, found.d).backward_error if found.error is None else found.error
         error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
         pivots = np.nan_to_num(found.pivots, nan=0.0)
-        parts.append(_Observed(error, pivots, growth, near[start : start + chunk]))
+        parts.append(_Observed(found.d, error, pivots, growth, near[start : start + chunk]))
         if stop is None:
             continue
         hopeless = start + np.flatnonzero((error > HOPELESS) & near[start : start + chunk])
@@ -325,8 +326,8 @@ class _Compared(NamedTuple):
     pivoted_difference: float
 
 
-def _compared(run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs) -> _Compared:
-    d = run(inputs).d
+def _compared(system: System, inputs: Inputs, d: np.ndarray) -> _Compared:
+    """d (N, full layout): what the program gives at N states."""
     with np.errstate(all="ignore"):
         plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
         return _Compared(
