@@ -131,12 +131,12 @@ def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
         page = mmap.mmap(-1, (x.nbytes // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
         inputs[group] = np.frombuffer(page)[-x.size :].reshape(x.shape) if x.size else x
         inputs[group][:] = x
-    assert "call void @fetch_" in Emitter(program, width).module()
+    assert "call void @fetch(" in Emitter(program, width).module()
     found, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)
     for group, x in expected.items():
         np.testing.assert_array_equal(found[group], x)
     monkeypatch.setattr(driver, "MOST_FETCHED", 0)
-    assert "call void @fetch_" not in Emitter(program, width).module()
+    assert "call void @fetch(" not in Emitter(program, width).module()
 
 
 @each_width

@@ -1,6 +1,6 @@
 """LLVM IR of the driver: gather inputs of a block of states, call the segments, scatter outputs and status.
 
-Rows of `width` states are transposed in registers. What a later block reads is fetched while one is computed, so that
+Rows of `width` states are transposed in registers. What the next block reads is fetched while one is computed, so that
 batches in memory take as long as those in the cache. Values that are no numbers are found in passing: zero times
 infinity or not-a-number is not-a-number, and so is a sum in which it occurs.
 """
@@ -22,8 +22,40 @@ LINE = 8
 CACHED = 2**19
 # … unless those of a block have more bytes than this, and would drive out its workspace.
 MOST_FETCHED = 64_000
-# What is read is fetched so many blocks before: memory answers later than a block of a small robot takes.
-AHEAD = 2
+
+
+# Functions that bring the rows of states first + begin … first + end − 1 to the cache, to be read and to be written.
+FETCHING = "\n".join(
+    f"""define internal void @{name}(ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end) noinline {{
+entry:
+  %from = add i64 %first, %begin
+  %to = add i64 %first, %end
+  br label %next
+next:
+  %s = phi i64 [ %from, %entry ], [ %s_1, %fetched ]
+  %more = icmp slt i64 %s, %to
+  br i1 %more, label %state, label %done
+state:
+  %skipped = mul i64 %s, %stride
+  %row = getelementptr double, ptr %pointer, i64 %skipped
+  br label %line
+line:
+  %k = phi i64 [ 0, %state ], [ %k_1, %prefetch ]
+  %lines = icmp slt i64 %k, %size
+  br i1 %lines, label %prefetch, label %fetched
+prefetch:
+  %at = getelementptr double, ptr %row, i64 %k
+  call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
+  %k_1 = add i64 %k, {LINE}
+  br label %line
+fetched:
+  %s_1 = add i64 %s, 1
+  br label %next
+done:
+  ret void
+}}"""
+    for name, written in (("fetch", 0), ("own", 1))
+)
 
 
 class Run(NamedTuple):
@@ -85,7 +117,6 @@ class Driver(Types):
         self.row = Types(width if width > 1 else chunk)  # a register's worth of a row
         self.status_slot = status_slot
         self.movers: dict[str, str] = {}
-        self.fetchers: dict[str, str] = {}
 
     def functions(
         self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]
@@ -100,8 +131,8 @@ class Driver(Types):
             f"declare double @llvm.vector.reduce.fadd.{suffix}(double, {vec})",
         ]
         if self.width > 1:
-            declared.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        return "\n".join([*declared, *self.movers.values(), *self.fetchers.values(), run])
+            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", FETCHING]
+        return "\n".join([*declared, *self.movers.values(), run])
 
     # ---- one run of entries --------------------------------------------------------------------------------------
 
@@ -338,68 +369,31 @@ class Driver(Types):
         ]
 
     def _computed(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str]) -> list[str]:
-        """The calls; before each, a share of what a later block reads, and this one writes, is brought to the cache.
+        """The calls; before each, a share of what the next block reads, and this one writes, is brought to the cache.
 
         Beyond the last state that has no effect.
         """
         bytes_each = 8 * sum(run.size for run in (*inputs, *outputs))
         if not 0 < self.width * bytes_each <= MOST_FETCHED:
             return list(calls)
-        lines = [
-            f"  %ahead = add i64 %base, {AHEAD * self.width}",
-            f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}",
-        ]
-        sizes, read = dict[int, int](), {run.word for run in inputs}
-        for run in (*inputs, *outputs):
-            sizes[run.word] = max(sizes.get(run.word, 0), run.first + run.size)
+        rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
+        lines = [f"  %ahead = add i64 %base, {self.width}", f"  %large = icmp sgt i64 %n, {CACHED // bytes_each}"]
         begin = 0
+        for word in dict.fromkeys(run.word for run in (*inputs, *outputs)):
+            size = max(run.first + run.size for run in (*inputs, *outputs) if run.word == word)
+            lines.append(f"  %varies{word} = icmp ne i64 %stride{word}, 0")
+            lines.append(f"  %fetched{word} = select i1 %varies{word}, i64 {size}, i64 0")
         for k, call in enumerate(calls, 1):
             end = self.width * k // len(calls)
             if end > begin:
                 lines += [f"  br i1 %large, label %fetch{k}, label %call{k}", f"fetch{k}:"]
-                for word, size in sizes.items():
-                    fetcher, first = self.fetcher(word not in read, size), "ahead" if word in read else "base"
-                    row, states = f"ptr %pointer{word}, i64 %stride{word}", f"i64 %{first}, i64 {begin}, i64 {end}"
-                    lines.append(f"  call void @{fetcher}({row}, {states})")
+                for function, word, first in dict.fromkeys(rows):
+                    row, share = f"i64 %stride{word}, i64 %fetched{word}", f"i64 %{first}, i64 {begin}, i64 {end}"
+                    lines.append(f"  call void @{function}(ptr %pointer{word}, {row}, {share})")
                 lines += [f"  br label %call{k}", f"call{k}:"]
             lines.append(call)
             begin = end
         return lines
-
-    def fetcher(self, written: bool, size: int) -> str:
-        """Name of the function that brings rows of `size` doubles to the cache, to be written or to be read.
-
-        void @name(ptr pointer, i64 stride, i64 first, i64 begin, i64 end): those of states first + begin … first + end
-        − 1; none where all states share one. Lines of a row are written out: a loop over them would take a tenth of the
-        time of a batch of the iCub's inverse dynamics.
-        """
-        name = f"{'own' if written else 'fetch'}_{size}"
-        lines = "\n".join(
-            f"""  %at{k} = getelementptr double, ptr %row, i64 {k}
-  call void @llvm.prefetch.p0(ptr %at{k}, i32 {int(written)}, i32 3, i32 1)"""
-            for k in range(0, size, LINE)
-        )
-        self.fetchers[name] = f"""define internal void @{name}(
-  ptr %pointer, i64 %stride, i64 %first, i64 %begin, i64 %end) noinline {{
-entry:
-  %from = add i64 %first, %begin
-  %to = add i64 %first, %end
-  %shared = icmp eq i64 %stride, 0
-  br i1 %shared, label %done, label %next
-next:
-  %s = phi i64 [ %from, %entry ], [ %s_1, %state ]
-  %more = icmp slt i64 %s, %to
-  br i1 %more, label %state, label %done
-state:
-  %skipped = mul i64 %s, %stride
-  %row = getelementptr double, ptr %pointer, i64 %skipped
-{lines}
-  %s_1 = add i64 %s, 1
-  br label %next
-done:
-  ret void
-}}"""
-        return name
 
     def _status(self) -> list[str]:
         """%all stored at %to, of the lanes that have a state of their own."""
