@@ -5,8 +5,8 @@ exact row holds any more is eliminated by a turn of all noisy rows that do. Rows
 digits where the heaviest comes first and a column is taken while its entries are not small beside the rest of their
 rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
 
-Where eliminated columns leave more noisy rows than there are columns in these, they are turned to a triangle before
-other rows join them, so that rows that hold no column any more are done with (Liu 1986).
+Where noisy rows that hold the same columns, or that eliminated columns leave, are more than their columns, they are
+turned to a triangle before other rows join them, so that rows that hold no column any more are done with (Liu 1986).
 """
 
 from __future__ import annotations
@@ -54,12 +54,15 @@ def least_squares(
     """
     search = _Search(rows, exact, fronts, most)
     with np.errstate(all="ignore"):  # at single states columns may be dependent
+        for alike in search.alike():
+            search.merge(alike)
         for i, j in first:
             search.take(i, j)
         waiting: set[int] = set()
         for front in fronts:
             waiting = search.work(waiting | search.left.intersection(front))
-            search.merge()
+            search.merge(search.changed)
+            search.changed = set()
     if waiting:
         raise NoSafeOrdering(f"{len(waiting)} unknowns are determined by no equation that is left")
     return Pivots(search.row_perm, search.col_perm, search.joined), search.early, search.operations
@@ -84,7 +87,7 @@ class _Search:
         self.early: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
         self.operations, self.most = 0.0, most
         self._sizes: dict[int, np.ndarray] = {}  # of rows that did not change since, see `_largest`
-        self._changed: set[int] = set()  # rows that did since the last `merge`
+        self.changed: set[int] = set()  # rows, since it was emptied
 
     def work(self, front: set[int]) -> set[int]:
         """Eliminate these columns, the cheapest first; those that no row determines are returned."""
@@ -110,13 +113,19 @@ class _Search:
             stale = stale.union(*(self.rows[k] for k in touched))
         return front
 
-    def merge(self) -> None:
-        """Turn the noisy rows that changed to a triangle, if they are more than their columns.
+    def alike(self) -> list[list[int]]:
+        """Rows with entries in the same columns."""
+        found: dict[frozenset[int], list[int]] = {}
+        for i, row in enumerate(self.rows):
+            found.setdefault(frozenset(row), []).append(i)
+        return [*found.values()]
+
+    def merge(self, rows: Iterable[int]) -> None:
+        """Turn the noisy ones of these rows to a triangle, if they are more than their columns.
 
         Columns that are eliminated first come first; those that are small somewhere beside the rest of their rows stay.
         """
-        rows = {i for i in self._changed.difference(self.exact, self.row_perm) if self.rows[i]}
-        self._changed = set()
+        rows = {i for i in set(rows).difference(self.exact, self.row_perm) if self.rows[i]}
         columns = set().union(*(self.rows[i] for i in rows))
         if len(rows) <= len(columns):
             return
@@ -190,7 +199,7 @@ class _Search:
         turned = sorted(turned, key=lambda i: -weight[i])
         for i in turned:
             self._sizes.pop(i, None)
-        self._changed.update(turned)
+        self.changed.update(turned)
         found, r = turn(turned, [rows[i].pop(j) for i in turned], always)
         columns = sorted(set().union(*(rows[i] for i in turned)))
         self.operations += (4.0 * len(turned) + 1.0) * len(columns)
@@ -236,7 +245,7 @@ class _Search:
                 new = old - change
                 cancelled = np.abs(new) <= CANCELLED * (np.abs(old) + np.abs(change))
                 self._put(k, columns, new, ~np.all(cancelled, axis=1))
-        self._changed |= self.holders[j]
+        self.changed |= self.holders[j]
         self.holders[j] = set()
         self.left.discard(j)
         self.row_perm.append(i)

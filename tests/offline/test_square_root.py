@@ -27,3 +27,11 @@ def test_redundant_rows_are_done_with_body_by_body():
     measured = [*(of("all", noise=0.1) for of in NOISY), *priors, sd.ModelNoise("all", noise=0.01)]
     small, large = (len(form(measured, bodies).program) for bodies in (4, 8))
     assert large < 2.6 * small  # N times
+
+
+def test_a_prior_and_a_measurement_of_one_quantity_are_one_row():
+    """Two rows of one unknown: the other equations that hold it meet one of them only."""
+    once = [of("all", noise=0.1) for of in NOISY]
+    twice = [*once, *(sd.Prior(of("all", noise=10.0), name=f"prior {of.quantity}") for of in NOISY)]
+    small, large = (len(form(measured, 6).program) for measured in (once, twice))
+    assert large < 1.2 * small
