@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.program.expr import Graph, cos, sin, sqrt
-from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
 from sysdyn.program.program import Program
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
@@ -110,6 +110,7 @@ FUNCTIONS = {
     NEG: _function(np.negative, lambda v, a: a.error),
     SIN: _function(np.sin, lambda v, a: a.error + 2.0 * _U),
     COS: _function(np.cos, lambda v, a: a.error + 2.0 * _U),
+    COPYSIGN: _function(np.copysign, lambda v, a, b: np.where(np.abs(b.value) > b.error, a.error, np.inf)),
     SQRT: _function(np.sqrt, lambda v, a: np.where(a.value > a.error, a.error / v, np.inf)),
 }
 

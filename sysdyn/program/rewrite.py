@@ -241,7 +241,7 @@ class _Rewriting:
     def _make_sum(self, terms: list[Term]) -> Any:
         if not terms:  # they cancel, which the graph did not see
             return 0.0
-        (first, sign), *others = sorted(terms, key=lambda t: -t[1])
+        (first, sign), *others = sorted(terms)  # whatever the signs, so that limbs alike stay alike
         total = self.made[first] if sign > 0 else -self.made[first]
         for t, s in others:
             total = total + self.made[t] if s > 0 else total - self.made[t]

@@ -21,6 +21,10 @@ CLEAR = b"\xc5\xf8\x77"
 ADD, MUL, SUB, DIV, SQRT, LOAD, STORE = 0x58, 0x59, 0x5C, 0x5E, 0x51, 0x10, 0x11
 # A copy of a register, whatever its type.
 COPY = 0x28
+# Of two values in a register: both of one, the second of one; a load and a store of the second one.
+TWICE, LOW, HIGH, LOAD_HIGH, STORE_HIGH = 0x12, 0x14, 0x15, 0x16, 0x17
+# Bit by bit: and, not … and, or.
+AND, AND_NOT, OR = 0x54, 0x55, 0x56
 # The last digit of the opcodes of a·b + c, a·b − c and c − a·b; the first one says which operand is replaced.
 FUSED = {"+": 0x8, "-": 0xA, "~": 0xC}
 # d = d·m + v, d = v·d + m, d = v·m + d.
@@ -36,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class Encoder:
-    """Instructions for registers of `width` doubles, 1, 4 or 8; evex: there are 32 of them, else 16."""
+    """Instructions for registers of `width` doubles, 1, 2, 4 or 8; evex: there are 32 of them, else 16."""
 
     def __init__(self, width: int, evex: bool):
         self.width, self.evex = width, evex
@@ -48,6 +52,9 @@ class Encoder:
         if opcode == SQRT and self.width > 1:
             first = 0
         return self._vector(1, 3 if self.width == 1 else 1, opcode, to, first, second)
+
+    def bitwise(self, opcode: int, to: int, first: int, second: int) -> bytes:
+        return self._vector(1, 1, opcode, to, first, second)
 
     def fused(self, form: int, kind: str, to: int, second: int, third: int | Memory) -> bytes:
         return self._vector(2, 1, (form | FUSED[kind]) + (self.width == 1), to, second, third)
@@ -62,6 +69,24 @@ class Encoder:
 
     def copy(self, to: int, what: int) -> bytes:
         return self._vector(1, 0, COPY, to, 0, what)
+
+    def twice(self, to: int, what: int | Memory) -> bytes:
+        return self._vector(1, 3, TWICE, to, 0, what)
+
+    def low(self, to: int, first: int, second: int) -> bytes:
+        """The first values of two registers."""
+        return self._vector(1, 1, LOW, to, first, second)
+
+    def high(self, to: int, what: int) -> bytes:
+        """The second value of a register, twice."""
+        return self._vector(1, 1, HIGH, to, what, what)
+
+    def load_high(self, to: int, first: int, second: Memory) -> bytes:
+        """The first value of a register, and one in memory."""
+        return self._vector(1, 1, LOAD_HIGH, to, first, second)
+
+    def store_high(self, what: int, to: Memory) -> bytes:
+        return self._vector(1, 1, STORE_HIGH, what, 0, to)
 
     @staticmethod
     def pointer(to: int, base: int, offset: int) -> bytes:
@@ -89,7 +114,7 @@ class Encoder:
             b, operand = second >> 3, bytes([0xC0 | (to & 7) << 3 | second & 7])
         else:
             b, operand = second.base >> 3, _operand(to, second, 1)
-        last = (~first & 15) << 3 | (self.width > 1) << 2 | prefix
+        last = (~first & 15) << 3 | (self.width > 2) << 2 | prefix
         if table == 1 and not b:
             return bytes([0xC5, (~to >> 3 & 1) << 7 | last, opcode]) + operand
         second_byte = (~to >> 3 & 1) << 7 | 0x40 | (b ^ 1) << 5 | table
@@ -101,11 +126,12 @@ class Encoder:
             b, x, operand = second >> 3 & 1, second >> 4, bytes([0xC0 | (to & 7) << 3 | second & 7])
         else:
             broadcast = second.broadcast and opcode != 0x19
-            scale = 8 if broadcast or second.broadcast else self.bytes
+            narrow = second.broadcast or opcode in (TWICE, LOAD_HIGH, STORE_HIGH)
+            scale = 8 if narrow else self.bytes
             b, operand = second.base >> 3, _operand(to, second, scale)
         one = (~to >> 3 & 1) << 7 | (x ^ 1) << 6 | (b ^ 1) << 5 | (~to >> 4 & 1) << 4 | table
         two = (prefix != 0) << 7 | (~first & 15) << 3 | 4 | prefix
-        three = {1: 0, 4: 0x20, 8: 0x40}[self.width] | broadcast << 4 | (~first >> 4 & 1) << 3
+        three = {1: 0, 2: 0, 4: 0x20, 8: 0x40}[self.width] | broadcast << 4 | (~first >> 4 & 1) << 3
         return bytes([0x62, one, two, three, opcode]) + operand
 
 

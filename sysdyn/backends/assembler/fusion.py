@@ -1,52 +1,61 @@
-"""Operations of a segment as instructions have them: products are fused with the sums that they are terms of."""
+"""Operations as instructions have them: products are fused with the sums that they are terms of."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sysdyn.backends.assembler import encoding
-from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment
-from sysdyn.program.operations import ADD, DIV, MUL, NEG, SQRT, SUB
+from sysdyn.backends.assembler.pairs import Operations
+from sysdyn.backends.schedule import CONSTANT
+from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
 
+# Kinds of nodes that are several instructions.
+SIGN = "sign"
 # What instructions there are for.
 KINDS = {ADD: encoding.ADD, SUB: encoding.SUB, MUL: encoding.MUL, DIV: encoding.DIV, SQRT: encoding.SQRT}
 
 
 class Node(NamedTuple):
-    """One instruction: an opcode of `encoding` with one or two operands, or a kind of FUSED with a, b and c.
+    """One instruction: an opcode of `encoding`, a kind of FUSED with operands a, b and c, one of `pairs`, or a SIGN.
 
-    Values are codes as in the shape of the segment.
+    A SIGN has the size of its first operand, the sign of the second one, and third the constant −0.
     """
 
     result: int
     kind: int | str
     operands: tuple[int, ...]
+    lanes: int
 
 
-def fused(segment: Segment) -> tuple[list[Node], list[float]]:
-    """(the operations of a segment in order, but for products that nothing else than one sum needs; constants)."""
-    shape, constants = segment.shape, [*segment.constants, -1.0]
-    minus_one = len(segment.constants) * 4 + CONSTANT
-    operands = [tuple(x for x in pair if x >= 0) for pair in zip(shape.lhs, shape.rhs, strict=True)]
-    uses = Counter(x for pair in operands for x in pair)
-    kept = {local * 4 + LOCAL for local in (*shape.exported, *(k for k, *_ in shape.guards))}
-    products: dict[int, tuple[int, ...]] = {}
+def fused(what: Operations) -> list[Node]:
+    """The operations in their order, but for products that nothing else than one sum needs."""
+    minus_one, *minus_zero = (k * 4 + CONSTANT for k in range(len(what.constants), len(what.constants) + 3))
+    what.constants.extend((-1.0, -0.0, (-0.0, -0.0)))
+    uses = Counter(x for operation in what.operations for x in operation.operands)
+    products: dict[int, Node] = {}
     depth: dict[int, int] = {}
     found: dict[int, Node] = {}
-    for k, (kind, pair) in enumerate(zip(shape.kind, operands, strict=True)):
-        result = k * 4 + LOCAL
-        depth[result] = 1 + max(depth.get(x, 0) for x in pair)
+    for result, kind, operands, lanes in what.operations:
+        depth[result] = 1 + max(depth.get(x, 0) for x in operands)
         if kind == NEG:
-            node = Node(result, encoding.MUL, (*pair, minus_one))
-        elif kind in (ADD, SUB) and (terms := [n for n, x in enumerate(pair) if x in products]):
-            n = max(terms, key=lambda n: depth[pair[n]])  # the other product is ready first
+            node = Node(result, encoding.MUL, (*operands, minus_one), lanes)
+        elif kind == COPYSIGN:
+            node = Node(result, SIGN, (*operands, minus_zero[lanes - 1]), lanes)
+        elif kind in (ADD, SUB) and (terms := _products(operands, lanes, products)):
+            n = max(terms, key=lambda n: depth[operands[n]])  # the other product is ready first
             name = "+" if kind == ADD else "-" if n == 0 else "~"
-            node = Node(result, name, (*products[pair[n]], pair[1 - n]))
-            del found[pair[n]]
+            node = Node(result, name, (*products[operands[n]].operands, operands[1 - n]), lanes)
+            del found[operands[n]]
         else:
-            node = Node(result, KINDS[kind], pair)
-            if kind == MUL and uses[result] == 1 and result not in kept:
-                products[result] = pair
+            node = Node(result, KINDS[kind] if isinstance(kind, int) else kind, operands, lanes)
+            if kind == MUL and uses[result] == 1 and result not in what.kept:
+                products[result] = node
         found[result] = node
-    return list(found.values()), constants
+    return list(found.values())
+
+
+def _products(operands: Collection[int], lanes: int, products: dict[int, Node]) -> list[int]:
+    """Numbers of the operands that are products on as many lanes."""
+    return [n for n, x in enumerate(operands) if x in products and products[x].lanes == lanes]

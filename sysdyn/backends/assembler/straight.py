@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sysdyn.backends.assembler import encoding
 from sysdyn.backends.assembler.encoding import FORM_132, FORM_213, FORM_231, Encoder, Memory
-from sysdyn.backends.assembler.fusion import KINDS, Node, fused
-from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, Segment, Shape
-from sysdyn.program.operations import NEG
+from sysdyn.backends.assembler.fusion import KINDS, SIGN, Node, fused
+from sysdyn.backends.assembler.pairs import HIGH, PACK, Operations, paired, single
+from sysdyn.backends.schedule import CONSTANT, EXTERNAL, Segment, Shape
+from sysdyn.program.operations import COPYSIGN, NEG
 
 # A value that is in memory anyway gives way to one that is not, needed this many times as late.
 STORED = 1.25
 # Values that are needed for more instructions than this get registers of high numbers, whose instructions are longer.
 LONG = 24
+# In longer segments no twins are looked for, as that takes long.
+LARGEST = 20_000
 _NEVER = 1 << 40
+
+Constant = float | tuple[float, float]  # Of one lane, or of two.
 
 
 def assembles(shape: Shape) -> bool:
     """Whether there are instructions for all that a segment of this shape computes."""
-    return set(shape.kind) <= {*KINDS, NEG}
+    return set(shape.kind) <= {*KINDS, NEG, COPYSIGN}
 
 
 class Straight(NamedTuple):
@@ -40,21 +45,32 @@ class Straight(NamedTuple):
 def straight(
     segment: Segment, reads: Sequence[int], writes: Sequence[int], guards: Sequence[int], free: int, encoder: Encoder
 ) -> Straight:  # fmt: skip
-    """Code of a segment without sines and cosines.
+    """Code of a segment without sines and cosines: the shorter one with twins side by side, or each by itself.
 
     reads, writes, guards: places in the workspace of values from outside, of results, and of values that are watched.
     free: the first place that it may use for itself.
     """
-    nodes, constants = fused(segment)
-    allocation = _Allocation(nodes, free, encoder.registers)
-    allocation.memory.update((k * 4 + EXTERNAL, place) for k, place in enumerate(reads))
+    places: dict[int, list[int]] = defaultdict(list)
     for k, place in (
         *zip(segment.shape.exported, writes, strict=True),
         *zip((k for k, *_ in segment.shape.guards), guards, strict=True),
     ):
-        allocation.stores[k * 4 + LOCAL].append(place)
+        places[k].append(place)
+    ways = [single(segment)]
+    if encoder.width == 1 and len(segment.shape.kind) <= LARGEST and (both := paired(segment)):
+        ways.append(both)
+    return min((_made(way, reads, places, free, encoder) for way in ways), key=lambda x: len(x.code))
+
+
+def _made(
+    what: Operations, reads: Sequence[int], places: dict[int, list[int]], free: int, encoder: Encoder
+) -> Straight:  # fmt: skip
+    allocation = _Allocation(fused(what), free, encoder.registers)
+    allocation.memory.update((k * 4 + EXTERNAL, place) for k, place in enumerate(reads))
+    for value, lanes in what.kept.items():
+        allocation.stores[value] = [(lane, place) for lane, k in enumerate(lanes) for place in places.get(k, ())]
     allocation.run()
-    code, table = _encoded(allocation.steps, constants, encoder)
+    code, table = _encoded(allocation.steps, what.constants, encoder)
     return Straight(code, table, allocation.end - free)
 
 
@@ -62,6 +78,7 @@ class _Step(NamedTuple):
     """An instruction of the encoder whose last operand may be in memory: a place of the workspace, or a constant."""
 
     name: str
+    lanes: int
     arguments: tuple
     place: int | None = None
     constant: int | None = None  # its code
@@ -74,16 +91,18 @@ def _is_constant(x: int) -> bool:
 class _Allocation:
     """The steps that compute the nodes in their order, in so many registers.
 
-    memory: {value: its place}; stores: {value: places where results go}; end: the first place that nothing needs.
+    memory: {value: its place, the first of two}; stores: {value: (lane, place) where results go}; end: the first place
+    that nothing needs.
     """
 
     def __init__(self, nodes: list[Node], free: int, registers: int):
         self.nodes = nodes
         self.steps: list[_Step] = []
         self.memory: dict[int, int] = {}
-        self.stores: dict[int, list[int]] = defaultdict(list)
+        self.stores: dict[int, list[tuple[int, int]]] = {}
         self.end = free
-        self._places: list[int] = []  # of spilled values that are over
+        self._places: dict[int, list[int]] = {1: [], 2: []}  # of spilled values that are over, by their lanes
+        self._lanes = {node.result: node.lanes for node in nodes}
         self._spilled: set[int] = set()
         self._register: dict[int, int] = {}
         self._held: dict[int, int] = {}
@@ -100,16 +119,23 @@ class _Allocation:
                 self._uses[x].pop()
             uses = self._uses[node.result]
             long = bool(uses) and uses[0] - k > LONG
-            register = (self._fused if isinstance(node.kind, str) else self._plain)(node, long)
+            register = self._how(node.kind)(node, long)
             for x in operands:
                 if not self._uses[x]:
                     self._over(x)
             self._hold(node.result, register)
-            for place in self.stores.get(node.result, ()):
-                self._store(register, place)
-                self.memory[node.result] = place
+            for lane, place in self.stores.get(node.result, ()):
+                self.steps.append(_Step("store_high" if lane else "store", 1, (register,), place))
+                if node.lanes == 1:
+                    self.memory[node.result] = place
             if not uses:
                 self._release(node.result)
+
+    def _how(self, kind: int | str) -> Callable[[Node, bool], int]:
+        """What makes the instructions of this kind of node, and gives the register of its result."""
+        if isinstance(kind, int):
+            return self._plain
+        return {PACK: self._pack, HIGH: self._high, SIGN: self._sign}.get(kind, self._fused)
 
     # ---- instructions ----------------------------------------------------------------------------------------------
 
@@ -118,8 +144,8 @@ class _Allocation:
         *first, second = node.operands
         if node.kind in (encoding.ADD, encoding.MUL) and self._comes_second(first[0], second):
             first, second = [second], first[0]
-        kept = {self._register[x] for x in node.operands if x in self._register}
-        registers = [self._loaded(x, kept) for x in first]
+        kept = self._registers(node)
+        registers = [self._loaded(x, kept, node.lanes) for x in first]
         there = self._register.get(second)
         for x in {*first, second}:
             if not self._uses[x]:
@@ -128,7 +154,54 @@ class _Allocation:
         one = registers[0] if registers else to
         if there is not None and node.kind in (encoding.ADD, encoding.MUL) and there > 7 >= one:
             one, there = there, one  # the second one takes a byte more if it is high
-        self._add("arithmetic", node.kind, to, one, there, operand=None if there is not None else second)
+        self._add("arithmetic", node.lanes, node.kind, to, one, there, operand=None if there is not None else second)
+        return to
+
+    def _sign(self, node: Node, long: bool) -> int:
+        """The register of a value with the sign of another."""
+        kept = self._registers(node)
+        size, sign, mask = (self._loaded(x, kept, node.lanes) for x in node.operands)
+        rest = self._new(False, kept)
+        to = self._new(long, kept | {rest})
+        self._add("bitwise", node.lanes, encoding.AND_NOT, rest, mask, size)
+        self._add("bitwise", node.lanes, encoding.AND, to, mask, sign)
+        self._add("bitwise", node.lanes, encoding.OR, to, to, rest)
+        self._free.add(rest)
+        return to
+
+    def _pack(self, node: Node, long: bool) -> int:
+        """The register of two values."""
+        x, y = node.operands
+        kept = self._registers(node)
+        if x == y:
+            there = self._register.get(x)
+            if not self._uses[x]:
+                self._release(x)
+            to = self._new(long)
+            self._add("twice", 2, to, there, operand=None if there is not None else x)
+            return to
+        first, second = self._loaded(x, kept), self._register.get(y)
+        for v in (x, y):
+            if not self._uses[v]:
+                self._release(v)
+        to = self._new(long)
+        if second is None:
+            self._add("load_high", 2, to, first, operand=y)
+        else:
+            self._add("low", 2, to, first, second)
+        return to
+
+    def _high(self, node: Node, long: bool) -> int:
+        """The register of the second value of a pair."""
+        (x,) = node.operands
+        there = self._register.get(x)
+        if not self._uses[x]:
+            self._release(x)
+        to = self._new(long)
+        if there is None:
+            self.steps.append(_Step("load", 1, (to,), self.memory[x] + 1))
+        else:
+            self._add("high", 2, to, there)
         return to
 
     def _comes_second(self, first: int, second: int) -> bool:
@@ -140,11 +213,11 @@ class _Allocation:
     def _fused(self, node: Node, long: bool) -> int:
         """The register of ±a·b ± c, which is that of an operand before: of one that is over, or of a copy."""
         a, b, c = node.operands
-        kept = {self._register[x] for x in node.operands if x in self._register}
+        kept = self._registers(node)
         away = [x for x in dict.fromkeys(node.operands) if x not in self._register]
         while len(away) > 1 or (away and node.operands.count(away[0]) > 1):
             x = min(away, key=lambda x: (_is_constant(x), self._next(x)))
-            self._loaded(x, kept)
+            self._loaded(x, kept, node.lanes)
             away.remove(x)
         single = [x for x in (c, a, b) if node.operands.count(x) == 1]
         over = [x for x in single if x in self._register and not self._uses[x]]
@@ -155,40 +228,44 @@ class _Allocation:
         elif away:
             replaced = away.pop()
             to = self._new(long, kept)
-            self._add("load", to, operand=replaced)
+            self._add("load", node.lanes, to, operand=replaced)
         else:
             replaced = single[0] if single else c
             to = self._new(long, kept)
-            self._add("copy", to, self._register[replaced])
+            self._add("copy", node.lanes, to, self._register[replaced])
         other, third = (a, b) if replaced == c else (b if replaced == a else a, c)
         form = FORM_231 if replaced == c else FORM_213
         if other in away:
             form, other, third = (form if replaced == c else FORM_132), third, other
         there = None if third in away else self._register[third]
         operand = third if third in away else None
-        self._add("fused", form, node.kind, to, self._register[other], there, operand=operand)
+        self._add("fused", node.lanes, form, node.kind, to, self._register[other], there, operand=operand)
         return to
 
-    def _add(self, name: str, *arguments: object, operand: int | None = None) -> None:
+    def _add(self, name: str, lanes: int, *arguments: object, operand: int | None = None) -> None:
         """A step; operand: a value that is read from memory."""
         place = None if operand is None or _is_constant(operand) else self.memory[operand]
         constant = operand if place is None else None
-        self.steps.append(_Step(name, tuple(x for x in arguments if x is not None), place, constant))
-
-    def _store(self, register: int, place: int) -> None:
-        self.steps.append(_Step("store", (register,), place))
+        self.steps.append(_Step(name, lanes, tuple(x for x in arguments if x is not None), place, constant))
 
     # ---- registers and places --------------------------------------------------------------------------------------
+
+    def _registers(self, node: Node) -> set[int]:
+        """Those of its operands."""
+        return {self._register[x] for x in node.operands if x in self._register}
 
     def _next(self, x: int) -> int:
         uses = self._uses[x]
         return uses[-1] if uses else _NEVER
 
-    def _loaded(self, x: int, kept: set[int]) -> int:
-        """The register of an operand; those that are kept stay as they are, and this one joins them."""
+    def _loaded(self, x: int, kept: set[int], lanes: int = 1) -> int:
+        """The register of an operand; those that are kept stay as they are, and this one joins them.
+
+        lanes: those of a constant.
+        """
         if x not in self._register:
             register = self._new(False, kept)
-            self._add("load", register, operand=x)
+            self._add("load", self._lanes.get(x, lanes), register, operand=x)
             self._hold(x, register)
         kept.add(self._register[x])
         return self._register[x]
@@ -208,7 +285,7 @@ class _Allocation:
         self._release(x)
         if x in self._spilled:
             self._spilled.remove(x)
-            self._places.append(self.memory.pop(x))
+            self._places[self._lanes[x]].append(self.memory.pop(x))
 
     def _new(self, long: bool, kept: Sequence[int] | set[int] = ()) -> int:
         """A register for a new value, which one that is needed latest gives way to; none of those that are kept."""
@@ -225,24 +302,26 @@ class _Allocation:
     def _spill(self, register: int) -> None:
         x = self._held[register]
         if x not in self.memory and not _is_constant(x):
-            if self._places:
-                place = self._places.pop()
+            lanes = self._lanes[x]
+            if self._places[lanes]:
+                place = self._places[lanes].pop()
             else:
-                place, self.end = self.end, self.end + 1
+                place, self.end = self.end, self.end + lanes
             self._spilled.add(x)
             self.memory[x] = place
-            self._store(register, place)
+            self.steps.append(_Step("store", lanes, (register,), place))
         self._release(x)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------------------------
 
 
-def _encoded(steps: list[_Step], constants: Sequence[float], encoder: Encoder) -> tuple[bytes, list[float]]:
+def _encoded(steps: list[_Step], constants: Sequence[Constant], encoder: Encoder) -> tuple[bytes, list[float]]:
     """(code, constants in the order in which it reads them)."""
     windows, table = _Windows(steps, encoder), _Table(encoder)
     code = [windows.begin(), table.begin()]
-    for name, arguments, place, constant in steps:
+    encoders = {1: encoder, 2: Encoder(2, encoder.evex)}
+    for name, lanes, arguments, place, constant in steps:
         memory: tuple[Memory, ...] = ()
         if constant is not None:
             move, there = table.at(constants[constant // 4])
@@ -250,7 +329,7 @@ def _encoded(steps: list[_Step], constants: Sequence[float], encoder: Encoder) -
             memory = (there,)
         elif place is not None:
             memory = (windows.at(place),)
-        code.append(getattr(encoder, name)(*arguments, *memory))
+        code.append(getattr(encoders[lanes], name)(*arguments, *memory))
     if encoder.width > 1:
         code.append(encoding.CLEAR)
     code.append(encoding.RETURN)
@@ -299,12 +378,13 @@ class _Table:
     def begin(self) -> bytes:
         return Encoder.pointer(encoding.RSI, encoding.RSI, self._reach)
 
-    def at(self, value: float) -> tuple[bytes, Memory]:
+    def at(self, value: Constant) -> tuple[bytes, Memory]:
         """(moves of the pointer, the operand); what the pointer has passed is put down again."""
-        key = struct.pack("<d", value)
+        numbers = list(value) if isinstance(value, tuple) else [value] * self._copies
+        key = struct.pack(f"<{len(numbers)}d", *numbers)
         if self._place.get(key, -1) < self._pointer - self._reach:
             self._place[key] = 8 * len(self.values)
-            self.values += [value] * self._copies
+            self.values += numbers
         place, moves = self._place[key], 0
         while place >= self._pointer + self._reach:
             self._pointer += encoding.STEP

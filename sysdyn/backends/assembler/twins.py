@@ -1,0 +1,158 @@
+"""Operations that a segment does twice: those of a left arm and of the right one, in the same places of like graphs.
+
+Nothing but the graph says which these are. Values get colours that are refined by those of their operands and users, as
+of Weisfeiler and Leman (1968); two inputs of one colour are the seed of a match, which spreads from each pair to
+operands and users of one colour, deep colours first. Constants are all alike: each half has its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
+from sysdyn.program.operations import ADD, SUB
+
+# Colours are refined this many times; a match spreads by those of so many refinements, one after the other.
+ROUNDS, LEVELS = 8, (8, 6, 4, 3, 2, 1, 0)
+# Colours that more inputs have are no seeds, and so many seeds are tried at a time.
+ALIKE, SEEDS = 4, 6
+# A match is worth keeping with this many operations whose operands are matched, too, less those that are not.
+LEAST = 20
+
+# Operands that are no values: constants, and none at all.
+_CONSTANT, _NONE = -1, -2
+
+
+class Twins:
+    """The match of a shape.
+
+    first: {operation: its twin}, where the keys are of one half, and the values of the other.
+    """
+
+    def __init__(self, shape: Shape):
+        self._n_outside = 1 + max((c // 4 for c in (*shape.lhs, *shape.rhs) if c % 4 == EXTERNAL), default=-1)
+        self._kind = np.array([ADD if kind == SUB else kind for kind in shape.kind], dtype=np.uint64)
+        self._lhs, self._rhs = ([self._number(code) for code in codes] for codes in (shape.lhs, shape.rhs))
+        self._users: list[list[int]] = [[] for _ in range(self._n_outside + len(self._kind))]
+        for k, pair in enumerate(zip(self._lhs, self._rhs, strict=True), self._n_outside):
+            for x in set(pair):
+                if x >= 0:
+                    self._users[x].append(k)
+        self._colours = self._refined()
+        self._twin: dict[int, int] = {}  # both ways
+        first = self._found()
+        n = self._n_outside
+        self.first = {u - n: w - n for u, w in first.items() if u >= n}
+
+    def _number(self, code: int) -> int:
+        """The number of a value: those from outside, then the results."""
+        if code < 0:
+            return _NONE
+        number, kind = divmod(code, 4)
+        return number if kind == EXTERNAL else number + self._n_outside if kind == LOCAL else _CONSTANT
+
+    def _operands(self, v: int) -> tuple[int, ...]:
+        k = v - self._n_outside
+        return (self._lhs[k], self._rhs[k]) if k >= 0 else ()
+
+    def _refined(self) -> list[list[int]]:
+        """Colours of all values after 0 … ROUNDS refinements."""
+        n = self._n_outside
+        colour = np.zeros(len(self._users), dtype=np.uint64)
+        colour[n:] = 1 + self._kind
+        operands = [np.array(x) for x in (self._lhs, self._rhs)]
+        found = [colour]
+        for _ in range(ROUNDS):
+            below = np.append(_mixed(colour, 1), _mixed(np.array([3, 5], dtype=np.uint64), 1))  # at −2 and −1
+            above, users = _mixed(colour[n:], 2), np.zeros_like(colour)
+            for x in operands:
+                np.add.at(users, x[x >= 0], above[x >= 0])
+            new = _mixed(colour, 3) + _mixed(users, 4)
+            new[n:] += _mixed(below[operands[0]] + below[operands[1]], 5)
+            colour = new
+            found.append(colour)
+        return [x.tolist() for x in found]
+
+    def _found(self) -> dict[int, int]:
+        """{value: its twin} of one half, match by match, the best of a few seeds each time."""
+        found: dict[int, int] = {}
+        while seeds := self._seeds():
+            best = max((self._spread(*seed) for seed in seeds), key=self._worth)
+            if self._worth(best) < LEAST:
+                break
+            found.update(best)
+            self._twin.update(best)
+            self._twin.update({w: u for u, w in best.items()})
+        return found
+
+    def _seeds(self) -> list[tuple[int, int]]:
+        """Values from outside that have one colour with few others, the deepest colours first."""
+        seeds: list[tuple[int, int]] = []
+        for colour in self._colours[:1:-1]:
+            classes: dict[int, list[int]] = defaultdict(list)
+            for v in range(self._n_outside):
+                if v not in self._twin:
+                    classes[colour[v]].append(v)
+            for alike in classes.values():
+                if 2 <= len(alike) <= ALIKE:
+                    pairs = ((alike[0], alike[k]) for k in range(1, len(alike)))
+                    seeds += [pair for pair in pairs if pair not in seeds]
+            if len(seeds) >= SEEDS:
+                break
+        return seeds[:SEEDS]
+
+    def _spread(self, u: int, w: int) -> dict[int, int]:
+        """The match that a pair leads to."""
+        match, taken = {u: w}, {u, w}
+        for level in LEVELS:
+            queue = list(match)
+            while queue:
+                u = queue.pop()
+                w = match[u]
+                for near, far in ((self._users[u], self._users[w]), (self._operands(u), self._operands(w))):
+                    for x, y in self._alike(near, far, level, taken):
+                        if x != y and x not in taken and y not in taken:
+                            match[x] = y
+                            taken |= {x, y}
+                            queue.append(x)
+        return match
+
+    def _alike(self, near, far, level: int, taken: set[int]) -> list[tuple[int, int]]:
+        """Pairs of one colour; with shallow colours in their order, where several have the same."""
+        colour = self._colours[level]
+        sides: list[dict[int, list[int]]] = []
+        for values in (near, far):
+            side: dict[int, list[int]] = defaultdict(list)
+            for x in values:
+                if x >= 0 and x not in taken and x not in self._twin:
+                    side[colour[x]].append(x)
+            sides.append(side)
+        return [
+            pair
+            for c, xs in sides[0].items()
+            if len(xs) == len(sides[1].get(c, ())) and (len(xs) == 1 or level <= 1)
+            for pair in zip(xs, sides[1][c], strict=True)
+        ]
+
+    def _worth(self, match: dict[int, int]) -> int:
+        """Operations saved, less operands that have to be put together."""
+        return sum(1 - min(self._strange(match, u, w)) for u, w in match.items() if u >= self._n_outside)
+
+    def _strange(self, match: dict[int, int], u: int, w: int) -> tuple[int, int]:
+        """Operands of two operations that are no twins, as they are and with those of one exchanged."""
+        a, b = self._operands(w)
+        return tuple(  # type: ignore[return-value]
+            sum(match.get(x, x if x < 0 else None) != y for x, y in zip(self._operands(u), pair, strict=True))
+            for pair in ((a, b), (b, a))
+        )
+
+
+def _mixed(x: np.ndarray, salt: int) -> np.ndarray:
+    """A hash of each entry (the finalizer of splitmix64, Steele, Lea and Flood 2014)."""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(salt) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
