@@ -38,8 +38,8 @@ class Operation(NamedTuple):
 class Operations(NamedTuple):
     """What a segment does.
 
-    constants: by number, of one lane or of two; kept: results that go to memory, {value: (results by lane)} of the
-    segment's own.
+    constants: by number, of one lane or of two. kept: {value: operations of the segment that it is the result of, lane
+    by lane} of values that go to memory; −1 where a lane does not.
     """
 
     operations: list[Operation]
@@ -233,8 +233,8 @@ class _Signs:
 class _Paired:
     """The operations of a segment with twins {first: second} side by side, in an order in which they can be done.
 
-    _vector: {first: the pair's value}; _sign: {value: sign of its second number}; _lane: {operation: (its pair's value,
-    lane)}. Constants of pairs are numbers and the sign of the second one.
+    _sign: {value of two lanes: sign of its second number}; _lane: {operation: (value of its pair, lane)}. Constants of
+    two lanes are two numbers and the sign of the second one.
     """
 
     def __init__(self, segment: Segment, twin: dict[int, int]):
@@ -334,12 +334,11 @@ class _Paired:
         return pair
 
     def _sum(self, u: int, w: int, x: int, y: int) -> int:
-        """x ± y; with c and d for the signs of the twin's terms, those of x and y are c and d ± of that of the sum."""
+        """x + β y, beside γ x' + δ y': its sign is γ times that of x, and those of x and y must differ by β γ δ."""
         kinds = self._segment.shape.kind
         exchanged = _exchanged(self._segment, u, w, self._twin)
         minus = kinds[w] == SUB
-        c, d = (minus, False) if exchanged else (False, minus)
-        wrong = c ^ d ^ (kinds[u] == SUB)
-        if not self._signs.require(self._sign[x] ^ self._sign[y] ^ wrong):
+        beta, gamma, delta = kinds[u] == SUB, exchanged and minus, minus and not exchanged
+        if not self._signs.require(self._sign[x] ^ self._sign[y] ^ beta ^ gamma ^ delta):
             y = self._turned(y)
-        return self._add(kinds[u], (x, y), 2, self._sign[x] ^ c)
+        return self._add(kinds[u], (x, y), 2, self._sign[x] ^ gamma)
