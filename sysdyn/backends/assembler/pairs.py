@@ -11,10 +11,6 @@ import heapq
 from collections import defaultdict
 from typing import NamedTuple
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
 from sysdyn.backends.assembler.twins import Twins
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment
 from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
@@ -126,28 +122,35 @@ def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
 def _acyclic(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
     """Without pairs that would need their own results.
 
-    Of those in a cycle the ones go whose members are at the most different depths, as they are the least alike.
+    Of those in cycles the ones go whose members are at the most different depths, as they are the least alike.
     """
     depth = _depths(segment)
-    while True:
-        needs = _needs(segment, twin)
-        rows = np.repeat(np.arange(len(needs)), [len(x) for x in needs])
-        columns = np.fromiter((x for xs in needs for x in xs), dtype=int, count=len(rows))
-        ones = np.ones(len(rows), dtype=np.int8)
-        graph = coo_array((ones, (rows, columns)), shape=(len(needs), len(needs)))
-        _, component = connected_components(graph, connection="strong")
-        cycles: dict[int, list[int]] = defaultdict(list)
-        size = np.bincount(component)
-        for u in twin:
-            if size[component[u]] > 1 or u in needs[u]:
-                cycles[component[u]].append(u)
-        if not cycles:
-            return twin
-        for cycle in cycles.values():
-            apart = {u: abs(depth[u] - depth[twin[u]]) for u in cycle}
-            most = max(apart.values())
-            for u in [u for u in cycle if 2 * apart[u] >= most] if most else cycle[: 1 + len(cycle) // 8]:
-                del twin[u]
+    while cyclic := sorted(_cyclic(_needs(segment, twin)) & twin.keys()):
+        apart = {u: abs(depth[u] - depth[twin[u]]) for u in cyclic}
+        most = max(apart.values())
+        for u in [u for u in cyclic if 2 * apart[u] >= most] if most else cyclic[: 1 + len(cyclic) // 8]:
+            del twin[u]
+    return twin
+
+
+def _cyclic(needs: list[set[int]]) -> set[int]:
+    """Units that are in cycles or between two of them: those left without what nothing needs, or what needs nothing."""
+    users: list[set[int]] = [set() for _ in needs]
+    for k, xs in enumerate(needs):
+        for x in xs:
+            users[x].add(k)
+    left = set(range(len(needs)))
+    for before, after in ((needs, users), (users, needs)):
+        missing = {k: len(before[k] & left) for k in left}
+        ready = [k for k in left if not missing[k]]
+        while ready:
+            k = ready.pop()
+            left.remove(k)
+            for x in after[k] & left:
+                missing[x] -= 1
+                if not missing[x]:
+                    ready.append(x)
+    return left
 
 
 def _depths(segment: Segment) -> list[int]:

@@ -43,12 +43,13 @@ class Straight(NamedTuple):
 
 
 def straight(
-    segment: Segment, reads: Sequence[int], writes: Sequence[int], guards: Sequence[int], free: int, encoder: Encoder
+    segment: Segment, reads: Sequence[int], writes: Sequence[int], guards: Sequence[int], free: int, encoder: Encoder,
+    twins: bool = True,
 ) -> Straight:  # fmt: skip
-    """Code of a segment without sines and cosines: the shorter one with twins side by side, or each by itself.
+    """Code of a segment without sines and cosines: of one state the shorter one with twins side by side or each alone.
 
     reads, writes, guards: places in the workspace of values from outside, of results, and of values that are watched.
-    free: the first place that it may use for itself.
+    free: the first place that it may use for itself. twins: they are looked for.
     """
     places: dict[int, list[int]] = defaultdict(list)
     for k, place in (
@@ -57,7 +58,7 @@ def straight(
     ):
         places[k].append(place)
     ways = [single(segment)]
-    if encoder.width == 1 and len(segment.shape.kind) <= LARGEST and (both := paired(segment)):
+    if twins and encoder.width == 1 and len(segment.shape.kind) <= LARGEST and (both := paired(segment)):
         ways.append(both)
     return min((_made(way, reads, places, free, encoder) for way in ways), key=lambda x: len(x.code))
 

@@ -15,7 +15,7 @@ from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
 from sysdyn.program.operations import ADD, SUB
 
 # Colours are refined this many times; a match spreads by those of so many refinements, one after the other.
-ROUNDS, LEVELS = 8, (8, 6, 4, 3, 2, 1, 0)
+ROUNDS, LEVELS = 8, (8, 5, 3, 1, 0)
 # Colours that more inputs have are no seeds, and so many seeds are tried at a time.
 ALIKE, SEEDS = 4, 6
 # A match is worth keeping with this many operations whose operands are matched, too, less those that are not.

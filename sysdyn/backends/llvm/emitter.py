@@ -77,11 +77,16 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs that are the constant 0 are written, too. encoder: of the segments that are assembled here."""
+    """zeros: outputs that are the constant 0 are written, too. encoder: of the segments that are assembled here.
 
-    def __init__(self, program: Program, width: int, zeros: bool = True, encoder: Encoder | None = None):
+    twins: limbs that are alike are looked for.
+    """
+
+    def __init__(
+        self, program: Program, width: int, zeros: bool = True, encoder: Encoder | None = None, twins: bool = True
+    ):  # fmt: skip
         super().__init__(width)
-        self.program, self.encoder = program, encoder
+        self.program, self.encoder, self.twins = program, encoder, twins
         self.plan = plan = self._scheduled()
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
@@ -114,7 +119,8 @@ class Emitter(Types):
         slot, n = self.plan.slot, len(segment.shape.guards)
         assert self.encoder
         reads, writes = ([int(slot[v]) for v in values] for values in (segment.reads, segment.writes))
-        return straight(segment, reads, writes, range(self.watched, self.watched + n), free, self.encoder)
+        watched = range(self.watched, self.watched + n)
+        return straight(segment, reads, writes, watched, free, self.encoder, self.twins)
 
     def module(self) -> str:
         """The IR text."""

@@ -80,7 +80,7 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         stored = _unpacked(key, cache.load(key))
         if stored is None:
             ordered = arranged(program, registers()) if level else angles_first(program)[0]
-            emitter = Emitter(ordered, width, zeros, encoder(width))
+            emitter = Emitter(ordered, width, zeros, encoder(width), twins=level > 0)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, _packed(key, n_slots, code))
