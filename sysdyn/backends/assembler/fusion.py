@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from sysdyn.backends.assembler import encoding
-from sysdyn.backends.assembler.pairs import Operations
+from sysdyn.backends.assembler.pairs import Constant, Operations
 from sysdyn.backends.schedule import CONSTANT
 from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
 
@@ -29,10 +29,10 @@ class Node(NamedTuple):
     lanes: int
 
 
-def fused(what: Operations) -> list[Node]:
-    """The operations in their order, but for products that nothing else than one sum needs."""
+def fused(what: Operations) -> tuple[list[Node], list[Constant]]:
+    """(the operations in their order, but for products that nothing else than one sum needs; all constants)."""
+    constants = [*what.constants, -1.0, -0.0, (-0.0, -0.0)]
     minus_one, *minus_zero = (k * 4 + CONSTANT for k in range(len(what.constants), len(what.constants) + 3))
-    what.constants.extend((-1.0, -0.0, (-0.0, -0.0)))
     uses = Counter(x for operation in what.operations for x in operation.operands)
     products: dict[int, Node] = {}
     depth: dict[int, int] = {}
@@ -53,7 +53,7 @@ def fused(what: Operations) -> list[Node]:
             if kind == MUL and uses[result] == 1 and result not in what.kept:
                 products[result] = node
         found[result] = node
-    return list(found.values())
+    return list(found.values()), constants
 
 
 def _products(operands: Collection[int], lanes: int, products: dict[int, Node]) -> list[int]:

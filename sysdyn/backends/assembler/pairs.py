@@ -21,6 +21,8 @@ PACK, HIGH = "pack", "high"
 # those that need it, and one for a second value that is needed by itself.
 DEAR = 1.5
 
+Constant = float | tuple[float, float]  # Of one lane, or of two.
+
 
 class Operation(NamedTuple):
     """An operation on so many lanes. Values are codes as in the shape of the segment, and new ones of that form."""
@@ -39,7 +41,7 @@ class Operations(NamedTuple):
     """
 
     operations: list[Operation]
-    constants: list[float | tuple[float, float]]
+    constants: list[Constant]
     kept: dict[int, tuple[int, ...]]
 
 
