@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -13,6 +14,7 @@ from sysdyn.model import Model
 from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETERS, with_parameters
 from sysdyn.program.expr import Expr
+from sysdyn.program.plain import exp, norm, product
 
 # Parameters that can be inputs are called so.
 KINDS = (GRAVITY, str(Group(INERTIA, "BODY")), str(Group(ARMATURE, "JOINT")))
@@ -74,8 +76,8 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
     """
     found = parameter(model, name)
     if name == GRAVITY:
-        return np.linalg.norm(found.declared) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
-    x = found.declared * 10.0 ** rng.uniform(-0.5, 0.5, n)[:, None]
+        return norm(found.declared) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
+    x = found.declared * exp(math.log(10.0) * rng.uniform(-0.5, 0.5, n))[:, None]
     if group_of(name).role == ARMATURE:
         return x
     mass = found.declared[0]
@@ -83,5 +85,5 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
     m, c = mass * rng.uniform(0.0, 1.0, n)[:, None], radius * rng.standard_normal((n, 3))
     (cx, cy, cz), zero = c.T, np.zeros(n)
     cross = np.moveaxis(np.array([[zero, -cz, cy], [cz, zero, -cx], [-cy, cx, zero]]), -1, 0)
-    I = m[..., None] * cross @ cross.transpose(0, 2, 1)
+    I = m[..., None] * product(cross, cross.transpose(0, 2, 1))
     return x + np.hstack([m, m * c, I[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])

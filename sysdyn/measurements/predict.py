@@ -16,6 +16,7 @@ from sysdyn.measurements.variables import QUANTITIES, WRENCHES, Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.program.expr import Graph
+from sysdyn.program.plain import product
 from sysdyn.program.program import Program
 from sysdyn.reference.rnea import newton_euler
 
@@ -78,7 +79,7 @@ def shown(
         size = out[name].shape[-1]
         total = np.broadcast_to(out[name], (len(state["q"]), size))
         for group, x in blocks:
-            total = total + np.einsum("nij,nj->ni", out[group].reshape(len(out[group]), size, x.shape[1]), x)
+            total = total + product(out[group].reshape(len(out[group]), size, x.shape[1]), x[..., None])[..., 0]
         values[name] = total
     return values
 

@@ -15,10 +15,11 @@ import numpy as np
 from sysdyn.model.canonical import to_z
 from sysdyn.model.frames import Frame
 from sysdyn.model.inertia import parameters, pseudo_inertia, spatial_inertia
-from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical
+from sysdyn.model.joints import Fixed, Prismatic, Revolute, Spherical, agreed
 from sysdyn.model.poses import pose
 from sysdyn.model.spatial import X_motion, rotation, translation
 from sysdyn.model.tree import Model
+from sysdyn.program.plain import product
 
 # A parameter below this fraction of the greatest entry of its pseudo-inertia counts as zero.
 ROUNDING = 1e-14
@@ -52,8 +53,9 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
         if model.parent[i] >= 0:
             E, r = rotation(model.X_tree[i]), translation(model.X_tree[i])
             T = pose(E, r)
-            P[model.parent[i]] = P[model.parent[i]] + T @ part @ T.T
-    return model.replace(inertias=np.array([spatial_inertia(_clean(p)) for p in P]).reshape(-1, 6, 6), strict=None)
+            P[model.parent[i]] = P[model.parent[i]] + product(T, part, T.T)
+    P = agreed(*(_clean(p) for p in P))
+    return model.replace(inertias=np.array([spatial_inertia(p) for p in P]).reshape(-1, 6, 6), strict=None)
 
 
 def in_units(model: Model, length: float) -> Model:
@@ -62,9 +64,10 @@ def in_units(model: Model, length: float) -> Model:
     Of use where all freedoms are turns, for then τ, q̈ and the armature have the same numbers too, and so has Σ:
     a product with a length that is the unit needs no multiplication. h becomes h L, m becomes m L².
     """
-    X_tree = np.array([X_motion(rotation(X), translation(X) / length) for X in model.X_tree]).reshape(-1, 6, 6)
-    scale = np.diag([1.0, 1.0, 1.0, length])
-    P = [scale @ pseudo_inertia(I) @ scale for I in model.inertias]
+    (r,) = agreed(np.array([translation(X) / length for X in model.X_tree]).reshape(-1, 3))
+    X_tree = np.array([X_motion(rotation(X), p) for X, p in zip(model.X_tree, r, strict=True)]).reshape(-1, 6, 6)
+    scale = np.array([1.0, 1.0, 1.0, length])
+    P = agreed(*(scale[:, None] * pseudo_inertia(I) * scale for I in model.inertias))
     frames = {f.name: Frame(f.name, f.body, X_motion(rotation(f.X), translation(f.X) / length))
               for f in model.frames.values()}  # fmt: skip
     return model.replace(
@@ -80,10 +83,10 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
     if isinstance(joint, Revolute):
         T = np.eye(4)
         T[:3, :3] = to_z(np.array(joint.axis))
-        P = T @ P @ T.T
+        P = product(T, P, T.T)
         part[2:, 2:] = P[2:, 2:]
         part[2, 2] -= (0.0, -P[0, 0], -P[1, 1], P[0, 0], P[1, 1])[left]
-        part = T.T @ part @ T
+        part = product(T.T, part, T)
     elif isinstance(joint, Prismatic):
         part[:3, :3] = P[:3, :3]
     elif isinstance(joint, Spherical):
@@ -106,7 +109,7 @@ def without_fixed(model: Model) -> Model:
     X_tree: list[np.ndarray] = []
     for i, joint in enumerate(model.joints):
         parent = model.parent[i]
-        X_i = model.X_tree[i] @ X[parent]
+        X_i = product(model.X_tree[i], X[parent])
         if not isinstance(joint, Fixed):
             number[i], X[i] = len(kept), np.eye(6)
             kept.append(i)
@@ -115,9 +118,9 @@ def without_fixed(model: Model) -> Model:
             continue
         number[i], X[i] = number[parent], X_i
         if number[i] >= 0:
-            inertias[number[i]] += X_i.T @ model.inertias[i] @ X_i
+            inertias[number[i]] += product(X_i.T, model.inertias[i], X_i)
     frames = {
-        f.name: Frame(f.name, number[f.body], f.X @ X[f.body])
+        f.name: Frame(f.name, number[f.body], product(f.X, X[f.body]))
         for f in model.frames.values()
         if f.body < 0 or f.name not in model.body_names or f.body in kept
     }

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.model.frames import Frame
-from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, snap
+from sysdyn.model.joints import Z_AXIS, Prismatic, Revolute, agreed, snap
 from sysdyn.model.spatial import X_inverse, X_motion, rotation, translation
 from sysdyn.model.tree import Model
+from sysdyn.program.plain import atan2, dot, norm, product
 
 PARALLEL = 1e-12  # Two axes are parallel if the sine of the angle between them is below this.
 # Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be
@@ -44,7 +45,7 @@ class Placement:
     @property
     def offset(self) -> float:
         """θ [rad]."""
-        return math.atan2(self.theta[1], self.theta[0])
+        return atan2(self.theta[1], self.theta[0])
 
 
 def is_axial(model: Model, i: int) -> bool:
@@ -60,7 +61,7 @@ def is_along_z(model: Model, i: int) -> bool:
 def placement(X: np.ndarray) -> Placement:
     """The screws of a constant transform X (6, 6); where axes are not nearly parallel, p is along z and x alone."""
     E, r = rotation(X), snap(translation(X))
-    sine = math.hypot(E[2, 0], E[2, 1])
+    sine = float(norm(E[2, :2]))
     if sine <= PARALLEL:
         up = 1.0 if E[2, 2] > 0.0 else -1.0  # parallel: the direction of x is free, take it along E
         theta = _turn(E[0, 0], up * E[0, 1])
@@ -72,17 +73,30 @@ def placement(X: np.ndarray) -> Placement:
         return Placement(tuple(r.tolist()), gamma, alpha, theta, 0.0)
     # r = b z + d x + r0 u, u the axis of the joint: what lies across x is split between the two axes
     x, u = np.array([gamma[0], gamma[1], 0.0]), E[2]
-    across = r - x * (r @ x)
+    across = r - x * dot(r, x)
     n = np.cross(x, [0.0, 0.0, 1.0])
-    r0 = float(across @ n) / float(u @ n)
+    r0 = float(dot(across, n)) / float(dot(u, n))
     p = snap(r - r0 * u)
     return Placement(tuple(np.where(np.abs(p) < LENGTH, 0.0, p).tolist()), gamma, alpha, theta, _length(r0))
 
 
+def placements(model: Model) -> list[Placement]:
+    """The screws of each X_tree; lengths, and cosines and sines, that differ by rounding alone are the same."""
+    found = [placement(X) for X in model.X_tree]
+    lengths, turns = (
+        agreed(np.array([(*x.p, x.r) for x in found]).reshape(-1, 4))[0],
+        agreed(np.array([(x.gamma, x.alpha, x.theta) for x in found]).reshape(-1, 3, 2))[0],
+    )
+    return [
+        Placement((p[0], p[1], p[2]), tuple(gamma), tuple(alpha), tuple(theta), p[3])
+        for p, (gamma, alpha, theta) in zip(lengths.tolist(), turns.tolist(), strict=True)
+    ]
+
+
 def transform(place: Placement) -> np.ndarray:
     """X (6, 6) of the screws."""
-    E = _rotz(place.theta) @ _rotx(place.alpha) @ _rotz(place.gamma)
-    return X_motion(E, np.array(place.p) + E.T @ np.array([0.0, 0.0, place.r]))
+    E = product(_rotz(place.theta), _rotx(place.alpha), _rotz(place.gamma))
+    return X_motion(E, np.array(place.p) + place.r * E[2])
 
 
 def upright(model: Model) -> tuple[Model, np.ndarray]:
@@ -102,18 +116,18 @@ def canonical(model: Model, kept: Collection[int] = ()) -> tuple[Model, np.ndarr
     """
     X = upright(model)[1]
     X[list(kept)] = np.eye(6)
-    placed = X @ model.X_tree
+    placed = product(X, model.X_tree)
     for i in range(model.nb):
         if i in kept or not is_axial(model, i):
             continue
         children = [j for j in model.children[i] if is_axial(model, j) and j not in kept]
-        screw = _toward([placed[j] @ X_inverse(X[i]) for j in children], isinstance(model.joints[i], Revolute))
+        screw = _toward([product(placed[j], X_inverse(X[i])) for j in children], isinstance(model.joints[i], Revolute))
         if screw is None:
             parent = model.parent[i]
-            before = placed[i] if parent < 0 else placed[i] @ X_inverse(X[parent])
+            before = placed[i] if parent < 0 else product(placed[i], X_inverse(X[parent]))
             screw = _leaf(model, i, X[i], before)
-        X[i] = screw @ X[i]
-        placed[i] = screw @ placed[i]
+        X[i] = product(screw, X[i])
+        placed[i] = product(screw, placed[i])
     return changed_frames(model, X, kept), X
 
 
@@ -127,20 +141,24 @@ def changed_frames(model: Model, X: np.ndarray, kept: Collection[int] = ()) -> M
 
     X is the identity for the bodies `kept`, whose axes stay as they are.
     """
-    X_tree, inertias = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6))
-    joints = []
+    X_tree, inertias, joints = np.empty((model.nb, 6, 6)), np.empty((model.nb, 6, 6)), []
     for i, joint in enumerate(model.joints):
         parent = model.parent[i]
-        X_tree[i] = X[i] @ (model.X_tree[i] if parent < 0 else model.X_tree[i] @ X_inverse(X[parent]))
-        X_tree[i] = X_motion(snap(rotation(X_tree[i])), _lengths(translation(X_tree[i])))
+        X_tree[i] = product(X[i], model.X_tree[i])
+        if parent >= 0:
+            X_tree[i] = product(X_tree[i], X_inverse(X[parent]))
         back = X_inverse(X[i])
-        moved = back.T @ model.inertias[i] @ back
+        moved = product(back.T, model.inertias[i], back)
         inertias[i] = _clean(moved)
         joints.append(type(joint)() if is_axial(model, i) and i not in kept else joint)
+    E = agreed(snap(X_tree[:, :3, :3]))[0]
+    r = agreed(np.array([_lengths(translation(X)) for X in X_tree]).reshape(-1, 3))[0]
+    X_tree = np.array([X_motion(*x) for x in zip(E, r, strict=True)]).reshape(-1, 6, 6)
+    inertias = agreed(inertias)[0]
     frames = {}
     for f in model.frames.values():
         own = f.name in model.body_names
-        at = f.X if f.body < 0 or own else f.X @ X_inverse(X[f.body])
+        at = f.X if f.body < 0 or own else product(f.X, X_inverse(X[f.body]))
         frames[f.name] = Frame(f.name, f.body, at)
     return model.replace(X_tree=X_tree, inertias=inertias, joints=tuple(joints), frames=frames, strict=None)
 
@@ -152,7 +170,7 @@ def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
     place = placement(children[0])
     turn, slide = place.gamma, place.p[2] if abs(place.alpha[1]) >= NEARLY_PARALLEL else 0.0
     if abs(place.alpha[1]) <= PARALLEL:  # parallel axes: x towards the child, and its own frame at that height
-        d = math.hypot(place.p[0], place.p[1])
+        d = float(norm(np.array(place.p[:2])))
         turn = (place.p[0] / d, place.p[1] / d) if d > LENGTH else NO_TURN
         turn, slide = _turn(*turn), place.alpha[0] * place.r
     return X_motion(_rotz(turn), np.array([0.0, 0.0, slide if slides else 0.0]))
@@ -161,9 +179,9 @@ def _toward(children: list[np.ndarray], slides: bool) -> np.ndarray | None:
 def _leaf(model: Model, i: int, X: np.ndarray, before: np.ndarray) -> np.ndarray:
     """The screw about z that takes the displacement r from X_tree and the first moment off the y axis."""
     back = X_inverse(X)
-    inertia = back.T @ model.inertias[i] @ back
+    inertia = product(back.T, model.inertias[i], back)
     x, y = float(inertia[1, 5]) * -1.0, float(inertia[0, 5])
-    size = math.hypot(x, y)
+    size = float(norm(np.array([x, y])))
     turn = _turn(x / size, y / size) if size > LENGTH * max(1.0, abs(inertia[5, 5])) else NO_TURN
     if not isinstance(model.joints[i], Revolute):
         return np.eye(6)
@@ -175,15 +193,15 @@ def to_z(axis: np.ndarray) -> np.ndarray:
     k = int(np.argmax(np.abs(axis)))
     if np.count_nonzero(axis) == 1:
         E = np.roll(np.eye(3), k + 1, axis=1)  # cyclic: row 2 is e_k
-        return E if axis[k] > 0.0 else np.diag([1.0, -1.0, -1.0]) @ E
+        return E if axis[k] > 0.0 else np.array([1.0, -1.0, -1.0])[:, None] * E
     x = np.cross(axis, np.eye(3)[int(np.argmin(np.abs(axis)))])
-    x /= np.linalg.norm(x)
+    x /= norm(x)
     return snap(np.array([x, np.cross(axis, x), axis]))
 
 
 def _turn(c: float, s: float) -> Turn:
     """(c, s) on the unit circle as floats, multiples of π/2 exact."""
-    size = math.hypot(c, s)
+    size = float(norm(np.array([c, s])))
     c, s = float(c / size), float(s / size)
     if abs(s) <= PARALLEL:
         return math.copysign(1.0, c), 0.0

@@ -15,6 +15,7 @@ from sysdyn.model.frames import Frame
 from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Planar, Prismatic, Revolute, snap, unit_axis
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
+from sysdyn.program.plain import dot, product
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -136,9 +137,9 @@ def from_dh(
         if convention == "modified":
             X_tree.append(_modified_dh(alpha[i], a[i], d[i], theta[i]))
         else:
-            X_tree.append(X_motion(snap(_rotz(theta[i]) @ E), r))
+            X_tree.append(X_motion(snap(product(_rotz(theta[i]), E)), r))
             E, r = _rotx(alpha[i]), np.array([a[i], 0.0, d[i]])
-        I.append(spatial.inertia(mass[i], r + E.T @ com[i], E.T @ I_com[i] @ E))
+        I.append(spatial.inertia(mass[i], r + product(E.T, com[i]), product(E.T, I_com[i], E)))
         frames[f"dh{i}"] = Frame(f"dh{i}", i, X_motion(E, r))
     joints = [Revolute() if t == "R" else Prismatic() for t in types]
     return _numbered(name, joints, range(-1, n - 1), X_tree, I, gravity=gravity, frames=frames, strict=strict)
@@ -147,17 +148,18 @@ def from_dh(
 def _modified_dh(alpha: float, a: float, d: float, theta: float) -> np.ndarray:
     """X_tree (6, 6) of Rx(α) Tx(a) Rz(θ) Tz(d): E = rotz(θ) rotx(α), r = [a, −d sin α, d cos α]."""
     E = _rotx(alpha)
-    return X_motion(snap(_rotz(theta) @ E), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
+    return X_motion(snap(product(_rotz(theta), E)), snap(np.array([a, 0.0, 0.0]) + d * E[2]))
 
 
 def _random_inertia(rng: np.random.Generator) -> np.ndarray:
     """Spatial inertia (6, 6) of 6 point masses of 0.1 … 1 kg in a box of 0.3 × 0.2 × 0.2 m beside the origin."""
     m = rng.uniform(0.1, 1.0, 6)
     points = rng.uniform((-0.05, -0.1, -0.1), (0.25, 0.1, 0.1), (6, 3))
-    com = m @ points / m.sum()
+    mass = float(dot(m, np.ones(len(m))))
+    com = product(m, points) / mass
     x = points - com
-    I_com = np.sum(x * x * m[:, None]) * np.eye(3) - (x * m[:, None]).T @ x
-    return spatial.inertia(m.sum(), com, I_com)
+    products = product((x * m[:, None]).T, x)
+    return spatial.inertia(mass, com, np.trace(products) * np.eye(3) - products)
 
 
 def _random_joint(rng: np.random.Generator, kind: str) -> Joint:

@@ -12,6 +12,7 @@ from sysdyn.model.closures import Closure
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Joint, snap
 from sysdyn.model.spatial import X_motion
+from sysdyn.program.plain import product
 
 
 class Place(NamedTuple):
@@ -28,7 +29,7 @@ class Place(NamedTuple):
 
     def then(self, E: np.ndarray, r: np.ndarray) -> Place:
         """The frame that E, r place in this one, made exact near 0 and ±1."""
-        return Place(self.body, snap(E @ self.E), snap(self.r + self.E.T @ r))
+        return Place(self.body, snap(product(E, self.E)), snap(self.r + product(self.E.T, r)))
 
     def frame(self, name: str) -> Frame:
         return Frame(name, self.body, X_motion(self.E, self.r))

@@ -29,8 +29,10 @@ from sysdyn.model.manifolds import (
 )
 from sysdyn.model.spatial import quaternion_to_E, rot_axis
 from sysdyn.program.expr import cos, sin
+from sysdyn.program.plain import dot, norm
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
+AGREED = 1e-13  # Constants whose sizes differ by less than this fraction are made the same.
 SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly that.
 
 
@@ -40,6 +42,22 @@ def snap(x: np.ndarray) -> np.ndarray:
     for target in (0.0, 1.0, -1.0):
         x[np.abs(x - target) <= SNAP] = target
     return x
+
+
+def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Copies of arrays of floats in which sizes within 1e-13 of each other, or of 1, are exactly the same.
+
+    Constants that differ by rounding alone become one constant: 1 if it is among them, else the one that most of the
+    entries have, of several the least.
+    """
+    flat = np.concatenate([[1.0], *(x.ravel() for x in arrays)])
+    sizes, place, count = np.unique(np.abs(flat), return_inverse=True, return_counts=True)
+    count[place[0]] = flat.size
+    first = np.concatenate([[True], sizes[1:] > sizes[:-1] * (1.0 + AGREED)])
+    chosen = sizes[np.lexsort((sizes, -count, np.cumsum(first)))[first]]  # the first of each group
+    same = np.copysign(chosen[np.cumsum(first) - 1][place], flat)[1:]
+    parts = np.split(same, np.cumsum([x.size for x in arrays])[:-1])
+    return [part.reshape(x.shape) for part, x in zip(parts, arrays, strict=True)]
 
 
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
@@ -56,8 +74,8 @@ def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     if largest == 0.0:
         raise ModelError("a joint axis is zero: give its direction, for example (0, 0, 1)")
     # Unit vectors stay as they are, so that normalising is idempotent.
-    if not 0.5 < largest <= 1.0 or abs(float(a @ a) - 1.0) > 4 * np.finfo(float).eps:
-        a = a / largest / np.linalg.norm(a / largest)
+    if not 0.5 < largest <= 1.0 or abs(float(dot(a, a)) - 1.0) > 4 * np.finfo(float).eps:
+        a = a / largest / norm(a / largest)
     a = snap(a)
     return tuple((a + 0.0).tolist())
 
@@ -241,7 +259,7 @@ class Planar(Joint):
         """The x and y axes of the plane, unit vectors in the parent-side frame."""
         n = np.array(self.normal)
         e = np.eye(3)[(int(np.argmax(np.abs(n))) + 1) % 3]
-        x = unit_axis(e - (e @ n) * n)
+        x = unit_axis(e - dot(e, n) * n)
         return x, unit_axis(np.cross(n, x))
 
     @cached_property
@@ -266,7 +284,7 @@ class Planar(Joint):
         w = v[..., 2]
         s, k = sinc(w), w / 2 * sinc(w / 2) ** 2
         dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
-        c0, s0 = np.cos(q[..., 2]), np.sin(q[..., 2])
+        c0, s0 = cos(q[..., 2]), sin(q[..., 2])
         return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
 
     def difference(self, q0, q1):
@@ -276,7 +294,7 @@ class Planar(Joint):
         """
         q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
         d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]
-        c0, s0 = np.cos(q0[..., 2]), np.sin(q0[..., 2])
+        c0, s0 = cos(q0[..., 2]), sin(q0[..., 2])
         dx, dy = c0 * d[..., 0] + s0 * d[..., 1], c0 * d[..., 1] - s0 * d[..., 0]
         s, k, square = sinc(w), w / 2 * sinc(w / 2) ** 2, sinc(w / 2) ** 2  # s² + k² = sinc²(ω/2)
         turns = square < 1e-18
@@ -352,7 +370,7 @@ class Free(Joint):
         """SE(3): p ⊕ = R V(ω) v, V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
         q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
         w, lin = v[..., :3], v[..., 3:]
-        angle = np.linalg.norm(w, axis=-1, keepdims=True)
+        angle = norm(w)[..., None]
         wv = np.cross(w, lin)
         d = lin + 0.5 * sinc(angle / 2) ** 2 * wv + cubic(angle) * np.cross(w, wv)
         return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), quaternion_step(q[..., 3:], w)], axis=-1)
@@ -361,7 +379,7 @@ class Free(Joint):
         """SE(3) logarithm: V⁻¹ = 1 − ω×/2 + D ω×², D = (1 − sin θ · θ/(2 − 2 cos θ))/θ²; |ω| ≤ π."""
         q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
         w = quaternion_log(q0[..., 3:], q1[..., 3:])
-        angle = np.linalg.norm(w, axis=-1, keepdims=True)
+        angle = norm(w)[..., None]
         inverse = q0[..., 3:] * (-1.0, -1.0, -1.0, 1.0)
         d = rotate(inverse, q1[..., :3] - q0[..., :3])
         wd = np.cross(w, d)

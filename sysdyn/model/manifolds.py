@@ -4,14 +4,15 @@ Quaternions are [x, y, z, w] of unit norm."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+
+from sysdyn.program.plain import cos, dot, norm, sin
 
 
 def sinc(x: np.ndarray) -> np.ndarray:
     """sin x / x."""
-    return np.sinc(x / math.pi)
+    safe = np.where(x == 0.0, 1.0, x)
+    return np.where(x == 0.0, 1.0, sin(safe) / safe)
 
 
 def cubic(angle: np.ndarray) -> np.ndarray:
@@ -19,7 +20,7 @@ def cubic(angle: np.ndarray) -> np.ndarray:
     t = angle * angle
     series = 1 / 6 - t / 120 * (1 - t / 42 * (1 - t / 72 * (1 - t / 110)))
     safe = np.where(angle < 0.3, 1.0, angle)
-    return np.where(angle < 0.3, series, (safe - np.sin(safe)) / safe**3)
+    return np.where(angle < 0.3, series, (safe - sin(safe)) / safe**3)
 
 
 def inverse_cubic(angle: np.ndarray) -> np.ndarray:
@@ -32,7 +33,7 @@ def inverse_cubic(angle: np.ndarray) -> np.ndarray:
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.sum(u * v, axis=-1, keepdims=True)], axis=-1)
+    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - dot(u, v)[..., None]], axis=-1)
 
 
 def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -44,9 +45,9 @@ def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
     """p ⊗ exp(ω/2), renormalised."""
-    half = np.linalg.norm(w, axis=-1, keepdims=True) / 2
-    stepped = quaternion_product(p, np.concatenate([0.5 * sinc(half) * w, np.cos(half)], axis=-1))
-    return stepped / np.linalg.norm(stepped, axis=-1, keepdims=True)
+    half = norm(w)[..., None] / 2
+    stepped = quaternion_product(p, np.concatenate([0.5 * sinc(half) * w, cos(half)], axis=-1))
+    return stepped / norm(stepped)[..., None]
 
 
 def quaternion_rates(p: np.ndarray) -> np.ndarray:
@@ -63,11 +64,11 @@ def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
     """ω (…, 3) in body coordinates, |ω| ≤ π, that turns p0 into ±p1."""
     d = quaternion_product(p0 * (-1.0, -1.0, -1.0, 1.0), p1)
     d = np.where(d[..., 3:] < 0.0, -d, d)
-    n = np.linalg.norm(d[..., :3], axis=-1, keepdims=True)
+    n = norm(d[..., :3])[..., None]
     small = n < 1e-9
     return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
 
 
 def random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:
     p = rng.standard_normal((*batch, 4))
-    return p / np.linalg.norm(p, axis=-1, keepdims=True)
+    return p / norm(p)[..., None]

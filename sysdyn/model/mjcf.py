@@ -23,6 +23,7 @@ from sysdyn.model.mujoco_files import check_type, compiled, imported
 from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
+from sysdyn.program.plain import product
 
 # The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
@@ -142,7 +143,7 @@ def _add_bodies(
         for step in steps[b]:
             plain = step is steps[b][-1] and not step.origin.any()
             name = link if plain else _unique(f"{link}@{step.name}", taken)
-            X_tree = X_motion(place.E, place.r + place.E.T @ step.origin)
+            X_tree = X_motion(place.E, place.r + product(place.E.T, step.origin))
             body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, **step.own)
             place = Place(body, np.eye(3), 0.0 - step.origin)
         tree.weld(place.body, _inertia(m, b, place.E, place.r))
@@ -158,7 +159,7 @@ def _add_sites(tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence
             b = m.site_bodyid[s]
             body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
-            place = Place(body, snap(_attitude(m.site_quat[s]) @ E), r + E.T @ m.site_pos[s])
+            place = Place(body, snap(product(_attitude(m.site_quat[s]), E)), r + product(E.T, m.site_pos[s]))
             tree.name(_unique(site, taken), place)
 
 
@@ -328,10 +329,10 @@ def _attitude(quat: np.ndarray) -> np.ndarray:
 
 def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Spatial inertia (6, 6) of MuJoCo's body b in the frame from which E, r lead to MuJoCo's frame of the body."""
-    axes = snap(_attitude(m.body_iquat[b]) @ E)
-    I_com = axes.T @ np.diag(m.body_inertia[b]) @ axes
+    axes = snap(product(_attitude(m.body_iquat[b]), E))
+    I_com = product(axes.T * m.body_inertia[b], axes)
     I_com[np.abs(I_com) < SNAP * np.trace(I_com)] = 0.0  # rounding of MuJoCo's principal axes; zeros fold
-    return inertia(float(m.body_mass[b]), snap(r + E.T @ m.body_ipos[b]), I_com)
+    return inertia(float(m.body_mass[b]), snap(r + product(E.T, m.body_ipos[b])), I_com)
 
 
 # ---- what is left out ------------------------------------------------------------------------------------------------

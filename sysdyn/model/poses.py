@@ -10,6 +10,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model.spatial import dtype_of, skew
+from sysdyn.program.plain import product
 
 POSE_ERROR = 1e-6  # A matrix R with |R^T R − 1| up to this is a rotation that was written with few digits.
 
@@ -29,7 +30,7 @@ def pose(E: np.ndarray, r: np.ndarray) -> np.ndarray:
 def pose_inverse(T: np.ndarray) -> np.ndarray:
     """T⁻¹ = [R^T −R^T p; 0 1] (4, 4)."""
     R, p = T[:3, :3], T[:3, 3]
-    return pose(R, -(R.T @ p))
+    return pose(R, -product(R.T, p))
 
 
 def adjoint(T: np.ndarray) -> np.ndarray:
@@ -40,7 +41,7 @@ def adjoint(T: np.ndarray) -> np.ndarray:
     R, p = T[:3, :3], T[:3, 3]
     A = np.full((6, 6), 0.0, dtype=dtype_of(T))
     A[:3, :3] = A[3:, 3:] = R
-    A[3:, :3] = skew(p) @ R
+    A[3:, :3] = product(skew(p), R)
     return A
 
 
@@ -113,7 +114,7 @@ def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
 def rotation_error(T: np.ndarray) -> float:
     """Greatest entry of |R^T R − 1| for T = [R p; 0 1] (4, 4): what R lacks to a rotation."""
     R = T[:3, :3]
-    return float(np.abs(R.T @ R - np.eye(3)).max())
+    return float(np.abs(product(R.T, R) - np.eye(3)).max())
 
 
 def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") -> np.ndarray:
@@ -141,9 +142,11 @@ def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") 
             f"the rotation of {name} is none: R^T R differs from 1 by {error:.3g} ({allowed}). Take the nearest "
             "rotation U V^T, from U, s, Vt = numpy.linalg.svd(R), and look where the error comes from"
         )
-    if error > 1e-15:
-        U, _, Vt = np.linalg.svd(R)
-        T[:3, :3] = U @ Vt
+    while error > 1e-15:  # Newton's steps to the orthogonal factor, which square the error. Higham (1986)
+        R = T[:3, :3] = R - product(R, product(R.T, R) - np.eye(3)) / 2
+        before, error = error, rotation_error(T)
+        if error > before / 2:
+            break
     if np.linalg.det(R) < 0.0:
         raise InvalidInput(f"the rotation of {name} has determinant −1: it is a reflection, one axis points backwards")
     return T

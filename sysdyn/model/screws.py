@@ -11,6 +11,7 @@ from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute, snap
 from sysdyn.model.poses import adjoint, checked_pose
 from sysdyn.model.spatial import X_motion
 from sysdyn.model.tree import Model
+from sysdyn.program.plain import dot, norm, product
 
 UNIT_ERROR = 1e-6  # A screw axis ω with ||ω| − 1| up to this is a unit vector that was written with few digits.
 NO_PITCH = 1e-12  # A pitch ω · v below this fraction of |v| is rounding.
@@ -38,7 +39,7 @@ def from_screws(
     M = checked_pose("home", home)
     if (space is None) == (body is None):
         raise ModelError("give the screw axes either as space=S (world coordinates) or as body=B (tool coordinates)")
-    S = _columns("space", space) if body is None else adjoint(M) @ _columns("body", body)
+    S = _columns("space", space) if body is None else product(adjoint(M), _columns("body", body))
     n = S.shape[1]
     joints, X_tree = [], np.empty((n, 6, 6))
     origin = np.zeros(3)
@@ -64,9 +65,9 @@ def from_screws(
 def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.ndarray]:
     """(joint, the point (3,) of its axis nearest to `origin`) of the screw axis (6,)."""
     w, v = screw[:3], screw[3:]
-    size = float(np.linalg.norm(w))
+    size = float(norm(w))
     if size <= UNIT_ERROR:
-        speed = float(np.linalg.norm(v))
+        speed = float(norm(v))
         if abs(speed - 1.0) > UNIT_ERROR:
             raise ModelError(f"screw axis {i} has ω = 0 and |v| = {speed:.9g}; a prismatic one needs |v| = 1")
         return Prismatic(tuple(v)), origin
@@ -75,9 +76,9 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
             f"screw axis {i} has |ω| = {size:.9g}; it must be 1 (or 0 for a prismatic joint): divide by it"
         )
     w, v = w / size, v / size
-    pitch, point = float(w @ v), np.cross(w, v)
-    point = point + w * (w @ (origin - point))
-    joint = Revolute(tuple(w)) if abs(pitch) <= NO_PITCH * np.linalg.norm(v) else Helical(tuple(w), pitch)
+    pitch, point = float(dot(w, v)), np.cross(w, v)
+    point = point + w * dot(w, origin - point)
+    joint = Revolute(tuple(w)) if abs(pitch) <= NO_PITCH * norm(v) else Helical(tuple(w), pitch)
     return joint, point
 
 

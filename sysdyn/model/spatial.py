@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.program.expr import cos, sin
+from sysdyn.program.plain import product
 
 
 def skew(v: np.ndarray) -> np.ndarray:
@@ -45,7 +46,7 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Plücker transform (6, 6) of motion vectors from parent to child: [E 0; −E r× E]. RBDA eq. (2.24)."""
     X = np.full((6, 6), 0.0, dtype=dtype_of(E, r))
     X[:3, :3] = X[3:, 3:] = E
-    X[3:, :3] = -(E @ skew(r))
+    X[3:, :3] = -product(E, skew(r))
     return X
 
 
@@ -56,7 +57,7 @@ def rotation(X: np.ndarray) -> np.ndarray:
 
 def translation(X: np.ndarray) -> np.ndarray:
     """r (3,) of a Plücker transform of floats: the child origin in parent coordinates."""
-    rx = -X[:3, :3].T @ X[3:, :3]
+    rx = -product(X[:3, :3].T, X[3:, :3])
     return np.array([rx[2, 1] - rx[1, 2], rx[0, 2] - rx[2, 0], rx[1, 0] - rx[0, 1]]) / 2
 
 
@@ -119,7 +120,7 @@ def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
     """Spatial inertia (6, 6) at the frame origin: [I_C + m c× c×^T, m c×; m c×^T, m 1]. RBDA eq. (2.63)."""
     C = skew(np.asarray(com))
     I = np.full((6, 6), 0.0, dtype=dtype_of(C, np.asarray(I_com)))
-    I[:3, :3] = I_com + mass * (C @ C.T)
+    I[:3, :3] = I_com + mass * product(C, C.T)
     I[:3, 3:] = mass * C
     I[3:, :3] = mass * C.T
     I[3:, 3:] = mass * np.eye(3)
@@ -128,7 +129,7 @@ def inertia(mass, com: np.ndarray, I_com: np.ndarray) -> np.ndarray:
 
 def transform_inertia(I: np.ndarray, X: np.ndarray) -> np.ndarray:
     """X^T I X: an inertia given in the child frame of X, expressed in the parent frame."""
-    return X.T @ I @ X
+    return product(X.T, I, X)
 
 
 def dtype_of(*values):

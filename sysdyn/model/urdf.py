@@ -23,6 +23,7 @@ from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import snap, unit_axis
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
+from sysdyn.program.plain import norm, product
 
 # The joint types that the format knows.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
@@ -297,7 +298,7 @@ class UrdfReader:
                 keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
                 xx, xy, xz, yy, yz, zz = (self.number(moments, key) for key in keys)
             E, r = self.origin(inertial)
-            I_com = E.T @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ E
+            I_com = product(E.T, np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), E)
             I = inertia(mass, r, I_com)
         return UrdfLink(name, I, element.sourceline)
 
@@ -459,10 +460,10 @@ class UrdfReader:
         if origin.get("rpy") is not None:
             self.fail(origin, "both rpy and quat_xyzw are given; remove one")
         p = np.array(self.numbers(origin, "quat_xyzw", 4))
-        norm = float(np.linalg.norm(p))
-        if abs(norm - 1.0) > 1e-3:
-            self.fail(origin, f"quat_xyzw has norm {norm:.6g}, not 1")
-        return snap(quaternion_to_E(p / norm)), r
+        size = float(norm(p))
+        if abs(size - 1.0) > 1e-3:
+            self.fail(origin, f"quat_xyzw has norm {size:.6g}, not 1")
+        return snap(quaternion_to_E(p / size)), r
 
     # ---- attributes ----------------------------------------------------------------------------------------------
 
@@ -516,7 +517,7 @@ def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
     right: angles within 1e-11 rad of multiples of π/2 are made exactly that.
     """
     roll, pitch, yaw = map(_right_angle, angles) if right else angles
-    return snap(snap(rotx(roll)) @ snap(roty(pitch)) @ snap(rotz(yaw)))
+    return snap(product(snap(rotx(roll)), snap(roty(pitch)), snap(rotz(yaw))))
 
 
 def _right_angle(angle: float) -> float:

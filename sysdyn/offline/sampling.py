@@ -19,6 +19,7 @@ from sysdyn.measurements.predict import shown
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.program.expr import is_zero
+from sysdyn.program.plain import exp, product
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
@@ -102,7 +103,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     if ranges:
         q = _ranged(model, q, np.random.default_rng((seed, 1)))
     pushed = np.arange(n) % 3 == 0
-    fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
+    fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
     values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
     if ranges and not problem.noisy:  # what sensors read then, or it would never be small beside its terms
@@ -118,7 +119,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
             inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
             continue
         if name in declared:  # as declared, or all of a measurement multiplied by one factor
-            factor = 10.0 ** rng.uniform(-NOISE_DECADES, NOISE_DECADES, n)
+            factor = exp(math.log(10.0) * rng.uniform(-NOISE_DECADES, NOISE_DECADES, n))
             inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
             continue
         if name in varied:
@@ -140,7 +141,7 @@ def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray
     low, high = np.where(limited, low, 0.0), np.where(limited, high, 0.0)
     q = np.where(whole & (k % 8 == 2), rng.uniform(low, high, q.shape), q)
     q = np.where(limited & (k % 8 == 6), np.where(rng.random(q.shape) < 0.5, low, high), q)
-    far = np.exp(rng.uniform(math.log(NEAREST), math.log(FARTHEST), q.shape)) * rng.choice((-1.0, 1.0), q.shape)
+    far = exp(rng.uniform(math.log(NEAREST), math.log(FARTHEST), q.shape)) * rng.choice((-1.0, 1.0), q.shape)
     return np.where(lengths(model) & ~whole & np.isin(k % 16, FAR_STATES), np.clip(far, lower, upper), q)
 
 

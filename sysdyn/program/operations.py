@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from sysdyn.program import plain
+
 # The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
 # Stored programs hold these numbers: a new kind takes the next one.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN = range(12)
@@ -67,8 +69,8 @@ def function(kind: int, of_floats: Callable[..., float], of_arrays: Callable[...
     return number
 
 
-_sin = function(SIN, math.sin, np.sin)
-_cos = function(COS, math.cos, np.cos)
+_sin = function(SIN, plain.sin, plain.sin)
+_cos = function(COS, plain.cos, plain.cos)
 _sqrt = function(SQRT, math.sqrt, np.sqrt)
 _copysign = function(COPYSIGN, math.copysign, np.copysign)
 
@@ -95,11 +97,11 @@ OPERATIONS: dict[int, Operation] = {
         symbol="-", parity=-1,
     ),
     SIN: Operation(
-        "sin", 1, _sin, np.sin, lambda y, a: (_cos(a),), "sine({})", "",
+        "sin", 1, _sin, plain.sin, lambda y, a: (_cos(a),), "sine({})", "",
         casadi="sin", counted="trig", parity=-1,
     ),
     COS: Operation(
-        "cos", 1, _cos, np.cos, lambda y, a: (-_sin(a),), "cosine({})", "",
+        "cos", 1, _cos, plain.cos, lambda y, a: (-_sin(a),), "cosine({})", "",
         casadi="cos", counted="trig", parity=1,
     ),
     SQRT: Operation(

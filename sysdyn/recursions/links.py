@@ -5,18 +5,18 @@ Scalars are floats or Expr, vectors lists of three of them, spatial vectors list
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from sysdyn.model import Model
-from sysdyn.model.canonical import Placement, is_along_z, placement
+from sysdyn.model.canonical import Placement, is_along_z, placements
 from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
 from sysdyn.model.spatial import rotation, translation
 from sysdyn.program.expr import Expr, cos, is_zero, sin
+from sysdyn.program.plain import atan2
 from sysdyn.recursions.plan import Plan
 
 Scalar = float | Expr  # A number of a recursion: a constant, or an expression of the inputs.
@@ -131,7 +131,7 @@ def links(
 
     may_hold: bodies may do without the turn of their joint. double_angle: inertias are turned by the double angle.
     """
-    places = [placement(X) for X in model.X_tree]
+    places = placements(model)
     found: list[Link] = []
     for i, parent in enumerate(model.parent):
         children = model.children[i]
@@ -157,7 +157,7 @@ def _spun(angle: Scalar, theta: tuple[float, float]) -> Turn:
     if is_zero(angle):
         return Turn(2, c, s)
     if 0.0 not in (c, s):
-        angle, c, s = angle + math.atan2(s, c), 1.0, 0.0
+        angle, c, s = angle + atan2(s, c), 1.0, 0.0
     # (c + i s) (cos + i sin), a permutation
     return Turn(2, c * cos(angle) - s * sin(angle), s * cos(angle) + c * sin(angle))
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
-from sysdyn.model.canonical import canonical, placement, upright
+from sysdyn.model.canonical import canonical, placements, upright
 from sysdyn.model.inertia import first_moment
-from sysdyn.model.joints import Revolute, Spherical
+from sysdyn.model.joints import Revolute, Spherical, agreed
 from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
 from sysdyn.program.expr import Expr, Graph
@@ -356,11 +356,10 @@ def _as_inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
 def _units(model: Model) -> list[float]:
     """Lengths that save multiplications as the unit: displacements, the acceleration of gravity, and inverses of h."""
     found = {abs(x) for x in model.gravity}
-    for X, I in zip(model.X_tree, model.inertias, strict=True):
-        place = placement(X)
+    for place, I in zip(placements(model), model.inertias, strict=True):
         found |= {abs(x) for x in (*place.p, place.r)}
         found |= {1.0 / abs(h) for h in first_moment(I) if h}
-    return sorted({float(f"{x:.13g}") for x in found if 1e-3 < x < 1e3})[:UNITS]
+    return np.unique(agreed(np.array([x for x in found if 1e-3 < x < 1e3]))[0]).tolist()[:UNITS]
 
 
 def _full(model: Model, values: dict[str, list], outputs: Sequence[str]) -> dict[str, list]:

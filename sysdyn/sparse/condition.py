@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
+from sysdyn.program.plain import exp, log
+
 # Rows and columns are balanced in so many steps.
 BALANCING_STEPS = 100
+# Logarithms of sizes are left alone where the squares of their gradient, or of what is left, are this fraction of the
+# greatest possible: entries near 1 are, whatever comes after the sixth digit.
+EQUILIBRATED = 1e-12
 # Greatest entries are brought near 1 in so many steps.
 SCALINGS = 8
 # The norm of an inverse is estimated from so many of its columns.
@@ -32,11 +37,21 @@ def equilibration(
     """
     m, n = shape
     e = np.flatnonzero(size > 0.0)
-    places = (np.tile(np.arange(len(e)), 2), np.concatenate([row[e], m + col[e]]))
-    incidence = scipy.sparse.csr_matrix((np.ones(2 * len(e)), places), shape=(len(e), m + n))
-    found = scipy.sparse.linalg.lsqr(incidence, -np.log(size[e]), atol=1e-6, btol=1e-6, iter_lim=2 * (m + n))
-    logs = np.clip(found[0], -300.0, 300.0)
-    return np.exp(logs[:m]), np.exp(logs[m:])
+    row, col, left = row[e], col[e], -log(size[e])  # what is left of the logarithms
+    logs, before = np.zeros(m + n), 0.0
+    enough = EQUILIBRATED * float(np.sum(left * left))
+    direction = np.zeros(m + n)
+    for _ in range(2 * (m + n)):  # conjugate gradients on the normal equations: this many steps are exact
+        gradient = np.concatenate([np.bincount(row, left, m), np.bincount(col, left, n)])
+        size_now, rest = float(np.sum(gradient * gradient)), float(np.sum(left * left))
+        if rest <= enough or size_now <= EQUILIBRATED * 2 * len(e) * rest:
+            break
+        direction = gradient + (size_now / before if before else 0.0) * direction
+        change = direction[:m][row] + direction[m:][col]
+        step = size_now / float(np.sum(change * change))
+        logs, left, before = logs + step * direction, left - step * change, size_now
+    logs = np.clip(logs, -300.0, 300.0)
+    return exp(logs[:m]), exp(logs[m:])
 
 
 def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
