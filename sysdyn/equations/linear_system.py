@@ -34,6 +34,11 @@ SCALE_STATES = 4
 SCALE_SEED = 7
 # Terms of a row below this fraction of those with unknowns as large as the greatest of their kinds are rounding errors.
 ROUNDED_OFF = 1e-11
+# A state counts as singular where a relative change of this size of the entries may make the matrix so.
+SINGULAR = 1e-12
+# Rounding is magnified by the condition of the state: terms below the rounding unit times that are rounding, too, which
+# matters to rows with errors beyond EXACT. MAGNIFIED is that of a state that is just not singular.
+EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
 # Entries below this fraction of their typical size are zeros but for rounding.
 ROUNDING = 1e-14
 # Unknowns of these quantities are two vectors of three.
@@ -51,7 +56,8 @@ class Residual(NamedTuple):
         vector of three that d_j is a component of, since a turned frame mixes them. Where the unknowns of a row vanish,
         its terms are rounding errors and say nothing: where they are below 1e-11 of what they were if each unknown were
         the greatest of its kind (acceleration, force) at its body, in the units that equilibrate D, the row is relative
-        to the latter (Arioli, Demmel and Duff 1989, who take all unknowns for that)
+        to the latter (Arioli, Demmel and Duff 1989, who take all unknowns for that). So are rows with terms below the
+        rounding unit times the condition of the state, which no solve tells from zero
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
 
@@ -325,11 +331,22 @@ class LinearSystem(ABC):
         size = np.abs(entries)
         normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
         own, natural = (self._sums(size * x[:, c]) + np.abs(b) for x in self._sizes(chosen))
-        terms = self.tolerated(np.where(own < ROUNDED_OFF * natural, natural, own), size)
+
+        def relative(states: slice | np.ndarray, least: float | np.ndarray) -> np.ndarray:
+            """Residuals by row, relative to their terms, or to natural ones if terms are less than `least` of these."""
+            terms = np.where(own[states] < least * natural[states], natural[states], own[states])
+            terms = self.tolerated(terms, size[states])
+            return np.abs(residual[states]) / np.where(terms > 0.0, terms, 1.0)
+
+        error = relative(slice(None), ROUNDED_OFF)
+        lost = error > EXACT
+        large = np.flatnonzero(lost.any(axis=1) & ~(lost & (own > MAGNIFIED * natural)).any(axis=1))
+        if len(large) and self.shape[0] == self.shape[1]:
+            condition = np.array([self.reciprocal_condition(x, 0.0) for x in entries[large]])
+            least = np.where(condition > SINGULAR, np.finfo(float).eps / np.maximum(condition, SINGULAR), 0.0)
+            error[large] = relative(large, np.maximum(least, ROUNDED_OFF)[:, None])
         return Residual(
-            residual,
-            (np.abs(residual) / np.where(terms > 0.0, terms, 1.0)).max(axis=1),
-            np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0),
+            residual, error.max(axis=1), np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0)
         )
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
+from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import SWITCH, group_of, value_group
@@ -25,8 +26,6 @@ from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 
 # Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
 NOISE_DECADES = 2.0
-# A state counts as singular where a relative change of this size of the entries may make the matrix so.
-SINGULAR = 1e-12
 # Lengths without limits are covered out to this one [m]; screws, whose angles unwind to lengths, to as many rad.
 FARTHEST = 1e3
 # Lengths without limits are far at these of each 16 states: violent motions at 3, 6 and 14, others at 5 and 8.

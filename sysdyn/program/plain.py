@@ -84,6 +84,8 @@ def cos(x: Any) -> Any:
 
 def sincos(x: Any) -> tuple[Any, Any]:
     """(sin x, cos x) of a float or an array [rad]: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
+    if np.iscomplexobj(x):  # complex steps
+        return np.sin(x), np.cos(x)
     if isinstance(x, np.ndarray):
         usual = np.abs(x) <= LARGEST_ANGLE
         s, c, k = _octant(np.where(usual, x, 0.0))

@@ -1,0 +1,89 @@
+"""Digests of a dozen compiled programs, as JSON: run in a process of its own, whose BLAS and NumPy are told what to use.
+
+    OPENBLAS_CORETYPE=Haswell python tests/program_digests.py [NAME …]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import sysdyn as sd
+from sysdyn.paper.arms import load_arm
+from sysdyn.paper.problems import load_cells
+
+FILES = Path(__file__).parent
+
+
+def walker() -> sd.Problem:
+    """A floating humanoid on one foot."""
+    return sd.forward_dynamics(sd.load("icub", base="floating")) + sd.Contact("l_foot", "fixed")
+
+
+def held() -> sd.Problem:
+    """A random tree with two bodies held."""
+    return sd.forward_dynamics(sd.random_tree(8, seed=1)) + [sd.Contact("body7", "point"), sd.Contact("body4", "point")]
+
+
+def sensed() -> sd.Problem:
+    """A chain with unknown wrenches and as many sensors, none with noise."""
+    problem = sd.inverse_dynamics(sd.chain(4, seed=3)) - sd.ExternalWrench("body3")
+    return problem + sd.ForceTorqueSensor("joint2", name="wrist")
+
+
+def estimated() -> sd.Problem:
+    """A chain with redundant noisy sensors."""
+    return sd.Problem(
+        sd.chain(5, seed=2),
+        [
+            sd.JointAcceleration("all", noise=0.1, name="encoders"),
+            sd.JointTorque("all", noise=0.3, name="torques"),
+            sd.Accelerometer("body3", noise=0.05, name="imu"),
+            sd.ExternalWrench([f"body{k}" for k in range(4)]),
+            sd.Prior(sd.ExternalWrench("body4", noise=5.0, name="push")),
+        ],
+    )
+
+
+def hybrid(model: sd.Model) -> sd.Problem:
+    return sd.hybrid_dynamics(model, torque=model.joint_names[::2])
+
+
+def icub() -> sd.Model:
+    return sd.load("icub")
+
+
+# What is compiled, by name: arms, humanoids and random trees, from files of both kinds and from tables.
+PROBLEMS: dict[str, Callable[[], tuple[sd.Problem, dict]]] = {
+    "inverse, iCub": lambda: (sd.inverse_dynamics(icub()), {"outputs": ["tau"], "wrenches": False}),
+    "forward, iCub": lambda: (sd.forward_dynamics(icub()), {"outputs": ["qdd"], "wrenches": False}),
+    "contact, iCub": lambda: (walker(), {"outputs": ["qdd"], "level": "fast"}),
+    "hybrid, iCub": lambda: (hybrid(icub()), {"outputs": ["tau", "qdd"]}),
+    "forward, Puma": lambda: (sd.forward_dynamics(load_arm("puma560")[0]), {"outputs": ["qdd"]}),
+    "inverse, general arm": lambda: (sd.inverse_dynamics(load_arm("gen6R")[0]), {"outputs": ["tau"]}),
+    "every unknown, tree": lambda: (sd.forward_dynamics(sd.auto_tree(12, 1, 1.5, 0.9)), {}),
+    "hybrid, random tree": lambda: (hybrid(sd.random_tree(12, seed=3)), {"outputs": ["tau", "qdd"]}),
+    "contact, random tree": lambda: (held(), {"outputs": ["qdd"]}),
+    "forward, MJCF": lambda: (sd.forward_dynamics(sd.load(FILES / "models" / "humanoid.xml")), {"outputs": ["qdd"]}),
+    "forward, URDF": lambda: (sd.forward_dynamics(sd.load(FILES / "models" / "branched.urdf")), {"outputs": ["qdd"]}),
+    "elimination, URDF": lambda: (sd.inverse_dynamics(sd.load(FILES / "models" / "branched.urdf")), {}),
+    "load cells": lambda: (load_cells(4), {}),
+    "sensors": lambda: (sensed(), {}),
+    "estimate": lambda: (estimated(), {}),
+}
+
+
+def digests(names: list[str]) -> dict[str, list]:
+    """{name: [digest of the program, its operations]}"""
+    found = {}
+    for name in names or PROBLEMS:
+        problem, options = PROBLEMS[name]()
+        program = sd.compile(problem, backend="python", **options).program
+        found[name] = [program.digest, program.flops.total]
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(digests(sys.argv[1:])))
