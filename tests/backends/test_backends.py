@@ -20,7 +20,7 @@ from sysdyn.backends.llvm import driver
 from sysdyn.backends.llvm import kernel as kernel_module
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import aligned, compile_kernel
-from sysdyn.backends.llvm.target import simd_width
+from sysdyn.backends.llvm.target import here
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
 from sysdyn.program.expr import Graph
@@ -122,7 +122,7 @@ def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
     """Also at the end of a mapping, beyond which there is no memory; not where a pass has too many of them."""
     program = random_program(6, blocks=4)
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    width = simd_width()
+    width = here().width
     n = 5 * width + 3
     inputs = random_inputs(program, n, 0)
     expected, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)

@@ -4,13 +4,10 @@ One emitter makes the scalar kernel and the SIMD kernel, in which every value is
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sysdyn.backends.assembler.encoding import Encoder
-from sysdyn.backends.assembler.straight import Straight, assembles, straight
 from sysdyn.backends.llvm.driver import Driver, Run
 from sysdyn.backends.llvm.entry_code import entry_code
 from sysdyn.backends.llvm.instructions import declared
@@ -25,23 +22,24 @@ from sysdyn.backends.llvm.segments import (
     watching,
 )
 from sysdyn.backends.llvm.sincos import sincos_function
-from sysdyn.backends.llvm.target import simd_width
+from sysdyn.backends.llvm.target import Processor, here
 from sysdyn.backends.llvm.types import Types, double
-from sysdyn.backends.schedule import MAX_OPS, Schedule, Segment, Shape, schedule
+from sysdyn.backends.pairs import Operation, paired, single
+from sysdyn.backends.schedule import MAX_OPS, Segment, Shape, schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
-# Segments that are assembled here have at most so many operations.
-LONGEST = 50_000
+# Programs of up to so many operations are not cut, and twins are looked for: elsewhere that takes long.
+LONGEST = 20_000
+# The guards of segments are looked at when so many values are waiting.
+WATCHED = 64
 # A function copies at most so many outputs, as compile time grows faster than linearly.
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants.
 SHARING = 2
 # The scalar kernel copies so many doubles at a time.
 CHUNK = 4
-# Machine code is written down in lines of so many words.
-LINE = 32
 # Outputs that are at least so many places apart are written separately, without the constant zeros in between.
 LEAST_GAP = 4
 
@@ -57,7 +55,7 @@ attributes #1 = { "stackrealign" }
 class _Code:
     """What the segments come to: functions, calls of them in order, and the tables that some calls point into.
 
-    names: of the shapes whose code is shared.
+    names: of the shapes whose code is shared. limits: of guarded values that are waiting to be looked at.
     """
 
     functions: list[str] = field(default_factory=list)
@@ -65,6 +63,7 @@ class _Code:
     constants: list[float] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     names: dict[Shape, str] = field(default_factory=dict)
+    limits: list[tuple[float, float]] = field(default_factory=list)
 
     def call(self, name: str, *tables: str) -> None:
         self.calls.append(f"  call void @{name}({', '.join(['ptr %work', *tables])})")
@@ -77,50 +76,27 @@ class _Code:
 
 
 class Emitter(Types):
-    """zeros: outputs that are the constant 0 are written, too. encoder: of the segments that are assembled here.
-
-    twins: limbs that are alike are looked for.
-    """
+    """zeros: outputs that are the constant 0 are written, too. twins: limbs that are alike are looked for."""
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, encoder: Encoder | None = None, twins: bool = True
+        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None
     ):  # fmt: skip
         super().__init__(width)
-        self.program, self.encoder, self.twins = program, encoder, twins
-        self.plan = plan = self._scheduled()
+        self.program, self.processor = program, processor or here()
+        # Of one state so many values side by side fill a register.
+        self.lanes = self.processor.width if width == 1 else 1
+        whole = twins and len(program) <= LONGEST
+        self.twins = whole and width == 1
+        self.plan = plan = schedule(program, self.lanes, LONGEST if whole else MAX_OPS)
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
-        self.watched = plan.n_slots  # where values that guards look at are put together
-        watched = sum(len(segment.shape.guards) for segment in plan.segments if self._is_straight(segment))
-        self.straight = {
-            k: self._assembled(segment, plan.n_slots + watched)
-            for k, segment in enumerate(plan.segments)
-            if self._is_straight(segment)
-        }
-        self.status_slot = plan.n_slots + watched + max((x.spilled for x in self.straight.values()), default=0)
-        self.n_slots = self.status_slot
+        # Where values that guards look at are put together.
+        self.watched = plan.n_slots
+        self.status_slot = self.watched + WATCHED + max((len(x.shape.guards) for x in plan.segments), default=0)
+        self.n_slots = self.status_slot + 1  # and more, as the module is written
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
-        self.together = simd_width() if width == 1 else SHARING
-
-    def _scheduled(self) -> Schedule:
-        """Segments as long as they can be assembled, or short enough for LLVM."""
-        lanes = simd_width() if self.width == 1 else 1
-        if self.encoder:
-            plan = schedule(self.program, lanes, LONGEST)
-            if all(self._is_straight(segment) or len(segment.shape.kind) <= MAX_OPS for segment in plan.segments):
-                return plan
-        return schedule(self.program, lanes)
-
-    def _is_straight(self, segment: Segment) -> bool:
-        return bool(self.encoder) and not (segment.shared or segment.beside) and assembles(segment.shape)
-
-    def _assembled(self, segment: Segment, free: int) -> Straight:
-        slot, n = self.plan.slot, len(segment.shape.guards)
-        assert self.encoder
-        reads, writes = ([int(slot[v]) for v in values] for values in (segment.reads, segment.writes))
-        watched = range(self.watched, self.watched + n)
-        return straight(segment, reads, writes, watched, free, self.encoder, self.twins)
+        self.together = self.lanes if width == 1 else SHARING
 
     def module(self) -> str:
         """The IR text."""
@@ -129,10 +105,10 @@ class Emitter(Types):
             code.functions.append(self._function("ranges", "", self._ranges()))
             code.call("ranges")
         for k, segment in enumerate(self.plan.segments):
-            if k in self.straight:
-                self._add_straight(code, f"segment_{k}", segment, self.straight[k])
-            else:
-                self._add_segment(code, f"segment_{k}", segment)
+            self._add_segment(code, f"segment_{k}", segment)
+            if len(code.limits) >= WATCHED:
+                self._watch(code)
+        self._watch(code)
         self._add_copies(code)
         parts = [
             _table("constants", "double", [double(c) for c in code.constants]),
@@ -150,39 +126,38 @@ class Emitter(Types):
 
     def _add_segment(self, code: _Code, name: str, segment: Segment) -> None:
         """The segment's function, unless there is one of its shape already, and the call of it."""
-        slot = self.plan.slot
+        slot, shape = self.plan.slot, segment.shape
+        watched = [self.watched + len(code.limits) + k for k in range(len(shape.guards))]
+        code.limits += [(segment.constants[a], segment.constants[b]) for _, a, b in shape.guards]
         if segment.shared:
-            shape = segment.shape
             if shape not in code.names:
                 code.names[shape] = f"shape_{len(code.names)}"
-                code.functions.append(self._computing(code.names[shape], shape, FromTables(self, shape)))
+                access: Access = FromTables(self, shape)
+                code.functions.append(self._computing(code.names[shape], access, single(shape)))
             code.call(code.names[shape], code.next_constants(), code.next_places())
             code.constants += segment.constants
-            code.places += [int(slot[v]) for v in (*segment.reads, *segment.writes)]
+            code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
         elif segment.beside:
-            code.functions.append(self._computing(name, segment.shape, SideBySide(slot, segment)))
+            code.functions.append(self._computing(name, SideBySide(slot, segment), single(shape)))
             code.call(name)
-        elif segment.shape.angles:
+        elif shape.angles:
             code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
             code.call(name)
         else:
-            code.functions.append(self._computing(name, segment.shape, Inline(self, slot, segment)))
-            code.call(name, code.next_constants())
-            code.constants += segment.constants
+            both = paired(segment) if self.twins else None
+            what, constants = both or (single(shape), segment.constants)
+            inline = Inline(self, slot, segment, constants, watched, code.constants)
+            code.functions.append(self._computing(name, inline, what))
+            code.call(name)
 
-    def _add_straight(self, code: _Code, name: str, segment: Segment, made: Straight) -> None:
-        """The segment's machine code, a call of it, and one of what looks at its guards."""
-        words = struct.unpack(f"<{-(-len(made.code) // 8)}Q", made.code + bytes(-len(made.code) % 8))
-        lines = [", ".join(map(hex, words[k : k + LINE])) for k in range(0, len(words), LINE)]
-        asm = [".text", ".p2align 6", f"{name}:", *(f".quad {line}" for line in lines)]
-        code.functions += [*(f'module asm "{line}"' for line in asm), f"declare void @{name}(ptr, ptr)"]
-        code.call(name, code.next_constants())
-        code.constants += made.constants
-        if segment.shape.guards:
-            limits = [(segment.constants[a], segment.constants[b]) for _, a, b in segment.shape.guards]
-            watched = watching(self, limits, self.watched, self.status_slot)
-            code.functions.append(self._function(f"{name}_guards", "", watched))
-            code.call(f"{name}_guards")
+    def _watch(self, code: _Code) -> None:
+        """A function that looks at the guarded values that are waiting."""
+        if code.limits:
+            name = f"guards_{len(code.calls)}"
+            body = watching(self, code.limits, self.watched, self.status_slot, self.lanes)
+            code.functions.append(self._function(name, "", body))
+            code.call(name)
+            code.limits.clear()
 
     def _ranges(self) -> list[str]:
         """status |= OUT_OF_RANGE where an input is beyond its range."""
@@ -207,8 +182,11 @@ class Emitter(Types):
             code.functions.append(self._copying(f"copies_{k}", self.copies[k : k + MAX_COPIES]))
             code.call(f"copies_{k}")
 
-    def _computing(self, name: str, shape: Shape, access: Access) -> str:
-        return self._function(name, access.parameters, operations(shape, access, self.status_slot))
+    def _computing(self, name: str, access: Access, what: list[Operation]) -> str:
+        free = (self.status_slot + 1) * self.width
+        lines, end = operations(what, access, self.processor.registers, free)
+        self.n_slots = max(self.n_slots, -(-end // self.width))
+        return self._function(name, access.parameters, lines)
 
     def _copying(self, name: str, copies: list[tuple[int, int]]) -> str:
         """Outputs that no operation writes: inputs, constants, repeated outputs."""
@@ -238,10 +216,11 @@ class Emitter(Types):
 
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
-        watched = {1 << k for k in range(1, simd_width().bit_length())} if self.width == 1 else set()
-        by_driver = min(CHUNK, simd_width())
+        watched = {1 << k for k in range(1, self.lanes.bit_length())}
+        by_driver = min(CHUNK, self.processor.width)
+        pairs = {2} if self.twins else set()
         lines = []
-        for width in sorted(self._widths() | packs | watched):
+        for width in sorted(self._widths() | packs | watched | pairs):
             types = Types(width)
             lines += declared(types)
             if width in watched:
@@ -257,17 +236,17 @@ class Emitter(Types):
     def _sincos(self) -> list[str]:
         if not np.isin(self.program.kind, ANGULAR).any():
             return []
-        return [sincos_function(Types(width)) for width in sorted(self._widths())]
+        return [sincos_function(Types(width), self.processor.fuses) for width in sorted(self._widths())]
 
     def _driver(self, calls: list[str]) -> str:
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        made = Driver(self.width, min(CHUNK, simd_width()), self.status_slot)
+        made = Driver(self.width, min(CHUNK, self.processor.width), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
     def _attributes(self) -> str:
-        bits = 64 * max(self.width, simd_width())
+        bits = 64 * max(self.width, self.processor.width)
         widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
         return f"{_STACK}attributes #0 = {{ nounwind {widths} }}"
 

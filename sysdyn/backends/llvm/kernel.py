@@ -23,13 +23,13 @@ from sysdyn.backends.llvm import entry
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.entry_code import ALIGN, OF_MANY, OF_ONE, entry_code
 from sysdyn.backends.llvm.registers import angles_first, arranged
-from sysdyn.backends.llvm.target import LOCK, encoder, library, machine, registers, version
+from sysdyn.backends.llvm.target import LOCK, Processor, here, library, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
 
 # The code in these parts of the package decides what machine code a program becomes.
-EMITTING = ("program", "backends/llvm", "backends/assembler", "backends/schedule.py")
+EMITTING = ("program", "backends/llvm", "backends/schedule.py", "backends/pairs.py", "backends/twins.py")
 
 
 @dataclass(frozen=True)
@@ -56,21 +56,23 @@ def aligned(n: int) -> tuple[np.ndarray, int]:
     return work, (address + ALIGN - 1) // ALIGN * ALIGN
 
 
-def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool = True) -> Kernel:
+def compile_kernel(
+    program: Program, width: int = 1, level: int = 2, zeros: bool = True, processor: Processor | None = None
+) -> Kernel:
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
-    zeros: write outputs that are the constant 0, too; where not, they are there already. Object code is cached on disk
-    by program, width, level, zeros, processor and versions.
+    zeros: write outputs that are the constant 0, too; where not, they are there already. processor: by default
+    this machine's. Object code is cached on disk by program, width, level, zeros, processor and versions.
     """
     with LOCK:
         llvm = library()
-        target = machine(level)
-        processor = target.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        processor = processor or here()
+        target = processor.machine(level)
         about = (
             sources_digest(*EMITTING),
             version(),
             llvm.llvm_version_info,
-            *processor,
+            processor,
             entry_code(width),
             width,
             level,
@@ -79,8 +81,8 @@ def compile_kernel(program: Program, width: int = 1, level: int = 2, zeros: bool
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = _unpacked(key, cache.load(key))
         if stored is None:
-            ordered = arranged(program, registers()) if level else angles_first(program)[0]
-            emitter = Emitter(ordered, width, zeros, encoder(width), twins=level > 0)
+            ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
+            emitter = Emitter(ordered, width, zeros, twins=level > 0, processor=processor)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, _packed(key, n_slots, code))

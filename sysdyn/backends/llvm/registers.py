@@ -1,8 +1,9 @@
-"""Orders of the operations of a program: the same results with less to be kept in registers."""
+"""Orders of the operations of a program, and the moves between registers and memory that these take."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -183,29 +184,45 @@ class _Ready:
 
 
 def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
-    """Loads, and stores of what is no output, with these registers: the value needed latest gives way (Belady)."""
-    first, n_in, end = program.first_op, program.n_inputs, len(order)
+    """Loads, and stores of values that are no outputs, of a program in this order."""
+    first, n_in = program.first_op, program.n_inputs
     pairs = list(zip(program.lhs.tolist(), program.rhs.tolist(), strict=True))
     steps = [(first + k, [v for v in {*pairs[k]} if 0 <= v < n_in or v >= first]) for k in order]
+    loads, stores = moves(steps, registers)
+    return sum(map(len, loads)) + len(stores.difference(program.outputs.tolist()))
+
+
+def moves(steps: Sequence[tuple[int, Sequence[int]]], registers: int) -> tuple[list[list[int]], set[int]]:
+    """(operands to be loaded at each step, results to be stored) of steps (result, operands).
+
+    The value needed latest gives way (Belady 1966). One operand a step is read from memory without a register of its
+    own. Operands that are no results are in memory.
+    """
+    end = len(steps)
     upcoming: dict[int, int] = {}
     uses = []  # of the result and of the operands of each step, the next ones
     for t in reversed(range(end)):
-        result, values = steps[t]
-        uses.append((upcoming.get(result, end), [upcoming.get(v, end) for v in values]))
-        upcoming.update(dict.fromkeys(values, t))
-    moves = 0
-    stored = {*range(n_in), *program.outputs.tolist()}
+        result, operands = steps[t]
+        uses.append((upcoming.get(result, end), [upcoming.get(x, end) for x in operands]))
+        upcoming.update(dict.fromkeys(operands, t))
+    loads: list[list[int]] = []
+    results: set[int] = set()
+    stores: set[int] = set()
     held: dict[int, int] = {}  # values in registers, and their next uses
-    for (result, values), (next_use, next_uses) in zip(steps, reversed(uses), strict=True):
-        moves += sum(v not in held for v in values)
-        held.update(zip(values, next_uses, strict=True))
+    for (result, operands), (next_use, next_uses) in zip(steps, reversed(uses), strict=True):
+        missing = [x for x in operands if x not in held]
+        loads.append(missing)
+        results.add(result)
+        held.update(zip(operands, next_uses, strict=True))
         held[result] = next_use
-        for v in (*values, result):
-            if held[v] == end:
-                del held[v]
+        if missing:
+            held[max(missing, key=held.__getitem__)] = end
+        for x in (*operands, result):
+            if held[x] == end:
+                del held[x]
         while len(held) > registers:
-            v = max(held, key=held.__getitem__)
-            moves += v not in stored
-            stored.add(v)
-            del held[v]
-    return moves
+            x = max(held, key=held.__getitem__)
+            if x in results:
+                stores.add(x)
+            del held[x]
+    return loads, stores

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sysdyn.backends.llvm.fusion import FUSED, fused
 from sysdyn.backends.llvm.instructions import instruction
-from sysdyn.backends.llvm.target import simd_width
+from sysdyn.backends.llvm.registers import moves
 from sysdyn.backends.llvm.types import Types, double
-from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, Segment, Shape
-from sysdyn.program.operations import ANGULAR, SIN
+from sysdyn.backends.pairs import HIGH, PACK, Constant, Operation
+from sysdyn.backends.schedule import CONSTANT, EXTERNAL, Segment, Shape
+from sysdyn.program.operations import ADD, ANGULAR, MUL, SIN, SUB
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+
+# Loads are kept apart where so many operations are between them: LLVM makes one of two that are closer.
+WINDOW = 64
 
 
 class Access(ABC):
     """How a segment gets at its values, with registers of `types`.
 
-    parameters: of the segment's function, after the workspace.
+    parameters: of the segment's function, after the workspace. kept: operations whose results are written.
     """
 
     parameters: str = ""
 
-    def __init__(self, types: Types):
-        self.types = types
+    def __init__(self, types: Types, kept: Iterable[int]):
+        self.types, self.kept = types, frozenset(kept)
 
     @abstractmethod
     def read(self, k: int, to: str) -> list[str]:
@@ -32,62 +38,101 @@ class Access(ABC):
 
     @abstractmethod
     def write(self, k: int, what: str) -> list[str]:
-        """Lines that store the register `what` as the k-th result."""
+        """Lines that store the register `what` as the result of the kept operation k."""
 
-    def constant(self, k: int) -> tuple[list[str], str]:
-        """(lines, name) of the k-th constant in all lanes: from a table, one address being known.
+    @abstractmethod
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """(lines, name) of the k-th constant in all lanes, in the register `to` if it is loaded."""
 
-        In this code model each address in the code costs ten bytes.
-        """
+    def _from_table(self, pointer: str, to: str) -> list[str]:
+        """Lines that load a constant into all lanes."""
         vec, width = self.types.vec, self.types.width
-        lines = [f"  %ck{k} = getelementptr double, ptr %constants, i64 {k}", f"  %cs{k} = load double, ptr %ck{k}"]
-        if width == 1:
-            return lines, f"%cs{k}"
-        lines += [
-            f"  %ci{k} = insertelement {vec} poison, double %cs{k}, i32 0",
-            f"  %c{k} = shufflevector {vec} %ci{k}, {vec} poison, <{width} x i32> zeroinitializer",
-        ]
-        return lines, f"%c{k}"
+        one = to if width == 1 else f"{to}s"
+        lines = [f"  {one} = load double, ptr {pointer}, !invariant.load !{{}}"]
+        if width > 1:
+            lines += [
+                f"  {to}i = insertelement {vec} poison, double {one}, i32 0",
+                f"  {to} = shufflevector {vec} {to}i, {vec} poison, <{width} x i32> zeroinitializer",
+            ]
+        return lines
 
 
 class Inline(Access):
-    """Places in the workspace that are written into the code."""
+    """Places in the workspace and in the table of constants that are written into the code.
 
-    parameters = ", ptr noalias readonly %constants"
+    constants: of one lane or of two; watched: the place of each value that is guarded; table: of constants, which grows
+    by those that are needed.
+    """
 
-    def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
-        super().__init__(types)
-        self.reads, self.writes = ([int(slot[v]) * types.width for v in x] for x in (segment.reads, segment.writes))
+    def __init__(
+        self, types: Types, slot: np.ndarray, segment: Segment, constants: Sequence[Constant], watched: Sequence[int],
+        table: list[float],
+    ):  # fmt: skip
+        writes = [*zip(segment.shape.exported, slot[segment.writes].tolist(), strict=True)]
+        writes += zip((k for k, *_ in segment.shape.guards), watched, strict=True)
+        super().__init__(types, (k for k, _ in writes))
+        self._reads = [place * types.width for place in slot[segment.reads].tolist()]
+        self._writes: dict[int, list[int]] = defaultdict(list)
+        for k, place in writes:
+            self._writes[k].append(place * types.width)
+        self._constants, self._table = constants, table
+        self._numbers: dict[Constant, int] = {}
 
     def read(self, k: int, to: str) -> list[str]:
         return [
-            f"  %p{k} = getelementptr double, ptr %work, i64 {self.reads[k]}",
-            f"  {to} = load {self.types.vec}, ptr %p{k}, align {self.types.align}",
+            f"  {to}p = getelementptr double, ptr %work, i64 {self._reads[k]}",
+            f"  {to} = load {self.types.vec}, ptr {to}p, align {self.types.align}",
         ]
 
     def write(self, k: int, what: str) -> list[str]:
-        return [
-            f"  %w{k} = getelementptr double, ptr %work, i64 {self.writes[k]}",
-            f"  store {self.types.vec} {what}, ptr %w{k}, align {self.types.align}",
-        ]
+        lines = []
+        for n, place in enumerate(self._writes[k]):
+            lines += [
+                f"  %w{k}_{n} = getelementptr double, ptr %work, i64 {place}",
+                f"  store {self.types.vec} {what}, ptr %w{k}_{n}, align {self.types.align}",
+            ]
+        return lines
+
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        value = self._constants[k]
+        if value not in self._numbers:
+            self._numbers[value] = len(self._table)
+            self._table.extend(value if isinstance(value, tuple) else [value])
+        pointer = f"getelementptr (double, ptr @constants, i64 {self._numbers[value]})"
+        if isinstance(value, tuple):
+            return [f"  {to} = load <2 x double>, ptr {pointer}, align 8, !invariant.load !{{}}"], to
+        return self._from_table(pointer, to), to
 
 
 class FromTables(Access):
-    """Places that are read from the caller's table, so that segments of one shape share their code."""
+    """Places that are read from the caller's table, so that segments of one shape share their code.
+
+    The table has those of values that are read, then of exported results and of guarded ones.
+    """
 
     parameters = ", ptr noalias readonly %constants, ptr noalias readonly %places"
 
     def __init__(self, types: Types, shape: Shape):
-        super().__init__(types)
+        writes = (*shape.exported, *(k for k, *_ in shape.guards))
+        super().__init__(types, writes)
         codes = [c for c in (*shape.lhs, *shape.rhs) if c >= 0 and c % 4 == EXTERNAL]
-        self.n_reads = 1 + max((c // 4 for c in codes), default=-1)
+        self._writes: dict[int, list[int]] = defaultdict(list)
+        for number, k in enumerate(writes, 1 + max((c // 4 for c in codes), default=-1)):
+            self._writes[k].append(number)
 
     def read(self, k: int, to: str) -> list[str]:
-        return [*self._place(k, f"r{k}"), f"  {to} = load {self.types.vec}, ptr %qr{k}, align {self.types.align}"]
+        return [*self._place(k, to[1:]), f"  {to} = load {self.types.vec}, ptr %q{to[1:]}, align {self.types.align}"]
 
     def write(self, k: int, what: str) -> list[str]:
-        lines = self._place(self.n_reads + k, f"w{k}")
-        return [*lines, f"  store {self.types.vec} {what}, ptr %qw{k}, align {self.types.align}"]
+        lines = []
+        for number in self._writes[k]:
+            store = f"  store {self.types.vec} {what}, ptr %qw{number}, align {self.types.align}"
+            lines += [*self._place(number, f"w{number}"), store]
+        return lines
+
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """From a table of the caller's, one address being known."""
+        return [f"  {to}k = getelementptr double, ptr %constants, i64 {k}", *self._from_table(f"{to}k", to)], to
 
     @staticmethod
     def _place(k: int, tag: str) -> list[str]:
@@ -102,12 +147,16 @@ class SideBySide(Access):
     """Equal segments of one state, each in a lane."""
 
     def __init__(self, slot: np.ndarray, segment: Segment):
-        super().__init__(Types(pack_width(segment)))
+        super().__init__(Types(pack_width(segment)), segment.shape.exported)
         self.lanes = segment.lanes
         self.reads = [[int(slot[v]) for v in values] for values in zip(*(x.reads for x in self.lanes), strict=True)]
-        self.writes = [[int(slot[v]) for v in values] for values in zip(*(x.writes for x in self.lanes), strict=True)]
+        writes = zip(*(x.writes for x in self.lanes), strict=True)
+        self.writes = {
+            k: [int(slot[v]) for v in values] for k, values in zip(segment.shape.exported, writes, strict=True)
+        }
 
-    def constant(self, k: int) -> tuple[list[str], str]:
+    def constant(self, k: int, to: str) -> tuple[list[str], str]:
+        """In the code, each lane with its own."""
         entries = [lane.constants[k] for lane in self.lanes]
         return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
 
@@ -115,21 +164,21 @@ class SideBySide(Access):
         places, vec = self.reads[k], self.types.vec
         if len(set(places)) == 1:
             return [
-                f"  %p{k} = getelementptr double, ptr %work, i64 {places[0]}",
-                f"  %l{k} = load double, ptr %p{k}",
-                f"  {to}s = insertelement {vec} poison, double %l{k}, i32 0",
+                f"  {to}p = getelementptr double, ptr %work, i64 {places[0]}",
+                f"  {to}l = load double, ptr {to}p",
+                f"  {to}s = insertelement {vec} poison, double {to}l, i32 0",
                 f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
             ]
         runs = _consecutive(places)
         if len(runs) == 1:  # whatever is loaded beyond the last lane is not used
             return [
-                f"  %p{k}_0 = getelementptr double, ptr %work, i64 {places[0]}",
-                f"  {to} = load {vec}, ptr %p{k}_0, align 8",
+                f"  {to}p = getelementptr double, ptr %work, i64 {places[0]}",
+                f"  {to} = load {vec}, ptr {to}p, align 8",
             ]
         lines, value = [], "poison"
         for n, run in enumerate(runs):
-            joined = to if n == len(runs) - 1 else f"%r{k}_{n}"
-            lines += self._joined(f"{k}_{n}", places, run, value, joined)
+            joined = to if n == len(runs) - 1 else f"{to}j{n}"
+            lines += self._joined(f"{to}n{n}", places, run, value, joined)
             value = joined
         return lines
 
@@ -138,14 +187,14 @@ class SideBySide(Access):
         (lane, length), types = run, self.types
         if length == 1:
             return [
-                f"  %p{tag} = getelementptr double, ptr %work, i64 {places[lane]}",
-                f"  %l{tag} = load double, ptr %p{tag}",
-                f"  {joined} = insertelement {types.vec} {value}, double %l{tag}, i32 {lane}",
+                f"  {tag}p = getelementptr double, ptr %work, i64 {places[lane]}",
+                f"  {tag}l = load double, ptr {tag}p",
+                f"  {joined} = insertelement {types.vec} {value}, double {tag}l, i32 {lane}",
             ]
         return [
-            f"  %p{tag} = getelementptr double, ptr %work, i64 {places[lane] - lane}",
+            f"  {tag}p = getelementptr double, ptr %work, i64 {places[lane] - lane}",
             f"  {joined} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
-            f"(ptr %p{tag}, i32 8, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
+            f"(ptr {tag}p, i32 8, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
         ]
 
     def write(self, k: int, what: str) -> list[str]:
@@ -185,62 +234,125 @@ def _mask(types: Types, first: int, length: int) -> str:
 # ---- operations ----------------------------------------------------------------------------------------------------
 
 
-def operations(shape: Shape, access: Access, status_slot: int) -> list[str]:
-    """The operations of a shape: values are read and constants loaded when they are first needed, results written."""
-    return _Operations(shape, access, status_slot).lines
+def operations(what: Sequence[Operation], access: Access, registers: int, free: int) -> tuple[list[str], int]:
+    """(lines of the operations, the first double of the workspace that they leave alone).
+
+    Results are written when they are known; values that find no place in so many registers are kept in the workspace,
+    from double `free` on.
+    """
+    made = _Operations(what, access, registers, free)
+    return made.lines, made.end
 
 
 class _Operations:
-    def __init__(self, shape: Shape, access: Access, status_slot: int):
-        self.access, self.types = access, access.types
+    def __init__(self, what: Sequence[Operation], access: Access, registers: int, free: int):
+        width = access.types.width
+        self.access, self.end = access, -(-free // width) * width
         self.lines: list[str] = []
-        self._known: dict[int, str] = {}  # code of an operand → its register
+        self._n = 0  # of names
+        self._lanes: dict[int, int] = {}  # result → its lanes
+        self._known: dict[tuple[int, int], str] = {}  # operand and the number of its lanes → its register
         self._pairs: dict[int, str] = {}  # code of an angle → the register of its sine and cosine
-        exported = {local: k for k, local in enumerate(shape.exported)}
-        watched = {k: limits for k, *limits in shape.guards}
-        for k, (kind, a, b) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True)):
-            operands = [self._operand(code) for code in (a, b) if code >= 0]
-            if kind in ANGULAR:
-                self._angular(k, kind, a, operands[0])
-            else:
-                self.lines.append(f"  %v{k} = {instruction(kind, self.types, operands)}")
-            if k in exported:
-                self.lines += access.write(exported[k], f"%v{k}")
-            if k in watched:
-                limits = [self._operand(c * 4 + CONSTANT) for c in watched[k]]
-                self.lines += _guard(self.types, k, status_slot, *limits)
+        self._spilled: dict[int, int] = {}  # result → its place
+        self._places: dict[int, list[int]] = defaultdict(list)  # by lanes, of results that are over
+        what = fused(what, access.kept)
+        steps = [(x.result, [v for v in dict.fromkeys(x.operands) if v % 4 != CONSTANT]) for x in what]
+        last = {x: t for t, (_, operands) in enumerate(steps) for x in operands}
+        loads, stores = moves(steps, registers)
+        for t, (operation, loaded) in enumerate(zip(what, loads, strict=True)):
+            if t % WINDOW == 0:
+                self.lines.append('  fence syncscope("singlethread") seq_cst')
+            for x in loaded:
+                self._known.pop((x, 1), None)
+                self._known.pop((x, 2), None)
+            self._add(*operation)
+            if operation.result in stores:
+                self._spill(operation.result)
+            for x in steps[t][1]:
+                if last[x] == t and x in self._spilled:
+                    self._places[self._lanes[x]].append(self._spilled.pop(x))
 
-    def _operand(self, code: int) -> str:
+    def _name(self) -> str:
+        self._n += 1
+        return f"%v{self._n}"
+
+    def _wide(self, lanes: int) -> Types:
+        return self.access.types if lanes == 1 else Types(lanes)
+
+    def _add(self, result: int, kind: int | str, operands: tuple[int, ...], lanes: int, done: tuple[int, ...]) -> None:
+        names = [self._operand(x, 2 if kind == HIGH else 1 if kind == PACK else lanes) for x in operands]
+        to, types = self._name(), self._wide(lanes)
+        if kind == PACK:
+            self.lines += [
+                f"  {to}p = insertelement <2 x double> poison, double {names[0]}, i32 0",
+                f"  {to} = insertelement <2 x double> {to}p, double {names[1]}, i32 1",
+            ]
+        elif kind == HIGH:
+            self.lines.append(f"  {to} = extractelement <2 x double> {names[0]}, i32 1")
+        elif kind in ANGULAR:
+            self._angular(to, kind, operands[0], names[0])
+        elif kind in FUSED:
+            self.lines.append(f"  {to}m = {instruction(MUL, types, names[:2])}")
+            terms = (f"{to}m", names[2])
+            self.lines.append(
+                f"  {to} = {instruction(ADD if kind == '+' else SUB, types, terms[::-1] if kind == '~' else terms)}"
+            )
+        else:
+            assert isinstance(kind, int)
+            self.lines.append(f"  {to} = {instruction(kind, types, names)}")
+        self._lanes[result] = lanes
+        self._known[result, lanes] = to
+        for lane, k in enumerate(done):
+            if k in self.access.kept:
+                one = to
+                if lanes == 2:
+                    one = f"{to}e{lane}"
+                    self.lines.append(f"  {one} = extractelement <2 x double> {to}, i32 {lane}")
+                self.lines += self.access.write(k, one)
+
+    def _operand(self, code: int, lanes: int) -> str:
         """The register of an operand, loaded if it is not yet."""
-        number, kind = divmod(code, 4)
-        if kind == LOCAL:
-            return f"%v{number}"
-        if code not in self._known:
-            name = f"%x{number}"
-            lines, name = self.access.constant(number) if kind == CONSTANT else (self.access.read(number, name), name)
+        if (code, lanes) in self._known:
+            return self._known[code, lanes]
+        (number, kind), to = divmod(code, 4), self._name()
+        if kind == CONSTANT:
+            lines, name = self.access.constant(number, to)
             self.lines += lines
-            self._known[code] = name
-        return self._known[code]
+            return name
+        if kind == EXTERNAL:
+            self.lines += self.access.read(number, to)
+        elif lanes == self._lanes[code]:
+            self._at(to, self._spilled[code])
+            types = self._wide(lanes)
+            self.lines.append(f"  {to} = load {types.vec}, ptr {to}p, align {self.access.types.align}")
+        else:  # the first value of a pair
+            self.lines.append(f"  {to} = extractelement <2 x double> {self._operand(code, 2)}, i32 0")
+        self._known[code, lanes] = to
+        return to
 
-    def _angular(self, k: int, kind: int, angle: int, x: str) -> None:
+    def _at(self, name: str, place: int) -> None:
+        self.lines.append(f"  {name}p = getelementptr double, ptr %work, i64 {place}")
+
+    def _spill(self, result: int) -> None:
+        """Keep a result in the workspace."""
+        lanes = self._lanes[result]
+        types, name, places = self._wide(lanes), self._known[result, lanes], self._places[lanes]
+        if not places:
+            places.append(self.end)
+            self.end += types.width
+        self._spilled[result] = place = places.pop()
+        to = self._name()
+        self._at(to, place)
+        self.lines.append(f"  store {types.vec} {name}, ptr {to}p, align {self.access.types.align}")
+
+    def _angular(self, to: str, kind: int | str, angle: int, x: str) -> None:
         """A sine or cosine, of the pair that is computed once an angle."""
-        pair = f"{{ {self.types.vec}, {self.types.vec} }}"
+        types = self.access.types
+        pair = f"{{ {types.vec}, {types.vec} }}"
         if angle not in self._pairs:
-            self._pairs[angle] = f"%t{k}"
-            self.lines.append(f"  %t{k} = call {pair} @sincos_{self.types.suffix}({self.types.vec} {x})")
-        self.lines.append(f"  %v{k} = extractvalue {pair} {self._pairs[angle]}, {0 if kind == SIN else 1}")
-
-
-def _guard(types: Types, k: int, status_slot: int, limit: str, weak_limit: str) -> list[str]:
-    """status |= `_flags` of v_k."""
-    ints = types.ints
-    return [
-        *_flags(types, k, limit, weak_limit),
-        f"  %gp{k} = getelementptr double, ptr %work, i64 {status_slot * types.width}",
-        f"  %gd{k} = load {ints}, ptr %gp{k}, align {types.align}",
-        f"  %ge{k} = or {ints} %gd{k}, %gc{k}",
-        f"  store {ints} %ge{k}, ptr %gp{k}, align {types.align}",
-    ]
+            self._pairs[angle] = f"{to}t"
+            self.lines.append(f"  {to}t = call {pair} @sincos_{types.suffix}({types.vec} {x})")
+        self.lines.append(f"  {to} = extractvalue {pair} {self._pairs[angle]}, {0 if kind == SIN else 1}")
 
 
 def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
@@ -256,10 +368,12 @@ def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
     ]
 
 
-def watching(types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int) -> list[str]:
+def watching(
+    types: Types, limits: Sequence[tuple[float, float]], first: int, status_slot: int, together: int
+) -> list[str]:  # fmt: skip
     """status |= `_flags` of values in neighbouring places from `first` on, each with its limits.
 
-    Those of one state are looked at as many at a time as a register holds.
+    Up to `together` of them are looked at at a time.
     """
     lines = [
         f"  %at = getelementptr double, ptr %work, i64 {status_slot * types.width}",
@@ -267,7 +381,7 @@ def watching(types: Types, limits: Sequence[tuple[float, float]], first: int, st
     ]
     found, k = "%found0", 0
     while k < len(limits):
-        size = min(simd_width(), 1 << (len(limits) - k).bit_length() - 1) if types.width == 1 else 1
+        size = min(together, 1 << (len(limits) - k).bit_length() - 1)
         wide = Types(size * types.width)
         bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
         lines += [

@@ -6,10 +6,10 @@ import functools
 import importlib
 import os
 import threading
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from sysdyn.backends.assembler.encoding import Encoder
 from sysdyn.backends.llvm.registers import REGISTERS
 from sysdyn.errors import BackendUnavailable
 
@@ -57,44 +57,49 @@ def version() -> str:
     return importlib.import_module("llvmlite").__version__
 
 
-def machine(level: int) -> Any:
-    """llvmlite's TargetMachine of this processor; code-generation level 0 to 3. Only with the `LOCK`."""
-    llvm = library()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=level,
-        reloc="pic",
-        codemodel="small",
-        jit=True,
-    )
+@dataclass(frozen=True)
+class Processor:
+    """What machine code is made for, in LLVM's words: a triple, a model, and features as "+avx,-fma"."""
+
+    triple: str
+    model: str
+    features: str
+
+    def has(self, *features: str) -> bool:
+        return {f"+{x}" for x in features} <= set(self.features.split(","))
+
+    @property
+    def _is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i386", "i686", "amd64"))
+
+    @property
+    def width(self) -> int:
+        """Doubles in the widest vector register."""
+        return 8 if self.has("avx512f") else 4 if self.has("avx") else 2
+
+    @property
+    def registers(self) -> int:
+        """Registers of a function that need not hold constants: a few less than there are of the widest kind."""
+        return REGISTERS - 16 if self._is_x86 and not self.has("avx512f") else REGISTERS
+
+    @property
+    def fuses(self) -> bool:
+        """Whether one instruction multiplies and adds with one rounding."""
+        return self.has("fma") if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
+
+    def machine(self, level: int) -> Any:
+        """llvmlite's TargetMachine; code-generation level 0 to 3. Only with the `LOCK`.
+
+        LLVM's own level 0 is left out: its code takes up to twice the time, for a fifth less of compilation.
+        """
+        return library().Target.from_triple(self.triple).create_target_machine(
+            cpu=self.model, features=self.features, opt=max(level, 1), reloc="pic", codemodel="small", jit=True
+        )  # fmt: skip
 
 
 @functools.cache
-def simd_width() -> int:
-    """Doubles in the widest vector register of this machine."""
+def here() -> Processor:
+    """This machine's."""
     with LOCK:
-        features = library().get_host_cpu_features()
-    return 8 if features.get("avx512f") else 4 if features.get("avx") else 2
-
-
-def encoder(width: int) -> Encoder | None:
-    """The encoder of instructions on `width` doubles; None where this processor has others, or calls differ.
-
-    Only with the `LOCK`.
-    """
-    llvm = library()
-    features, triple = llvm.get_host_cpu_features(), llvm.get_default_triple()
-    known = triple.startswith("x86_64") and "linux" in triple and hasattr(llvm, "initialize_native_asmparser")
-    if not (known and features.get("avx2") and features.get("fma")) or width not in (1, simd_width()):
-        return None
-    return Encoder(width, all(features.get(x) for x in ("avx512f", "avx512vl", "avx512dq")))
-
-
-def registers() -> int:
-    """Registers of a function that need not hold constants: a few less than there are of the widest kind.
-
-    Only with the `LOCK`.
-    """
-    features = library().get_host_cpu_features()
-    return REGISTERS if features.get("avx512f") or not features.get("sse2") else REGISTERS - 16
+        llvm = library()
+        return Processor(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())

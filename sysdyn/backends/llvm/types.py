@@ -1,4 +1,4 @@
-"""Pieces of LLVM IR text: the types of a width, constants, and sin and cos in line."""
+"""LLVM IR text of the types of a width, and of constants."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Code that is assembled here: bytes beside LLVM's assembler, and values beside the interpreter on each encoding."""
+"""Operations as instructions have them: twins side by side, fused products, values that find no register, guards."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 
@@ -14,45 +13,18 @@ from kernels import run_kernel
 from programs import assert_within, random_inputs, run_bounded
 
 import sysdyn as sd
-from sysdyn.backends.assembler import encoding
-from sysdyn.backends.assembler import straight as straight_module
-from sysdyn.backends.assembler.encoding import FORM_132, FORM_213, FORM_231, Encoder, Memory
-from sysdyn.backends.assembler.fusion import fused
-from sysdyn.backends.assembler.pairs import PACK, paired, single
-from sysdyn.backends.llvm import kernel as kernel_module
-from sysdyn.backends.llvm.emitter import LONGEST, Emitter
+from sysdyn.backends.llvm.fusion import fused
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.registers import angles_first
-from sysdyn.backends.llvm.target import LOCK, encoder, library, machine
+from sysdyn.backends.llvm.target import here
+from sysdyn.backends.pairs import PACK, Operation, paired, single
 from sysdyn.backends.schedule import Segment, schedule
 from sysdyn.program.expr import Graph, copysign, sin, sqrt
-from sysdyn.program.operations import MUL
+from sysdyn.program.operations import ADD, MUL, SIN, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-with LOCK:
-    HERE = encoder(1)
-pytestmark = pytest.mark.skipif(HERE is None, reason="this processor has other instructions")
-# (doubles in a register, whether there are 32 of them) of each kind of processor.
-ENCODINGS = [(1, False), (4, False), (1, True), (8, True)]
-
-
-def made(width: int, evex: bool) -> Encoder:
-    if evex and not (HERE and HERE.evex):
-        pytest.skip("this processor has no AVX-512")
-    return Encoder(width, evex)
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """(program, width, evex) → its kernel with that encoding, cold."""
-    monkeypatch.setenv("SYSDYN_CACHE", "")
-
-    def run(program: Program, width: int, evex: bool):
-        monkeypatch.setattr(kernel_module, "encoder", lambda _: made(width, evex))
-        return compile_kernel(program, width)
-
-    return run
+each_width = pytest.mark.parametrize("width", [1, here().width])
 
 
 def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:
@@ -76,25 +48,23 @@ def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:
     return Program.from_graph(graph, [("x", x)], [("y", outputs)], watched)
 
 
-@pytest.mark.parametrize(("width", "evex"), ENCODINGS)
+@each_width
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_random_operations_on_each_encoding(width, evex, seed):
+def test_more_values_than_registers(width, seed):
     program = straight_program(seed)
     inputs = random_inputs(program, width + 1, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYSDYN_CACHE", "")
-        patch.setattr(kernel_module, "encoder", lambda _: made(width, evex))
         kernel = compile_kernel(program, width)
-    assert kernel.n_slots > program.n_inputs + program.n_outputs  # values gave way to others
     expected, _ = run_bounded(program, inputs)
     found, status = run_kernel(kernel, program, inputs, width + 1)
     assert not status.any()
     assert_within(found["y"], expected["y"])
 
 
-@pytest.mark.parametrize(("width", "evex"), ENCODINGS)
-def test_guards_are_looked_at_one_by_one(compiled, width, evex):
+@each_width
+def test_guards_are_looked_at_one_by_one(width):
     """Whatever their number is, in a register of one state or in one of many; NaN is both bad and weak."""
     program = straight_program(7, guards=4)
     n = 200
@@ -107,12 +77,12 @@ def test_guards_are_looked_at_one_by_one(compiled, width, evex):
             size = np.abs(values[guard.value].value)
             expected |= np.where(~(size >= guard.threshold), BAD_PIVOT | WEAK_PIVOT, 0)
             expected |= np.where(~(size >= guard.weak), WEAK_PIVOT, 0)
-    _, status = run_kernel(compiled(program, width, evex), program, inputs, n)
+    _, status = run_kernel(compile_kernel(program, width), program, inputs, n)
     np.testing.assert_array_equal(status & (BAD_PIVOT | WEAK_PIVOT), expected)
     assert set(expected.tolist()) == {0, WEAK_PIVOT, BAD_PIVOT | WEAK_PIVOT}
 
 
-@pytest.mark.parametrize("last", range(1, 21))
+@pytest.mark.parametrize("last", [*range(1, 21), 63, 64, 65, 150])
 def test_the_last_of_any_number_of_guards_counts(last):
     """They are looked at some at a time."""
     graph = Graph("none")
@@ -126,113 +96,18 @@ def test_the_last_of_any_number_of_guards_counts(last):
     np.testing.assert_array_equal(status, [0, WEAK_PIVOT, BAD_PIVOT | WEAK_PIVOT])
 
 
-@pytest.mark.parametrize(("width", "evex"), ENCODINGS)
-def test_far_places_and_many_constants(compiled, width, evex):
-    """Beyond the reach of one byte: thousands of inputs, and constants that come back after thousands of others."""
-    graph = Graph("none")
-    x = graph.inputs("x", 3000).tolist()
-    total = x[0] * 0.0
-    numbers = np.random.default_rng(0).uniform(0.5, 1.0, 3000).tolist()
-    for k, (v, c) in enumerate(zip(x, numbers, strict=True)):
-        total = total + v * c + numbers[k % 7] * x[-k]
-    program = Program.from_graph(graph, [("x", x)], [("y", [total])])
-    n = width + 2
-    inputs = random_inputs(program, n, 1)
-    found, _ = run_kernel(compiled(program, width, evex), program, inputs, n)
-    X = inputs["x"]
-    expected = sum(X[:, k] * c + numbers[k % 7] * X[:, -k] for k, c in enumerate(numbers))
-    np.testing.assert_allclose(found["y"][:, 0], expected, rtol=1e-11)
-
-
 def test_products_are_fused_with_sums_that_alone_need_them():
     graph = Graph("none")
     a, b, c, d, e = x = graph.inputs("x", 5).tolist()
     shared = b * d
     outputs = [a * b + c, a * c - e * d, c - a * d, c + shared, a - shared, a * a + a]
     program = Program.from_graph(graph, [("x", x)], [("y", outputs)])
-    kinds = [node.kind for node in fused(single(only_segment(program)))[0]]
-    assert Counter(kinds) == {"+": 2, "-": 1, "~": 1, encoding.MUL: 2, encoding.ADD: 1, encoding.SUB: 1}
+    (segment,) = schedule(program).segments
+    kinds = [operation.kind for operation in fused(single(segment.shape), segment.shape.exported)]
+    assert Counter(kinds) == {"+": 2, "-": 1, "~": 1, MUL: 2, ADD: 1, SUB: 1}
     value = np.array([[3.0, 5.0, 7.0, 11.0, 13.0]])
     found, _ = run_kernel(compile_kernel(program), program, {"x": value}, 1)
     np.testing.assert_array_equal(found["y"], [[22.0, -122.0, -26.0, 62.0, -52.0, 12.0]])
-
-
-def test_segments_with_angles_of_angles_are_left_to_llvm():
-    graph = Graph("none")
-    x = graph.inputs("x", 2).tolist()
-    y = sin(sin(x[0]) * x[1]) * 0.5 + x[0]
-    program = Program.from_graph(graph, [("x", x)], [("y", [y])])
-    assert not Emitter(program, 1, True, HERE).straight
-    found, _ = run_kernel(compile_kernel(program), program, {"x": np.array([[0.3, 2.0]])}, 1)
-    np.testing.assert_allclose(found["y"], 0.5 * np.sin(np.sin(0.3) * 2.0) + 0.3, rtol=1e-15)
-
-
-# ---- bytes ---------------------------------------------------------------------------------------------------------
-
-
-def assembled(lines: list[str]) -> bytes:
-    """What LLVM's assembler makes of the instructions."""
-    text = ["begin: .quad 0x5944535953", *lines, ".quad 0x5944535953"]
-    with LOCK:
-        module = library().parse_assembly(
-            "\n".join(f'module asm "{line}"' for line in [".intel_syntax noprefix", *text])
-        )
-        code = machine(0).emit_object(module)
-    mark = (0x5944535953).to_bytes(8, "little")
-    begin = code.index(mark) + 8
-    return code[begin : code.index(mark, begin)]
-
-
-GENERAL = {encoding.RDI: "rdi", encoding.RSI: "rsi", 0: "rax", 2: "rdx", 8: "r8", 11: "r11"}
-BINARY = {encoding.ADD: "vadd", encoding.SUB: "vsub", encoding.MUL: "vmul", encoding.DIV: "vdiv"}
-FORMS = {FORM_132: "132", FORM_213: "213", FORM_231: "231"}
-NAMES = {"+": "vfmadd", "-": "vfmsub", "~": "vfnmadd"}
-
-
-@pytest.mark.parametrize(("width", "evex"), ENCODINGS)
-def test_bytes_are_those_of_llvms_assembler(width, evex):
-    """Of what both encode in one way; elsewhere ours are shorter, and the values above say that they are right."""
-    own = Encoder(width, evex)
-    letter = {1: "x", 4: "y", 8: "z"}[width]
-    pointer = {1: "qword", 4: "ymmword", 8: "zmmword"}[width]
-    kind = "sd" if width == 1 else "pd"
-    numbers = (0, 7, 8, 15, 16, 31) if evex else (0, 7, 8, 15)
-    lines, expected = [], []
-
-    def add(code: bytes, line: str) -> None:
-        expected.append(code)
-        lines.append(line)
-
-    def name(k: int) -> str:
-        return f"{letter}mm{k}"
-
-    step = 8 * width
-    places = [(base, offset) for base in GENERAL for offset in (0, step, -step, 100 * step, -128 * step, 200000)]
-    for k, (a, b, c) in enumerate(itertools.product(numbers, repeat=3)):
-        opcode, (form, digits), (sign, text) = (
-            list(x)[k % len(x)] for x in (BINARY, list(FORMS.items()), list(NAMES.items()))
-        )
-        base, offset = places[k % len(places)]
-        memory, there = Memory(base, offset), f"{pointer} ptr [{GENERAL[base]} + {offset}]"
-        if width == 1 or not 7 < c < 16:  # else LLVM exchanges terms and factors, which we do before
-            add(own.arithmetic(opcode, a, b, c), f"{BINARY[opcode]}{kind} {name(a)}, {name(b)}, {name(c)}")
-        add(own.fused(form, sign, a, b, c), f"{text}{digits}{kind} {name(a)}, {name(b)}, {name(c)}")
-        near = -128 <= offset < 128 or width == 8 or max(a, b) > 15  # else EVEX may be shorter
-        if near or not evex:
-            add(own.arithmetic(opcode, a, b, memory), f"{BINARY[opcode]}{kind} {name(a)}, {name(b)}, {there}")
-            add(own.fused(form, sign, a, b, memory), f"{text}{digits}{kind} {name(a)}, {name(b)}, {there}")
-        if width > 1 and (near or not evex):
-            add(own.load(a, memory), f"vmovupd {name(a)}, {there}")
-        if width == 8:
-            add(
-                own.arithmetic(opcode, a, b, Memory(base, offset, True)),
-                f"{BINARY[opcode]}pd {name(a)}, {name(b)}, qword ptr [{GENERAL[base]} + {offset}]{{1to8}}",
-            )
-            add(
-                own.load(a, Memory(base, offset, True)),
-                f"vbroadcastsd {name(a)}, qword ptr [{GENERAL[base]} + {offset}]",
-            )
-    assert assembled(lines) == b"".join(expected)
 
 
 # ---- twins ---------------------------------------------------------------------------------------------------------
@@ -274,8 +149,14 @@ def limbs(seed: int, mirrored: bool, size: int = 60) -> Program:
 
 
 def only_segment(program: Program) -> Segment:
-    (segment,) = schedule(program, 1, LONGEST).segments
+    (segment,) = schedule(program, 1, len(program)).segments
     return segment
+
+
+def side_by_side(segment: Segment) -> list[Operation]:
+    both = paired(segment)
+    assert both is not None
+    return both[0]
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -286,7 +167,6 @@ def test_limbs_side_by_side_give_the_same(mirrored, seed):
     inputs = random_inputs(program, 3, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYSDYN_CACHE", "")
-        patch.setattr(straight_module, "single", lambda segment: paired(segment) or single(segment))
         kernel = compile_kernel(program)
     expected, values = run_bounded(program, inputs)
     found, status = run_kernel(kernel, program, inputs, 3)
@@ -298,10 +178,9 @@ def test_limbs_side_by_side_give_the_same(mirrored, seed):
 def test_limbs_are_found_and_save_instructions():
     program = limbs(3, mirrored=True, size=200)
     segment = only_segment(program)
-    both = paired(segment)
-    assert both is not None
-    pairs = sum(operation.lanes == 2 and operation.kind != PACK for operation in both.operations)
-    assert pairs > 0.35 * len(segment.shape.kind) and len(both.operations) < 0.75 * len(segment.shape.kind)
+    both = side_by_side(segment)
+    pairs = sum(operation.lanes == 2 and operation.kind != PACK for operation in both)
+    assert pairs > 0.35 * len(segment.shape.kind) and len(both) < 0.75 * len(segment.shape.kind)
 
 
 def test_signs_make_mirrored_limbs_alike():
@@ -316,9 +195,7 @@ def test_signs_make_mirrored_limbs_alike():
             a[k + 1] = (term + a[k + 1] if limb else term - a[k + 1]) * (0.5 - 0.02 * k)
         ends.append(a[11])
     program = Program.from_graph(graph, [("x", x)], [("y", ends)])
-    both = paired(only_segment(program))
-    assert both is not None
-    kinds = Counter((operation.kind, operation.lanes) for operation in both.operations)
+    kinds = Counter((operation.kind, operation.lanes) for operation in side_by_side(only_segment(program)))
     assert kinds[MUL, 2] <= 22 + 2 and kinds[MUL, 1] == 0
     inputs = random_inputs(program, 4, 0)
     found, _ = run_kernel(compile_kernel(program), program, inputs, 4)
@@ -335,7 +212,7 @@ def test_a_chain_is_no_pair_of_limbs():
         total = (total * (0.3 + 0.01 * k) + v) * 0.5 + v * v
     program = Program.from_graph(graph, [("x", x)], [("y", [total])])
     both = paired(only_segment(program))
-    assert both is None or len(both.operations) > 0.7 * len(program)
+    assert both is None or len(both[0]) > 0.7 * len(program)
     inputs = random_inputs(program, 3, 0)
     expected, _ = run_bounded(program, inputs)
     assert_within(run_kernel(compile_kernel(program), program, inputs, 3)[0]["y"], expected["y"])
@@ -367,10 +244,25 @@ def test_limbs_of_a_robot_are_found():
     model = sd.load_urdf(urdf)
     solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], wrenches=False)
     program = angles_first(solver.program)[0]
-    longest = max(schedule(program, 1, LONGEST).segments, key=lambda s: len(s.shape.kind))
-    both = paired(longest)
-    assert both is not None
-    assert len(both.operations) < 0.75 * len(longest.shape.kind)
+    longest = max(schedule(program, 1, len(program)).segments, key=lambda s: len(s.shape.kind))
+    assert len(side_by_side(longest)) < 0.75 * len(longest.shape.kind)
     q, qd, tau = model.random_state(seed=0, batch=5)
     for one in zip(q, qd, tau, strict=True):
         np.testing.assert_allclose(solver(*one).qdd, sd.aba(model, *one), rtol=1e-10)
+
+
+def test_sines_have_no_twins():
+    """Where they are among other operations, as they need these."""
+    graph = Graph("none")
+    x = graph.inputs("x", 2).tolist()
+    ends = []
+    for v in x:
+        for k in range(30):
+            v = v * (0.3 + 0.01 * k) + sin(v * 0.5)
+        ends.append(v)
+    program = Program.from_graph(graph, [("x", x)], [("y", ends)])
+    both = side_by_side(only_segment(program))
+    assert {operation.lanes for operation in both if operation.kind == SIN} == {1}
+    inputs = random_inputs(program, 3, 0)
+    expected, _ = run_bounded(program, inputs)
+    assert_within(run_kernel(compile_kernel(program), program, inputs, 3)[0]["y"], expected["y"])

@@ -11,9 +11,9 @@ import heapq
 from collections import defaultdict
 from typing import NamedTuple
 
-from sysdyn.backends.assembler.twins import Twins
-from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment
-from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
+from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment, Shape
+from sysdyn.backends.twins import Twins
+from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
 
 # Kinds of operations beside those of programs: two values in one register, and the second value of a register.
 PACK, HIGH = "pack", "high"
@@ -25,52 +25,38 @@ Constant = float | tuple[float, float]  # Of one lane, or of two.
 
 
 class Operation(NamedTuple):
-    """An operation on so many lanes. Values are codes as in the shape of the segment, and new ones of that form."""
+    """An operation on so many lanes. Values are codes as in the shape of the segment, and new ones of that form.
+
+    done: the operations of the segment whose results these are, lane by lane; −1 where there is none.
+    """
 
     result: int
     kind: int | str
     operands: tuple[int, ...]
     lanes: int = 1
+    done: tuple[int, ...] = ()
 
 
-class Operations(NamedTuple):
-    """What a segment does.
-
-    constants: by number, of one lane or of two. kept: {value: operations of the segment that it is the result of, lane
-    by lane} of values that go to memory; −1 where a lane does not.
-    """
-
-    operations: list[Operation]
-    constants: list[Constant]
-    kept: dict[int, tuple[int, ...]]
-
-
-def single(segment: Segment) -> Operations:
+def single(shape: Shape) -> list[Operation]:
     """The operations as they are."""
-    shape = segment.shape
-    operations = [
-        Operation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0))
+    return [
+        Operation(k * 4 + LOCAL, kind, tuple(x for x in pair if x >= 0), 1, (k,))
         for k, (kind, *pair) in enumerate(zip(shape.kind, shape.lhs, shape.rhs, strict=True))
     ]
-    return Operations(operations, list(segment.constants), {k * 4 + LOCAL: (k,) for k in _kept(segment)})
 
 
-def paired(segment: Segment) -> Operations | None:
-    """Twins side by side; None where there are none."""
+def paired(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
+    """(operations with twins side by side, their constants); None where there are no twins."""
     twin = _worthwhile(segment, Twins(segment.shape).first)
     twin = _acyclic(segment, twin)
     return _Paired(segment, twin).result() if twin else None
-
-
-def _kept(segment: Segment) -> list[int]:
-    return list(dict.fromkeys((*segment.shape.exported, *(k for k, *_ in segment.shape.guards))))
 
 
 # ---- which twins ---------------------------------------------------------------------------------------------------
 
 
 def _alike(kind: int, other: int) -> bool:
-    return kind == other or {kind, other} == {ADD, SUB}
+    return (kind == other and kind not in ANGULAR) or {kind, other} == {ADD, SUB}
 
 
 def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:
@@ -254,24 +240,23 @@ class _Paired:
         self._packed: dict[tuple[int, int], int] = {}
         self._taken: dict[int, int] = {}  # second values of pairs by themselves
 
-    def result(self) -> Operations:
+    def result(self) -> tuple[list[Operation], list[Constant]]:
         shape = self._segment.shape
-        stored = set(_kept(self._segment))
-        kept: dict[int, tuple[int, ...]] = {}
+        stored = {*shape.exported, *(k for k, *_ in shape.guards)}
+        done: dict[int, tuple[int, ...]] = {}
         for u in self._order:
             if u in self._twin:
-                pair = self._pair(u, self._twin[u])
-                lanes = (u, self._twin[u])
-                if not stored.isdisjoint(lanes):
-                    value = pair if lanes[1] not in stored else self._right(pair)
-                    kept[value] = tuple(k if k in stored else -1 for k in lanes)
+                w = self._twin[u]
+                pair = self._pair(u, w)
+                done[pair] = (u,)
+                if w in stored:
+                    right = self._right(pair)
+                    done[right] = (u if right == pair else -1, w)
             else:
                 operands = tuple(self._alone(x) for x in (shape.lhs[u], shape.rhs[u]) if x >= 0)
-                self._done.append(Operation(u * 4 + LOCAL, shape.kind[u], operands))
-                if u in stored:
-                    kept[u * 4 + LOCAL] = (u,)
+                self._done.append(Operation(u * 4 + LOCAL, shape.kind[u], operands, 1, (u,)))
         constants = [c if isinstance(c, float) else (c[0], c[1] * self._signs.value(c[2])) for c in self._constants]
-        return Operations(self._done, constants, kept)
+        return [x._replace(done=done.get(x.result, x.done)) for x in self._done], constants
 
     def _add(self, kind: int | str, operands: tuple[int, ...], lanes: int, sign: int = 0) -> int:
         result = self._new * 4 + LOCAL
