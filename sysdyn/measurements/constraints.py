@@ -59,7 +59,7 @@ Stabilise = float | Sequence[float] | None
 class Stabilised(Constraint):
     """A constraint that can take out the error of its position. Subclasses give `error`, and call `stabilised`."""
 
-    stabilise: tuple[float, float] | None = None  # (ω, ζ); instances of version 0.1 do not say
+    stabilise: tuple[float, float] | None = None  # (ω, ζ)
 
     def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
         """(e, ė), with an entry for each component."""
@@ -151,7 +151,7 @@ class Contact(FrameConstraint, FrameAcceleration):
     """
 
     references = ("local", "world")
-    at: np.ndarray | None = None  # instances of version 0.1 do not say
+    at: np.ndarray | None = None
 
     def __init__(
         self, frame: Place, kind: Kind = "fixed", reference: str = "local", name: str | None = None,

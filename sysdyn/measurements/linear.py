@@ -142,7 +142,7 @@ class MotorTorque(_Combination):
     Raises InvalidInput for shapes that do not fit, UnknownName.
     """
 
-    passive: bool = False  # instances of version 0.1 do not say
+    passive: bool = False
     slip: float = SLIP
 
     def __init__(

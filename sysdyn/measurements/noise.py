@@ -162,11 +162,6 @@ class Wrapped(Measurement):
     def component_units(self, model: Model) -> tuple[str, ...]:
         return self.of.component_units(model)
 
-    def __setstate__(self, state: dict) -> None:
-        """Pickles of version 0.1 have the measurement as `of`, and units in it alone; to go with version 0.3."""
-        of = state["of"] if "of" in state else state["_of"]
-        self.__dict__.update({"units": of.units, "_of": of} | {name: x for name, x in state.items() if name != "of"})
-
     def __repr__(self) -> str:
         return f"<{self.name}>"
 

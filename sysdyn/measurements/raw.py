@@ -141,11 +141,6 @@ class Subset(RawMeasurement):
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
         return self.left
 
-    def __setstate__(self, state: dict) -> None:
-        """Pickles of version 0.1 have the pairs as `_pairs`, and no units; to go with version 0.3."""
-        renamed = {"left" if name == "_pairs" else name: x for name, x in state.items()}
-        self.__dict__.update({"units": UNITS[state["quantity"]]} | renamed)
-
 
 # Raw measurements by the quantity that they state.
 RAW: dict[str, type[RawMeasurement]] = {

@@ -70,10 +70,6 @@ class Sensor(Measurement):
         self.reference: str = reference
         self.units = tuple(self.unit_of[c] for c in self.chosen)
 
-    def __setstate__(self, state: dict) -> None:
-        """Pickles of version 0.1 have no units; to go with version 0.3."""
-        self.__dict__.update({"units": tuple(self.unit_of[c] for c in state["chosen"])} | state)
-
     def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
         raise NotImplementedError
 
