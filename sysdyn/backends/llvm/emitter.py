@@ -12,7 +12,6 @@ import numpy as np
 from sysdyn.backends.assembler.encoding import Encoder
 from sysdyn.backends.assembler.straight import Straight, assembles, straight
 from sysdyn.backends.llvm.driver import Driver, Run
-from sysdyn.backends.llvm.entry_code import entry_code
 from sysdyn.backends.llvm.instructions import declared
 from sysdyn.backends.llvm.segments import (
     Access,
@@ -141,7 +140,6 @@ class Emitter(Types):
             *self._sincos(),
             *code.functions,
             self._driver(code.calls),
-            entry_code(self.width),
             self._attributes(),
         ]
         return "\n".join(parts)
