@@ -73,35 +73,10 @@ class Layout(NamedTuple, Generic[Key]):
     input_places: list[tuple[str, slice]]
     rest: np.ndarray
 
-    def at(self, row: np.ndarray) -> Row[Key]:
-        return Row(self, row)
-
-
-class Row(Generic[Key]):
-    """Results at one state that was solved: a row of outputs, then inputs, taken apart when it is looked at."""
-
-    __slots__ = ("_layout", "_row")
-    lead: tuple[int, ...] = ()
-    ok = np.True_
-
-    def __init__(self, layout: Layout[Key], row: np.ndarray):
-        self._layout, self._row = layout, row
-
-    def value(self, key: Key) -> np.ndarray:
-        part, shape = self._layout.places[key]
-        return self._row[part].reshape(shape)
-
-    @property
-    def values(self) -> dict[Key, np.ndarray]:
-        return {key: self.value(key) for key in self._layout.places}
-
-    @property
-    def inputs(self) -> Arrays:
-        row = np.concatenate([self._row, self._layout.rest])
-        return {name: row[part] for name, part in self._layout.input_places}
-
-    def __reduce__(self):
-        return Results, (self.inputs, self.lead, self.values, self.ok)
+    def results(self, row: np.ndarray) -> Results[Key]:
+        values = {key: row[part].reshape(shape) for key, (part, shape) in self.places.items()}
+        whole = np.concatenate([row, self.rest])
+        return Results({name: whole[part] for name, part in self.input_places}, (), values, np.True_)
 
 
 class Many(Generic[Key]):
@@ -166,8 +141,10 @@ class Calls(Generic[Key]):
         if threads is not None:
             checked_threads(threads)
             chosen["threads"] = threads
+        if not entries.built:
+            return None
         switched = (given.active or {}).values() if isinstance(given.active, dict | None) else (None,)
-        if not entries.built or given.noise is not None or any(type(x) is not bool for x in switched):
+        if given.noise is not None or any(type(x) is not bool for x in switched):
             return None
         arrays, keywords = _named(given, chosen)
         key = len(given.known), *((name, *x.items()) if type(x) is dict else (name, x) for name, x in keywords)

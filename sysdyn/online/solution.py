@@ -129,9 +129,10 @@ class Solution(calls.Result):
 
     @property
     def _found(self) -> Found:
-        row: np.ndarray | None = self._row
         given: Any = self._given
-        return given if row is None else given.layout.at(row)
+        if hasattr(given, "layout"):  # of a plain call, whose row is taken apart once
+            given = self._given = given.layout.results(self._row)
+        return given
 
     @property
     def _problem(self) -> Problem:

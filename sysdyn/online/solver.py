@@ -102,7 +102,7 @@ class Solver:
         if problem.noisy:
             self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, components, self._posterior)
+        self._about = About(problem, components, self._posterior, on_singular == "raise")
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Solver:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         policy = on_singular or self.on_singular
-        about = self._about._replace(refuse=policy == "raise")
+        about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
         chosen = {"on_singular": on_singular} if on_singular else {}
         found = self._calls.shortest(given, threads, self._solution, about, **chosen)
         if found is not None:

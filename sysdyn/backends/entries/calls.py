@@ -73,9 +73,9 @@ class Shown(NamedTuple):
 class _Result:
     """Results as a call of the general way gives them."""
 
-    _row = None
     _about: Any
     _given: Any
+    _row: Any
 
 
 Result: type = native.Result if built else _Result

@@ -1,7 +1,7 @@
 /* Calls of kernels by arrays of a caller, with NumPy's C API; native.pyi says what each name is for.
 
-   Between the moment at which a plain call lays out its inputs and that at which the kernel has read them no Python code
-   can run, and the interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
+   From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
+   interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -88,7 +88,7 @@ static void freed(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- results in a row ---------------------------------------------------------------------------------------------- */
+/* ---- results in a row -------------------------------------------------------------------------------------------- */
 
 /* row: the memory of the results, in a bytes object of its own, as arrays that look into it keep it alive. */
 typedef struct {
@@ -166,7 +166,7 @@ static PyType_Spec result_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, result_slots,
 };
 
-/* ---- plain calls of one state -------------------------------------------------------------------------------------- */
+/* ---- plain calls of one state ------------------------------------------------------------------------------------ */
 
 typedef struct {
     PyObject_HEAD
@@ -177,20 +177,22 @@ typedef struct {
     PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
 } Plain;
 
-static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
+static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
-    static char *names[] = {"kernel", "words", "inputs", "n_outputs", "n_inputs", "targets", "places", "quaternions",
-                            "muted", "outputs", "keys", "positional", "keywords", "make", "about", "layout", "keep", NULL};
+    static char *names[] = {"kernel", "words", "inputs", "n_outputs", "n_inputs", "targets", "places",
+                            "quaternions", "muted", "outputs", "keys", "positional", "keywords", "make",
+                            "about", "layout", "keep", NULL};
     Plain *self = (Plain *)type->tp_alloc(type, 0);
     unsigned long long kernel;
     PyObject *keep;
     if (!self)
         return NULL;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, named, "KO&O&nnO&O&O&O&O&O!nO!OOOO", names, &kernel, integers, &self->words, doubles, &self->inputs,
-            &self->n_outputs, &self->n_inputs, integers, &self->targets, integers, &self->places, integers,
-            &self->quaternions, integers, &self->muted, integers, &self->outputs, &PyTuple_Type, &self->keys,
-            &self->positional, &PyTuple_Type, &self->keywords, &self->make, &self->about, &self->layout, &keep)) {
+            arguments, others, "KO&O&nnO&O&O&O&O&O!nO!OOOO", names, &kernel, integers, &self->words, doubles,
+            &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers, &self->places,
+            integers, &self->quaternions, integers, &self->muted, integers, &self->outputs, &PyTuple_Type,
+            &self->keys, &self->positional, &PyTuple_Type, &self->keywords, &self->make, &self->about,
+            &self->layout, &keep)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -208,7 +210,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *na
         return NULL;
     }
     ((int64_t *)self->words.data)[1] = (int64_t)(intptr_t)&self->status;
-    self->keep = PyTuple_Pack(3, arguments, named ? named : Py_None, keep);
+    self->keep = PyTuple_Pack(3, arguments, others ? others : Py_None, keep);
     if (!self->keep)
         Py_CLEAR(self);
     return (PyObject *)self;
@@ -231,7 +233,8 @@ static PyObject *described(Plain *self, PyObject *name)
     return NULL;
 }
 
-/* Whether the arguments have the names of this call, but for some that are as by default. Names are compared as objects. */
+/* Whether the arguments have the names of this call, but for some with the values they have by default. Names are
+   compared as objects. */
 static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
 {
     Py_ssize_t given = names ? PyTuple_GET_SIZE(names) : 0, matched = 0;
@@ -260,7 +263,7 @@ static int take(Plain *self, Py_ssize_t k, PyObject *x)
     return 1;
 }
 
-/* Whether the value of a keyword fits: an array, a dict of these keys in this order, or the object that it has to be. */
+/* Whether the value of a keyword fits: an array, a dict of these keys in this order, or the very object. */
 static int fits(Plain *self, PyObject *what, Py_ssize_t k, PyObject *x)
 {
     if (what == Py_Ellipsis)
@@ -316,15 +319,12 @@ static PyObject *room(Plain *self, double **data)
         for (Py_ssize_t k = 0; arrays && k < n; k++) {
             PyObject *x = PyArray_ZEROS((int)outputs[k].axes, (npy_intp *)outputs[k].dims, NPY_DOUBLE, 0);
             data[k] = x ? PyArray_DATA((PyArrayObject *)x) : NULL;
-            if (!x)
-                Py_CLEAR(arrays);
-            else if (PyTuple_CheckExact(arrays))
+            if (x && PyTuple_CheckExact(arrays))
                 PyTuple_SET_ITEM(arrays, k, x);
-            else {
-                if (PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
-                    Py_CLEAR(arrays);
-                Py_DECREF(x);
-            }
+            else if (!x || PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
+                Py_CLEAR(arrays);
+            if (self->make == (PyObject *)&PyDict_Type)
+                Py_XDECREF(x);
         }
         return arrays;
     }
@@ -382,7 +382,7 @@ static PyType_Spec plain_spec = {
     "sysdyn.backends.entries.native.Plain", sizeof(Plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
 };
 
-/* ---- methods and attributes ---------------------------------------------------------------------------------------- */
+/* ---- methods and attributes -------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
@@ -429,7 +429,7 @@ static PyObject *entry_call(Descriptor *self, PyObject *const *arguments, size_t
     return found || PyErr_Occurred() ? found : PyObject_Vectorcall(self->general, arguments, flags, names);
 }
 
-static PyObject *entry_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
+static PyObject *entry_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
     PyObject *general;
     return PyArg_ParseTuple(arguments, "O:Entry", &general)
@@ -466,7 +466,7 @@ static PyType_Spec entry_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, entry_slots,
 };
 
-static PyObject *quantity_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
+static PyObject *quantity_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
     PyObject *name, *general;
     return PyArg_ParseTuple(arguments, "UO:Quantity", &name, &general) ? descriptor(type, NULL, name, general) : NULL;
@@ -478,13 +478,14 @@ static PyObject *quantity_get(Descriptor *self, PyObject *object, PyObject *type
         return Py_NewRef(self);
     Result *result = (Result *)object;
     State *state = PyType_GetModuleState(Py_TYPE(self));
-    if (!PyObject_TypeCheck(object, state->result) || !result->row || !Py_IS_TYPE(result->given, state->plain))
-        return PyObject_CallOneArg(self->general, object);
-    const Plain *plain = (const Plain *)result->given;
-    const Output *outputs = plain->outputs.data;
-    for (Py_ssize_t k = 0; k < plain->outputs.size; k++)
-        if (PyTuple_GET_ITEM(plain->keys, k) == self->name)
-            return view(outputs + k, result->row);
+    if (PyObject_TypeCheck(object, state->result) && result->row && result->given &&
+        Py_IS_TYPE(result->given, state->plain)) {
+        const Plain *plain = (const Plain *)result->given;
+        const Output *outputs = plain->outputs.data;
+        for (Py_ssize_t k = 0; k < plain->outputs.size; k++)
+            if (PyTuple_GET_ITEM(plain->keys, k) == self->name)
+                return view(outputs + k, result->row);
+    }
     return PyObject_CallOneArg(self->general, object);
 }
 
@@ -496,7 +497,7 @@ static PyType_Spec quantity_spec = {
     "sysdyn.backends.entries.native.Quantity", sizeof(Descriptor), 0, Py_TPFLAGS_DEFAULT, quantity_slots,
 };
 
-/* ---- prepared calls ------------------------------------------------------------------------------------------------ */
+/* ---- prepared calls ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     Kernel kernel;
@@ -525,7 +526,7 @@ static PyObject *prepared(PyObject *module, PyObject *arguments)
     return call;
 }
 
-/* ---- many states --------------------------------------------------------------------------------------------------- */
+/* ---- many states ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     Kernel kernel;
@@ -568,14 +569,14 @@ static int64_t computed(const Shared *all, int64_t *words)
     return bits;
 }
 
-/* Whether the array is one of one state or of n; if so its pointer, and the doubles from state to state, are in the words. */
+/* Whether the array is of one state or of n; its pointer and the doubles from state to state are in the words then. */
 static int shared(int64_t *words, const Target *target, PyObject *object, int64_t n)
 {
     PyArrayObject *x = (PyArrayObject *)object;
-    int many = !suits(object, target, 0);
-    if (many && (!suits(object, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % (npy_intp)sizeof(double)))
-        return 0;
     npy_intp next = sizeof(double);
+    int many = !suits(object, target, 0);
+    if (many && (!suits(object, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
+        return 0;
     for (int k = PyArray_NDIM(x) - 1; k >= many; k--) {
         if (PyArray_DIM(x, k) > 1 && PyArray_STRIDE(x, k) != next)
             return 0;
@@ -592,9 +593,9 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     long long most;
     Table template, targets, quaternions, status, counter;
     PyObject *outputs, *arrays, *given;
-    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!O:batch", &kernel, integers, &template, integers, &targets, integers,
-                          &quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status, &PyTuple_Type, &arrays,
-                          &given))
+    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!O:batch", &kernel, integers, &template, integers, &targets,
+                          integers, &quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status,
+                          &PyTuple_Type, &arrays, &given))
         return NULL;
     int64_t alone[4] = {0, INT64_MAX / 2, most, 0};
     counter = (Table){alone, 4};
@@ -631,7 +632,7 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     return found < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(found == 0);
 }
 
-/* ---- the module ---------------------------------------------------------------------------------------------------- */
+/* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
     {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL}, {NULL},

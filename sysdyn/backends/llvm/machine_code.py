@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
 import numpy as np
 
 from sysdyn.backends import interpreter
@@ -23,6 +26,7 @@ class MachineCode(Backend):
         self.width = target.simd_width()
         self.scalar = compile_kernel(program, 1, level, zeros)
         self._vector: Kernel | None = None
+        self._local = threading.local()
 
     @property
     def vector(self) -> Kernel:
@@ -40,9 +44,29 @@ class MachineCode(Backend):
         return self.scalar if single else self.vector
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
-        kernel = self.kernel(len(status) == 1)
-        own = words(self.program, kernel.own_work(), inputs, outputs, status, start)
-        kernel.run(address(own), size)
+        if len(status) == 1:
+            self._run_one(inputs, outputs, status)
+            return
+        own = words(self.program, self.vector.own_work(), inputs, outputs, status, start)
+        self.vector.run(address(own), size)
+
+    def _run_one(self, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
+        """By arrays that each thread keeps: copying a few numbers takes less time than asking where they are."""
+        try:
+            kept, results, bits, call, _ = self._local.one
+        except AttributeError:
+            program, kernel = self.program, self.scalar
+            kept = {name: np.zeros(size) for name, size in program.input_groups}
+            results, bits = self.new(1)
+            own = words(program, kernel.own_work(), kept, results, bits)
+            call = partial(kernel.run, address(own), 1)
+            self._local.one = kept, results, bits, call, own
+        for name, x in kept.items():
+            x[:] = inputs[name]
+        call()
+        for name, x in results.items():
+            outputs[name][:] = x
+        status[:] = bits
 
     def guarded(self, inputs: Arrays) -> np.ndarray:
         return interpreter.guarded(self.program, inputs)
