@@ -56,7 +56,7 @@ class Results(NamedTuple, Generic[Key]):
     inputs: Arrays
     lead: tuple[int, ...]
     values: dict[Key, np.ndarray]
-    ok: np.ndarray
+    ok: Any
 
     def value(self, key: Key) -> np.ndarray:
         return self.values[key]

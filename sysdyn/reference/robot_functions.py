@@ -28,7 +28,6 @@ from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.rnea import rnea
 
-UNIT_NORM = 1e-15  # Quaternions whose squared norm differs from 1 by less are used as they are.
 _EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
 
 
@@ -287,12 +286,6 @@ class Kinematics:
 
     def _normalised(self, q: Any) -> Any:
         """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
-        if type(q) is np.ndarray and q.ndim == 1 and q.dtype == np.float64:  # plain floats are faster for one state
-            for part in self._quaternions:
-                if not abs(sum([x * x for x in q[part].tolist()]) - 1.0) < UNIT_NORM:
-                    break
-            else:
-                return q
         try:
             values = np.asarray(q, dtype=float)
         except (TypeError, ValueError):

@@ -20,7 +20,7 @@ from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.kernel import Kernel, address, words
 
 try:
-    from sysdyn.backends.entries import native
+    from sysdyn.backends.entries import native  # type: ignore[attr-defined]
 except ImportError:  # not built, or for another Python or NumPy
     built = False
 else:
@@ -70,7 +70,7 @@ class Shown(NamedTuple):
 # ---- where there is no C ------------------------------------------------------------------------------------------
 
 
-class _Result:
+class Result:
     """Results as a call of the general way gives them."""
 
     _about: Any
@@ -78,7 +78,8 @@ class _Result:
     _row: Any
 
 
-Result: type = native.Result if built else _Result
+if built:
+    Result = native.Result  # type: ignore[misc]
 
 
 def entry(general: Function) -> Function:

@@ -1,4 +1,13 @@
-/* Calls of kernels by arrays of a caller, with NumPy's C API; native.pyi says what each name is for.
+/* Calls of kernels by arrays of a caller, with NumPy's C API. They are for calls.py beside this file, and trust it.
+
+   Entry(general)           a method that tries the calls of one state in the list `_plain` of its object, then goes the
+                            general way
+   Plain(…)                 such a call, by arguments of certain names and shapes
+   Result                   the base of classes whose objects hold a row of results of a plain call, or what Python code
+                            keeps in `_given`
+   Quantity(name, general)  an attribute of results: a view of their row, or else what the general function gives
+   prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
+   batch(…) → whether every status of a batch is 0; None where it has to go another way
 
    From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
    interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
@@ -177,22 +186,23 @@ typedef struct {
     PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
 } Plain;
 
+/* words: of the kernel, with the addresses of the groups in `inputs`, all of them, doubles. n_outputs, n_inputs:
+   numbers in a row of results. quaternions: where they begin among the inputs; muted: inputs that are 0 unless finite.
+   keys: names of the outputs. keywords: ((name, what, number of its first array), …), `what` being Ellipsis for an
+   array, or a dict of such, or the object that is given. make: a subclass of Result, which gets about, this call and a
+   row; or dict, tuple or, for a single array, None. keep: what has to live as long. */
 static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
 {
-    static char *names[] = {"kernel", "words", "inputs", "n_outputs", "n_inputs", "targets", "places",
-                            "quaternions", "muted", "outputs", "keys", "positional", "keywords", "make",
-                            "about", "layout", "keep", NULL};
     Plain *self = (Plain *)type->tp_alloc(type, 0);
     unsigned long long kernel;
     PyObject *keep;
     if (!self)
         return NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            arguments, others, "KO&O&nnO&O&O&O&O&O!nO!OOOO", names, &kernel, integers, &self->words, doubles,
-            &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers, &self->places,
-            integers, &self->quaternions, integers, &self->muted, integers, &self->outputs, &PyTuple_Type,
-            &self->keys, &self->positional, &PyTuple_Type, &self->keywords, &self->make, &self->about,
-            &self->layout, &keep)) {
+    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
+                          &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers,
+                          &self->places, integers, &self->quaternions, integers, &self->muted, integers,
+                          &self->outputs, &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
+                          &self->keywords, &self->make, &self->about, &self->layout, &keep)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -210,9 +220,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
         return NULL;
     }
     ((int64_t *)self->words.data)[1] = (int64_t)(intptr_t)&self->status;
-    self->keep = PyTuple_Pack(3, arguments, others ? others : Py_None, keep);
-    if (!self->keep)
-        Py_CLEAR(self);
+    self->keep = Py_NewRef(arguments);
     return (PyObject *)self;
 }
 
