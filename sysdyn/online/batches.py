@@ -44,7 +44,7 @@ class Batches:
     def _as_given(self) -> Batch | None:
         return batch(self._executable.backend, self._arguments, self._constants, self._quaternions)
 
-    def solved(self, arrays: tuple, threads: int | None) -> tuple[int, Arrays] | None:
+    def solved(self, arrays: Sequence, threads: int | None) -> tuple[int, Arrays] | None:
         """(number of states, outputs); None where another way has to be taken: for one state, and for errors.
 
         threads: as many as the batch is worth if None.
@@ -63,7 +63,7 @@ class Batches:
             threads = executable.threads(n)
         solved = None
         if self._as_given is not None:
-            call = partial(self._as_given, outputs, status, arrays)
+            call = partial(self._as_given, outputs, status, tuple(arrays))
             solved = call() if threads == 1 else executable.together(n, threads, call)
         if solved is None and self._fit(n, arrays) and self._by_group is not None:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
@@ -71,7 +71,7 @@ class Batches:
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
-    def _fit(self, n: int, arrays: tuple) -> bool:
+    def _fit(self, n: int, arrays: Sequence) -> bool:
         """Whether these are arrays of real numbers, of one state or of n."""
         return all(
             type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
@@ -99,7 +99,7 @@ class Batches:
         whole = [Argument(group.columns.shape, group.columns) for group in self._groups]
         return batch(self._executable.backend, whole, self._constants, self._quaternions)
 
-    def _in_blocks(self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: tuple, threads: int) -> bool:
+    def _in_blocks(self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: Sequence, threads: int) -> bool:
         """Whether all states are solved by values that are put together and converted block by block."""
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]

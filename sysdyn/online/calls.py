@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -130,34 +130,42 @@ class Calls(Generic[Key]):
     # ---- the shortest way -----------------------------------------------------------------------------------------
 
     def shortest(
-        self, given: Arguments, threads: int | None, make: type, about: object = None, **chosen: object
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None
     ) -> Many[Key] | None:
         """Results at many states by the shortest way; None where a call takes another: errors, values to convert.
 
         Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
-        make, about: what these give, see `Shown`. chosen: other arguments that calls of one state have to have.
-        Raises InvalidInput where `threads` is no number of threads.
+        make, about: what these give, see `Shown`. Raises InvalidInput where `threads` is no number of threads.
         """
         if threads is not None:
             checked_threads(threads)
-            chosen["threads"] = threads
-        if not entries.built:
+        if not entries.built or given.noise is not None:
             return None
-        switched = (given.active or {}).values() if isinstance(given.active, dict | None) else (None,)
-        if given.noise is not None or any(type(x) is not bool for x in switched):
-            return None
-        arrays, keywords = _named(given, chosen)
-        key = len(given.known), *((name, *x.items()) if type(x) is dict else (name, x) for name, x in keywords)
+        arrays = [given.q, given.qd, *given.known, *given.quantities.values()]
+        key: list[Hashable] = [threads, on_singular, len(given.known), *given.quantities]
+        for name, values in (("y", given.y), ("parameters", given.parameters)):
+            if type(values) is dict:
+                arrays += values.values()
+                key.append((name, *values))
+            elif values is not None:
+                arrays.append(values)  # type: ignore[arg-type]
+                key.append((name, None))
+        if given.active is not None:
+            if type(given.active) is not dict or any(type(x) is not bool for x in given.active.values()):
+                return None
+            key.append(("active", *given.active.items()))
+        found = tuple(key)
         try:
-            batches = self._batches[key]
+            batches = self._batches[found]
         except KeyError:
-            batches = self._arranged(key, given, arrays, Names(2 + len(given.known), keywords), make, about)
-        if batches is None or (found := batches.solved(arrays, threads)) is None:
+            names = _names(given, threads=threads, on_singular=on_singular)
+            batches = self._arranged(found, given, arrays, names, make, about)
+        if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
-        return Many(self, given, *found)
+        return Many(self, given, *solved)
 
     def _arranged(
-        self, key: Hashable, given: Arguments, arrays: tuple[ArrayLike, ...], names: Names, make: type, about: object
+        self, key: Hashable, given: Arguments, arrays: Sequence[ArrayLike], names: Names, make: type, about: object
     ) -> Batches | None:
         """How calls with the names of this one go the shortest way; None where they do not."""
         program = self._executable.program
@@ -196,7 +204,7 @@ class Calls(Generic[Key]):
         )
         return batches
 
-    def _shapes(self, given: Arguments, arrays: tuple[ArrayLike, ...]) -> list[tuple[int, ...]] | None:
+    def _shapes(self, given: Arguments, arrays: Sequence[ArrayLike]) -> list[tuple[int, ...]] | None:
         """The shapes of these arguments at one state; None where they are of others or not known."""
         inputs = self.inputs
         groups = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
@@ -291,24 +299,17 @@ class Calls(Generic[Key]):
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
 
 
-def _named(given: Arguments, chosen: Mapping[str, object]) -> tuple[tuple, tuple]:
-    """(arrays of a call, the names of those by keyword as `Names` has them)."""
-    arrays: list[Any] = [given.q, given.qd, *given.known, *given.quantities.values()]
-    keywords: list[tuple[str, Any]] = [(name, ...) for name in given.quantities]
+def _names(given: Arguments, **chosen: object) -> Names:
+    """How the arrays of a call are given, and other arguments that are not as by default."""
+    found: dict[str, Any] = dict.fromkeys(given.quantities, ...)
     for name, values in (("y", given.y), ("parameters", given.parameters)):
-        if type(values) is dict:
-            arrays += values.values()
-            keywords.append((name, dict.fromkeys(values, ...)))
-        elif values is not None:
-            arrays.append(values)
-            keywords.append((name, ...))
-    if given.active is not None:
-        keywords.append(("active", dict(given.active)))
-    return tuple(arrays), (*keywords, *chosen.items())
+        found[name] = dict.fromkeys(values, ...) if isinstance(values, dict) else None if values is None else ...
+    found |= {"active": None if given.active is None else dict(given.active), **chosen}
+    return Names(2 + len(given.known), tuple((name, what) for name, what in found.items() if what is not None))
 
 
 def _with(given: Arguments, arrays: Iterator[np.ndarray]) -> Arguments:
-    """The same arguments with other arrays, in the order of `_named`."""
+    """The same arguments with other arrays, in the order in which `Calls.shortest` has them."""
 
     def replaced(values: Any) -> Any:
         if isinstance(values, dict):

@@ -175,8 +175,7 @@ class Derivatives:
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
-        chosen = {} if on_singular == "raise" else {"on_singular": on_singular}
-        found = self._calls.shortest(given, threads, dict, **chosen)
+        found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)

@@ -146,8 +146,7 @@ class Solver:
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         policy = on_singular or self.on_singular
         about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
-        chosen = {"on_singular": on_singular} if on_singular else {}
-        found = self._calls.shortest(given, threads, self._solution, about, **chosen)
+        found = self._calls.shortest(given, threads, on_singular, self._solution, about)
         if found is not None:
             return self._solution(about, found)
         run = self._calls.run(given, threads)

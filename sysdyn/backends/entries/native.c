@@ -241,12 +241,12 @@ static PyObject *described(Plain *self, PyObject *name)
     return NULL;
 }
 
-/* Whether the arguments have the names of this call, but for some with the values they have by default. Names are
-   compared as objects. */
+/* Whether the arguments have the names of this call, but for some with the values they have by default, and the first
+   one is an array of one state. Names are compared as objects. */
 static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
 {
     Py_ssize_t given = names ? PyTuple_GET_SIZE(names) : 0, matched = 0;
-    if (n != self->positional)
+    if (n != self->positional || (n && self->targets.size && !suits(arguments[0], self->targets.data, 0)))
         return 0;
     for (Py_ssize_t j = 0; j < given; j++)
         if (described(self, PyTuple_GET_ITEM(names, j)))
