@@ -13,6 +13,7 @@ import pickle
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -505,6 +506,32 @@ def test_calls_within_calls_do_not_disturb_them(forward):
         gc.set_threshold(*before)
     gc.collect()
     assert len(found) == 200 and all(np.array_equal(x, expected[1]) for x in found)
+
+
+def test_interrupted_calls_leave_the_solver_as_it_is(forward):
+    """Signals arrive between calls, and in the general way and in batches within them."""
+
+    class Interrupted(KeyboardInterrupt):
+        pass
+
+    def interrupt(*_) -> None:
+        raise Interrupted
+
+    states = FLOATING.random_state(seed=0, batch=50)
+    first = [x[0] for x in states]
+    ways = (lambda: forward(*first), lambda: general(forward, *first), lambda: forward(*states, threads=2))
+    expected = [way().qdd for way in ways]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for k in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + k))
+            with pytest.raises(Interrupted):
+                while True:
+                    ways[k % 3]()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(np.array_equal(way().qdd, x) for way, x in zip(ways, expected, strict=True))
 
 
 @native
