@@ -76,7 +76,9 @@ class _Ok:
     """`Solution.ok` as the call found it, unless a solution is told otherwise."""
 
     def __get__(self, solution: Solution | None, owner: type) -> Any:
-        return self if solution is None else solution._found.ok
+        if solution is None:
+            return self
+        return np.True_ if solution._is_row else solution._found.ok
 
 
 class NoEstimate(ProblemError, AttributeError):
@@ -129,10 +131,14 @@ class Solution(calls.Result):
 
     @property
     def _found(self) -> Found:
-        given: Any = self._given
-        if hasattr(given, "layout"):  # of a plain call, whose row is taken apart once
-            given = self._given = given.layout.results(self._row)
-        return given
+        if self._is_row:
+            self._given = self._given.layout.results(self._row)
+        return self._given
+
+    @property
+    def _is_row(self) -> bool:
+        """Whether it is as a plain call of one state left it, in a row, which is taken apart once."""
+        return hasattr(self._given, "layout")
 
     @property
     def _problem(self) -> Problem:
