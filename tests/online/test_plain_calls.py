@@ -237,6 +237,7 @@ def test_measured_values_are_told_by_their_names():
     expected = general(solver, q, qd, y=y)
     same(solver(q, qd, y=y), expected)
     renamed = {f"{name[:1]}{name[1:]}": x for name, x in y.items()}
+    assert not built or goes_shortest(lambda: solver(q, qd, y=renamed))
     for other in (dict(reversed(y.items())), renamed, y | {"first": y["first"].tolist()}):
         same(solver(q, qd, y=other), expected)
         same(solver(q, qd, y=other), expected)

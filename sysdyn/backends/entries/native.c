@@ -271,6 +271,12 @@ static int take(Plain *self, Py_ssize_t k, PyObject *x)
     return 1;
 }
 
+/* Whether two keys of dicts are one name; others than plain texts could run anything if they were compared. */
+static int alike(PyObject *a, PyObject *b)
+{
+    return a == b || (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b) && PyUnicode_Compare(a, b) == 0);
+}
+
 /* Whether the value of a keyword fits: an array, a dict of these keys in this order, or the very object. */
 static int fits(Plain *self, PyObject *what, Py_ssize_t k, PyObject *x)
 {
@@ -283,7 +289,7 @@ static int fits(Plain *self, PyObject *what, Py_ssize_t k, PyObject *x)
     if (!PyDict_CheckExact(x) || PyDict_GET_SIZE(x) != PyDict_GET_SIZE(what))
         return 0;
     while (PyDict_Next(what, &at, &own, &part) && PyDict_Next(x, &here, &key, &value)) {
-        if (key != own || !fits(self, part, k, value))
+        if (!alike(key, own) || !fits(self, part, k, value))
             return 0;
         k += part == Py_Ellipsis;
     }
