@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.backends.llvm.kernel import Kernel, aligned, compile_kernel
+from sysdyn.backends.kernel import Kernel
+from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.program.program import Program
 
 CANARY = -7.25  # around every output; nobody may write there
@@ -20,7 +21,8 @@ def run_kernel(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """(outputs by group (n, size), status (n,)); an input of one dimension is repeated for all states."""
     status = np.full(n + 2, 99, dtype=np.int64)
-    words = [n, status[1:].ctypes.data]
+    space = work or kernel.work()
+    words = [space[1], status[1:].ctypes.data]
     keep = []
     for name, size in program.input_groups:
         x = np.ascontiguousarray(inputs[name], dtype=float)
@@ -33,8 +35,7 @@ def run_kernel(
         outputs[name] = out
         words += [0 if name in skip else out[1:, 1:].ctypes.data, size + 2]
     arguments = np.array(words, dtype=np.int64)
-    _, address = work or aligned(kernel.work_doubles)
-    kernel.run(arguments.ctypes.data, address)
+    kernel.run(arguments.ctypes.data, n)
     assert status[0] == status[-1] == 99
     for name, size in program.output_groups:
         out = outputs[name]

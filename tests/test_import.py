@@ -1,6 +1,7 @@
 """What `import sysdyn` loads, nothing that only some calls need, since every script pays for it; what a wheel holds."""
 
 import ast
+import os
 import subprocess
 import sys
 import zipfile
@@ -10,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import sysdyn
+from sysdyn.backends.entries.calls import built
 
 # Some programs need these, and only a few of what they call.
 LATER = (
@@ -51,16 +53,22 @@ def test_the_stub_has_the_names():
         sysdyn.Modell  # noqa: B018
 
 
-def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(tmp_path):
+@pytest.mark.parametrize("compiler", ["cc", "false"])
+def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(compiler, tmp_path):
+    """The calls in C, too, if they can be compiled."""
     pytest.importorskip("hatchling")
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=root, capture_output=True, check=True, timeout=120)
+    environment = os.environ | {"CC": compiler}
+    run = subprocess.run(command, cwd=root, capture_output=True, check=True, timeout=120, text=True, env=environment)
+    assert ("built without native calls" in run.stdout + run.stderr) == (compiler == "false" or not built)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     sources = {path.relative_to(root).as_posix() for path in (root / "sysdyn").rglob("*.py")}
     scripts = {f"sysdyn/experiments/{path.name}" for path in (root / "experiments").glob("*.py")}
     assert "sysdyn/py.typed" in names and sources <= names
+    libraries = [name for name in names if name.endswith(".so")]
+    assert [x.rpartition("/")[0] for x in libraries] == ["sysdyn/backends/entries"] * (compiler == "cc" and built)
     assert {name for name in names if name.startswith("sysdyn/experiments/")} == scripts
     assert wheel.stat().st_size <= 1_000_000

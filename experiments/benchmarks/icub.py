@@ -20,6 +20,7 @@ import pinocchio as pin
 from common import timed, write_csv
 
 import sysdyn as sd
+from sysdyn.backends.kernel import words
 
 # The iCub's description.
 URDF = str(icub_models.get_model_file("iCubGazeboV2_5"))
@@ -63,10 +64,11 @@ def kernel_time(solver: sd.Solver, arrays: dict[str, np.ndarray], copies: int = 
     """Seconds of the scalar kernel itself for one state: many states in one call, all the same."""
     outputs = {name: np.empty((copies, size)) for name, size in solver.program.output_groups}
     status = np.empty(copies, dtype=np.int64)
-    code = solver._executable.backend
-    words = code.words({k: x.reshape(-1) for k, x in arrays.items()}, outputs, status, 0, copies)
-    work, pointer = code.work(code.scalar), words.ctypes.data
-    return timed(lambda: code.scalar.run(pointer, work)).least / copies
+    kernel = solver._executable.backend.scalar
+    flat = {k: x.reshape(-1) for k, x in arrays.items()}
+    own = words(solver.program, kernel.own_work(), flat, outputs, status)
+    pointer = own.ctypes.data
+    return timed(lambda: kernel.run(pointer, copies)).least / copies
 
 
 def run(base: str, problem: str, output: str, known: str, states: int) -> list[dict]:

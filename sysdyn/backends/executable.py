@@ -11,6 +11,7 @@ from typing import NoReturn, TypeGuard
 import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend, Results
+from sysdyn.backends.entries import calls
 from sysdyn.backends.team import TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
@@ -55,8 +56,6 @@ class Executable:
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
         """({output: (n, size)}, status (n,)) at n states, in new arrays; threads as for `run`."""
-        if n == 1:
-            return self.backend.one(inputs)
         outputs, status = self.backend.new(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
@@ -66,22 +65,21 @@ class Executable:
 
         single: of one state, by the kernel of one state. Raises ProblemError where the back end has no prepared calls.
         """
-        backend = self.backend
         self.require_binding()
-        calls = [
-            backend.prepared(inputs, outputs, status, *share, single)
-            for share in _shares(len(status), threads, backend.width)
+        made = [
+            calls.prepared(self.backend, inputs, outputs, status, *share, single)
+            for share in _shares(len(status), threads, self.backend.width)
         ]
-        keep = calls, inputs, outputs, status
+        keep = made, inputs, outputs, status
         if single:  # holds the interpreter's lock
-            return Step(calls[0][0], out, status, keep)
+            return Step(made[0][0], out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
-        parts = [partial(_alone, Lock(), call, keep) for call, _ in calls]
+        parts = [partial(_alone, Lock(), call, keep) for call, _ in made]
         return Step(parts[0] if len(parts) == 1 else partial(TEAM.run, parts), out, status, keep)
 
     def require_binding(self) -> None:
         """Raise ProblemError unless the back end has prepared calls."""
-        if not self.backend.binds:
+        if self.backend.kernel(True) is None:
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
 
     def guarded(self, inputs: Arrays) -> np.ndarray:

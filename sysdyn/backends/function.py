@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from sysdyn.backends import casadi
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
+from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, is_plain, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
@@ -27,7 +27,6 @@ from sysdyn.program.status import LARGEST_ANGLE
 
 _RESULT = "result"  # Output groups of a program are called result, result1, … where the results have no names.
 _EXPORT_STATES = 64  # The test vectors of an export are found among this number of states.
-_FLOAT = np.dtype(float)
 
 
 def compile_function(
@@ -74,16 +73,18 @@ def compile_function(
 class Layout(NamedTuple):
     """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
 
-    wrap: {group: array} → the array or the tuple that the function gives; None where it gives a dict.
+    make: dict, tuple, or None where the function gives a single array.
     """
 
     groups: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    wrap: Callable[[dict[str, np.ndarray]], Any] | None
+    make: type | None
 
     def handed_over(self, arrays: dict[str, np.ndarray]) -> Any:
         """Arrays by group as the function gives them."""
-        return arrays if self.wrap is None else self.wrap(arrays)
+        if self.make is dict:
+            return arrays
+        return arrays[_RESULT] if self.make is None else tuple(arrays.values())
 
 
 class Function:
@@ -96,8 +97,7 @@ class Function:
         self.name, self.program, self.inputs = name, backend.program, inputs
         self._results = results
         self._executable = Executable(backend)
-        self._idle: list[_OneState] = []  # prepared calls that no thread is using
-        self._prepares = backend.binds
+        self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
@@ -110,21 +110,13 @@ class Function:
         takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
+    @entry
     def __call__(self, *arrays: ArrayLike, threads: int | None = None) -> Any:
         """What the function gives, as float arrays; leading axes are batch axes and broadcast.
 
-        Arrays of float64 of one state take the shortest way. Raises InvalidInput for wrong shapes or values that are
-        not finite, SingularState where a result is not.
+        C-contiguous arrays of float64 of one state take the shortest way. Raises InvalidInput for wrong shapes or
+        values that are not finite, SingularState where a result is not.
         """
-        if self._prepares:
-            try:
-                call = self._idle.pop()
-            except IndexError:
-                call = self._one_state()
-            found = call(arrays)
-            self._idle.append(call)
-            if found is not None:
-                return found
         rows, head, count = self._checked(arrays)
         outputs, status = self._executable.results(rows, count, threads)
         if status.any():
@@ -159,6 +151,15 @@ class Function:
                 x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
             )
         return rows, head, count
+
+    def plain(self, names: Names, quaternions: Sequence[int] = ()) -> Any:
+        """The call of one state by arguments of these names; see `sysdyn.backends.entries.calls.one_state`."""
+        ends = np.cumsum([math.prod(shape) for shape in self.inputs.values()]).tolist()
+        numbers = np.split(np.arange(self.program.n_inputs), ends[:-1])
+        arguments = [*map(Argument, self.inputs.values(), numbers)]
+        shown = Shown(self._results.make, self._results.groups, self._results.shapes)
+        constants = np.zeros(self.program.n_inputs)
+        return one_state(self._executable.backend, arguments, constants, quaternions, names, shown)
 
     def bind(self, *arrays: np.ndarray) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
@@ -204,11 +205,6 @@ class Function:
             raise InvalidInput(f"{self.name} takes {', '.join(self.inputs) or 'nothing'}; {len(arrays)} arrays given")
         return arrays
 
-    def _one_state(self) -> _OneState:
-        arrays = [np.zeros(shape) for shape in self.inputs.values()]
-        rows = {name: x.reshape(-1) for name, x in zip(self.inputs, arrays, strict=True)}
-        return _OneState(arrays, self._step(rows, dict), self._results.wrap)
-
     def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
         """The run at one state, of rows that are kept, with new arrays for its results."""
         outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
@@ -238,44 +234,11 @@ def _name(function: Callable) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-class _OneState:
-    """A prepared call of one state, by one thread at a time: what comes in and goes out is copied."""
-
-    def __init__(
-        self, inputs: Sequence[np.ndarray], step: Step, wrap: Callable[[dict[str, np.ndarray]], Any] | None
-    ):  # fmt: skip
-        self._inputs = [(k, x.shape, x) for k, x in enumerate(inputs)]
-        self._outputs = list(step.out.items())
-        self._step, self._status, self._wrap = step, step.status.data, wrap
-
-    def __call__(self, arrays: Sequence) -> Any:
-        """What the function gives; None where an array is no float64 array of one state, or the status is bad."""
-        if len(arrays) != len(self._inputs):
-            return None
-        for k, shape, kept in self._inputs:
-            x = arrays[k]
-            if type(x) is not np.ndarray or x.dtype is not _FLOAT or x.shape != shape:
-                return None
-            kept[...] = x
-        self._step()
-        if self._status[0]:
-            return None
-        found = {}
-        for name, kept in self._outputs:  # faster than a comprehension, which is a call of its own
-            found[name] = kept.copy()
-        return found if self._wrap is None else self._wrap(found)
-
-
 def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
     """What a function gives, as its layout and its arrays."""
     if isinstance(result, Mapping):
         arrays = [np.asarray(x) for x in result.values()]
-        return Layout(tuple(result), tuple(x.shape for x in arrays), None), arrays
+        return Layout(tuple(result), tuple(x.shape for x in arrays), dict), arrays
     arrays = [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
     groups = tuple(f"{_RESULT}{k or ''}" for k in range(len(arrays)))
-    wrap = _as_tuple if isinstance(result, tuple) else itemgetter(_RESULT)
-    return Layout(groups, tuple(x.shape for x in arrays), wrap), arrays
-
-
-def _as_tuple(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-    return tuple(arrays.values())
+    return Layout(groups, tuple(x.shape for x in arrays), tuple if isinstance(result, tuple) else None), arrays

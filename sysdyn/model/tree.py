@@ -317,10 +317,11 @@ class Model:
                     f"the quaternion of joint {name!r}{state} has norm {float(norm[where]):.9g}, not 1 within 1e-6; "
                     "divide it by its norm (order x, y, z, w)"
                 )
-            if np.any(error > 4 * np.finfo(float).eps):
+            off = error > 4 * np.finfo(float).eps
+            if np.any(off):
                 if result is q:
                     result = q.copy()
-                result[..., part] /= norm[..., None]
+                result[..., part] /= np.where(off, norm, 1.0)[..., None]  # no state depends on the others
         return result
 
     @cached_property

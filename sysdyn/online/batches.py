@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.backends.backend import Argument, Arrays, Batch
+from sysdyn.backends.backend import Arrays
+from sysdyn.backends.entries.calls import Argument, Batch, batch
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
@@ -41,9 +42,9 @@ class Batches:
 
     @cached_property
     def _as_given(self) -> Batch | None:
-        return self._executable.backend.batch(self._arguments, self._constants, self._quaternions)
+        return batch(self._executable.backend, self._arguments, self._constants, self._quaternions)
 
-    def solved(self, arrays: tuple, threads: int | None) -> tuple[int, Arrays] | None:
+    def solved(self, arrays: Sequence, threads: int | None) -> tuple[int, Arrays] | None:
         """(number of states, outputs); None where another way has to be taken: for one state, and for errors.
 
         threads: as many as the batch is worth if None.
@@ -62,7 +63,7 @@ class Batches:
             threads = executable.threads(n)
         solved = None
         if self._as_given is not None:
-            call = partial(self._as_given.call, outputs, status, arrays)
+            call = partial(self._as_given, outputs, status, tuple(arrays))
             solved = call() if threads == 1 else executable.together(n, threads, call)
         if solved is None and self._fit(n, arrays) and self._by_group is not None:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
@@ -70,11 +71,11 @@ class Batches:
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
-    def _fit(self, n: int, arrays: tuple) -> bool:
+    def _fit(self, n: int, arrays: Sequence) -> bool:
         """Whether these are arrays of real numbers, of one state or of n."""
         return all(
             type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
-            for x, (shape, *_) in zip(arrays, self._arguments, strict=True)
+            for x, (shape, _) in zip(arrays, self._arguments, strict=True)
         )
 
     @cached_property
@@ -96,9 +97,9 @@ class Batches:
     @cached_property
     def _by_group(self) -> Batch | None:
         whole = [Argument(group.columns.shape, group.columns) for group in self._groups]
-        return self._executable.backend.batch(whole, self._constants, self._quaternions)
+        return batch(self._executable.backend, whole, self._constants, self._quaternions)
 
-    def _in_blocks(self, batch: Batch, outputs: Arrays, status: np.ndarray, arrays: tuple, threads: int) -> bool:
+    def _in_blocks(self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: Sequence, threads: int) -> bool:
         """Whether all states are solved by values that are put together and converted block by block."""
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
@@ -123,7 +124,7 @@ class Batches:
                     filled(group, x[: own.stop - start], own) if varies else one
                     for group, x, varies, one in zip(groups, kept, varying, shared, strict=True)
                 )
-                solved.append(batch.call({name: x[own] for name, x in outputs.items()}, status[own], given))
+                solved.append(call({name: x[own] for name, x in outputs.items()}, status[own], given))
 
         solved, starts = list[bool | None](), iter(range(0, n, most))
         try:

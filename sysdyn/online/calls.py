@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.backend import Argument, Direct
+from sysdyn.backends.entries import calls as entries
+from sysdyn.backends.entries.calls import Argument, Names, Shown
 from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
-from sysdyn.measurements.groups import label_of
-from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
+from sysdyn.measurements.groups import label_of, switch_group, value_group
+from sysdyn.online.arguments import Arguments, Arrays, Inputs
 from sysdyn.online.batches import Batches
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
 
@@ -25,8 +26,6 @@ from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
 MOST_LAYOUTS = 64
 # Numbers from this one on stand for entries of arguments.
 LABEL = 2.0**52
-# Looked up once, as a call of one state takes a microsecond.
-_empty = np.empty
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -57,63 +56,27 @@ class Results(NamedTuple, Generic[Key]):
     inputs: Arrays
     lead: tuple[int, ...]
     values: dict[Key, np.ndarray]
-    ok: np.ndarray
+    ok: Any
 
     def value(self, key: Key) -> np.ndarray:
         return self.values[key]
 
 
-class Row(Generic[Key]):
-    """Results at one state that was solved: a row of outputs, then inputs, taken apart when it is looked at."""
-
-    __slots__ = ("_layout", "_row")
-    lead: tuple[int, ...] = ()
-    ok = np.True_
-
-    def __init__(self, layout: Layout[Key], row: np.ndarray):
-        self._layout, self._row = layout, row
-
-    def value(self, key: Key) -> np.ndarray:
-        part, shape = self._layout.places[key]
-        return self._row[part] if shape is None else self._row[part].reshape(shape)
-
-    @property
-    def values(self) -> dict[Key, np.ndarray]:
-        row, places, alike = self._row, self._layout.places, self._layout.alike
-        if alike is None:
-            return {key: self.value(key) for key in places}
-        part, shape = alike
-        blocks, found = row[part].reshape(shape), {}
-        for k, key in enumerate(places):  # faster than a comprehension, which is a call of its own
-            found[key] = blocks[k]
-        return found
-
-    @property
-    def inputs(self) -> Arrays:
-        row = np.concatenate([self._row, self._layout.rest])
-        return {name: row[part] for name, part in self._layout.input_places}
-
-    def __reduce__(self):
-        return Results, (self.inputs, self.lead, self.values, self.ok)
-
-
 class Layout(NamedTuple, Generic[Key]):
-    """How calls with the same names go the shortest way, at one state and at many.
+    """How rows of results of plain calls, outputs and then inputs, are taken apart.
 
-    places: by output, where it is in a row of results, and its shape if it has several axes; input_places: where inputs
-    are in such a row and `rest`, those after the last one that is given, put together. alike: where all outputs
-    are, and the shape of the array that has them all, if their shapes are equal.
+    places: by output, where it is, and its shape; input_places: where inputs are in such a row and `rest`, those after
+    the last one that is given, put together.
     """
 
-    direct: Direct | None
-    batches: Batches
-    places: dict[Key, tuple[slice, tuple[int, ...] | None]]
+    places: dict[Key, tuple[slice, tuple[int, ...]]]
     input_places: list[tuple[str, slice]]
     rest: np.ndarray
-    alike: tuple[slice, tuple[int, ...]] | None
 
-    def at(self, row: np.ndarray) -> Row[Key]:
-        return Row(self, row)
+    def results(self, row: np.ndarray) -> Results[Key]:
+        values = {key: row[part].reshape(shape) for key, (part, shape) in self.places.items()}
+        whole = np.concatenate([row, self.rest])
+        return Results({name: whole[part] for name, part in self.input_places}, (), values, np.True_)
 
 
 class Many(Generic[Key]):
@@ -121,7 +84,7 @@ class Many(Generic[Key]):
 
     __slots__ = ("_arguments", "_calls", "_outputs", "lead")
 
-    def __init__(self, calls: Calls[Key], arguments: tuple, n: int, outputs: Mapping[str, np.ndarray]):
+    def __init__(self, calls: Calls[Key], arguments: Arguments, n: int, outputs: Mapping[str, np.ndarray]):
         self._calls, self._arguments, self._outputs, self.lead = calls, arguments, outputs, (n,)
 
     @property
@@ -139,7 +102,7 @@ class Many(Generic[Key]):
 
     @property
     def inputs(self) -> Arrays:
-        return self._calls.inputs.checked(Arguments(*self._arguments))[0]
+        return self._calls.inputs.checked(self._arguments)[0]
 
     def __reduce__(self):
         return Results, (self.inputs, self.lead, self.values, self.ok)
@@ -154,110 +117,104 @@ class Calls(Generic[Key]):
     def __init__(self, inputs: Inputs, executable: Executable, results: Mapping[str, tuple[Key, tuple[int, ...]]]):
         self.inputs, self._executable, self._results = inputs, executable, dict(results)
         self.groups = {key: (group, shape) for group, (key, shape) in self._results.items()}
-        self._layouts: dict[Hashable, Layout[Key] | None] = {}  # by the names of a call's arguments
-        # calls of one state, with the length of a row and the layout: by the number of known quantities where there are
-        # no others; with y in a dict, by both numbers
-        self.plain: dict[Hashable, tuple[Callable[..., bool | None], int, Layout[Key]]] = {}
+        self._batches: dict[Hashable, Batches | None] = {}
+        self.plain: list = []  # calls of one state, for `sysdyn.backends.entries.calls.entry`
         program = executable.program
         begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
         parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
         n = len(program.output_groups)
-        shown = (self._results[name] for name, _ in program.output_groups)
-        self._places = {
-            key: (part, shape if len(shape) > 1 else None) for (key, shape), part in zip(shown, parts[:n], strict=True)
-        }
-        shapes = [shape for _, shape in self._results.values()]
-        same = all(shape == shapes[0] for shape in shapes)
-        self._alike = (slice(program.n_outputs), (len(shapes), *shapes[0])) if same else None
+        shown = [self._results[name] for name, _ in program.output_groups]
+        self._places = {key: (part, shape) for (key, shape), part in zip(shown, parts[:n], strict=True)}
         self._input_places = [(name, part) for (name, _), part in zip(program.input_groups, parts[n:], strict=True)]
 
-    # ---- one state ------------------------------------------------------------------------------------------------
+    # ---- the shortest way -----------------------------------------------------------------------------------------
 
     def shortest(
-        self, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], quantities: Named, y: Named | ArrayLike | None,
-        threads: int | None,
-    ) -> Row[Key] | Many[Key] | None:  # fmt: skip
-        """Results by the shortest way; None where a call takes another: lists to convert, states to look at.
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None
+    ) -> Many[Key] | None:
+        """Results at many states by the shortest way; None where a call takes another: errors, values to convert.
 
-        Calls with the same names are arranged once. Raises InvalidInput where `threads` is no number of threads.
+        Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
+        make, about: what these give, see `Shown`. Raises InvalidInput where `threads` is no number of threads.
         """
         if threads is not None:
             checked_threads(threads)
-        key: Hashable
-        if y is None and not quantities:
-            key, arrays = len(known), (q, qd, *known)
-        elif type(y) is dict:
-            key, arrays = (len(known), *quantities, None, *y), (q, qd, *known, *quantities.values(), *y.values())
-        else:
-            key = (len(known), *quantities, y is None)
-            arrays = (q, qd, *known, *quantities.values(), *(() if y is None else (y,)))
-        try:
-            layout = self._layouts[key]
-        except KeyError:
-            layout = self._arranged(key, arrays, len(known), quantities, y)
-        if layout is None or layout.direct is None:
+        if not entries.built or given.noise is not None:
             return None
-        solved = None
-        if type(q) is not np.ndarray or q.ndim == 1:
-            call, length, _ = layout.direct
-            row = _empty(length)
-            solved = call(row, arrays, None)
-            if solved:
-                return Row(layout, row)
-        if solved is None and (found := layout.batches.solved(arrays, threads)) is not None:
-            return Many(self, (q, qd, known, quantities, y), *found)
-        return None
+        arrays = [given.q, given.qd, *given.known, *given.quantities.values()]
+        key: list[Hashable] = [threads, on_singular, len(given.known), *given.quantities]
+        for name, values in (("y", given.y), ("parameters", given.parameters)):
+            if type(values) is dict:
+                arrays += values.values()
+                key.append((name, *values))
+            elif values is not None:
+                arrays.append(values)  # type: ignore[arg-type]
+                key.append((name, None))
+        if given.active is not None:
+            if type(given.active) is not dict or any(type(x) is not bool for x in given.active.values()):
+                return None
+            key.append(("active", *given.active.items()))
+        found = tuple(key)
+        try:
+            batches = self._batches[found]
+        except KeyError:
+            names = _names(given, threads=threads, on_singular=on_singular)
+            batches = self._arranged(found, given, arrays, names, make, about)
+        if batches is None or (solved := batches.solved(arrays, threads)) is None:
+            return None
+        return Many(self, given, *solved)
 
     def _arranged(
-        self, key: Hashable, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
-    ) -> Layout[Key] | None:
-        """How calls with the names of this one go the shortest way; None where they do not.
-
-        arrays: q, q̇, `known` quantities by position, those by keyword, and y.
-        """
+        self, key: Hashable, given: Arguments, arrays: Sequence[ArrayLike], names: Names, make: type, about: object
+    ) -> Batches | None:
+        """How calls with the names of this one go the shortest way; None where they do not."""
         program = self._executable.program
-        shapes = self._shapes(arrays, known, quantities, y)
-        if len(self._layouts) >= MOST_LAYOUTS or shapes is None:
+        shapes = self._shapes(given, arrays)
+        if len(self._batches) >= MOST_LAYOUTS or shapes is None:
             return None
-        self._layouts[key] = None
+        self._batches[key] = None
         # every entry is a number of its own: where it is found says where it goes
         sizes = [math.prod(shape) for shape in shapes]
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
-        x = [part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True)]
-        first, last = 2 + known, 2 + known + len(quantities)
-        named = dict(zip(quantities, x[first:last], strict=True))
-        values = dict(zip(y, x[last:], strict=True)) if isinstance(y, dict) else x[last] if x[last:] else None
+        x = iter(part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True))
         try:
-            found, _ = self.inputs.arranged(Arguments(x[0], x[1], tuple(x[2:first]), named, values))
+            found, _ = self.inputs.arranged(_with(given, x))
         except SysdynError:
             return None  # the call itself says why
         flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
-        places = np.argsort(flat, kind="stable")[-len(labels) :]
-        if not np.array_equal(flat[places], labels):
+        places = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
+        if not np.array_equal(flat[places], labels) or (given.active and self._switches.lacking(found, 1).any()):
             return None
-        begin = next(part.start for name, part in self._input_places if name == "q") - program.n_outputs
-        keys = [None] * last + [*y] if isinstance(y, dict) else [None] * len(shapes)
-        arguments = [*map(Argument, shapes, np.split(places, ends), keys)]
-        constants, quaternions = np.where(flat < LABEL, flat, 0.0), [begin + x.start for x in self.inputs.quaternions]
-        direct = self._executable.backend.direct(arguments, constants, quaternions)
-        batches = Batches(self._executable, arguments, constants, quaternions, self.inputs.model.normalise)
-        rest = constants[direct.length - program.n_outputs :] if direct else constants
-        self._layouts[key] = layout = Layout(direct, batches, self._places, self._input_places, rest, self._alike)
-        if direct and not quantities and (y is None or isinstance(y, dict)):
-            self.plain[known if y is None else (known, len(y))] = direct.call, direct.length, layout
-        return layout
+        begins = {name: part.start - program.n_outputs for name, part in self._input_places}
+        arguments = [*map(Argument, shapes, np.split(places, ends))]
+        constants = np.where(flat < LABEL, flat, 0.0)
+        quaternions = [begins["q"] + x.start for x in self.inputs.quaternions]
+        muted = [
+            begins[value_group(name)] + k
+            for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
+        ]  # fmt: skip
+        last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1)
+        layout = Layout(self._places, self._input_places, constants[last + 1 :])
+        shown = Shown(make, tuple(self._places), tuple(shape for _, shape in self._places.values()), about, layout)
+        call = entries.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
+        if call is not None:
+            self.plain.append(call)
+        self._batches[key] = batches = Batches(
+            self._executable, arguments, constants, quaternions, self.inputs.model.normalise
+        )
+        return batches
 
-    def _shapes(
-        self, arrays: tuple[ArrayLike, ...], known: int, quantities: Named, y: Named | ArrayLike | None
-    ) -> list[tuple[int, ...]] | None:
+    def _shapes(self, given: Arguments, arrays: Sequence[ArrayLike]) -> list[tuple[int, ...]] | None:
         """The shapes of these arguments at one state; None where they are of others or not known."""
         inputs = self.inputs
-        names = ["q", "qd", *inputs.positional[:known], *quantities]
-        expected = [inputs.shape(name, inputs.sizes[name]) for name in names if name in inputs.sizes]
-        if isinstance(y, dict):
-            expected += [(inputs.measurements[name][1],) for name in y if name in inputs.measurements]
-        elif y is not None:
+        groups = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
+        expected = [inputs.shape(name, inputs.sizes[name]) for name in groups if name in inputs.sizes]
+        if isinstance(given.y, dict):
+            expected += [(inputs.measurements[name][1],) for name in given.y if name in inputs.measurements]
+        elif given.y is not None:
             expected.append((sum(size for _, size in inputs.measurements.values()),))
+        parameters = given.parameters if isinstance(given.parameters, dict) else {}
+        expected += [inputs.declared[name].shape for name in parameters if name in inputs.declared]
         if len(expected) != len(arrays):
             return None
         found = []
@@ -340,3 +297,25 @@ class Calls(Generic[Key]):
 
     def _shaped(self, outputs: Arrays, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
+
+
+def _names(given: Arguments, **chosen: object) -> Names:
+    """How the arrays of a call are given, and other arguments that are not as by default."""
+    found: dict[str, Any] = dict.fromkeys(given.quantities, ...)
+    for name, values in (("y", given.y), ("parameters", given.parameters)):
+        found[name] = dict.fromkeys(values, ...) if isinstance(values, dict) else None if values is None else ...
+    found |= {"active": None if given.active is None else dict(given.active), **chosen}
+    return Names(2 + len(given.known), tuple((name, what) for name, what in found.items() if what is not None))
+
+
+def _with(given: Arguments, arrays: Iterator[np.ndarray]) -> Arguments:
+    """The same arguments with other arrays, in the order in which `Calls.shortest` has them."""
+
+    def replaced(values: Any) -> Any:
+        if isinstance(values, dict):
+            return dict(zip(values, arrays, strict=False))
+        return None if values is None else next(arrays)
+
+    q, qd, *known = itertools.islice(arrays, 2 + len(given.known))
+    quantities, y, parameters = map(replaced, (dict(given.quantities), given.y, given.parameters))
+    return given._replace(q=q, qd=qd, known=tuple(known), quantities=quantities, y=y, parameters=parameters)

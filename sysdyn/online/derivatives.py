@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends.entries.calls import entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import System
@@ -140,6 +141,7 @@ class Derivatives:
         results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
         self._names = {group: block for group, (block, _) in results.items()}
         self._calls = Calls(self._inputs, self._executable, results)
+        self._plain = self._calls.plain  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
@@ -155,6 +157,7 @@ class Derivatives:
             at += size
         return result
 
+    @entry
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
         noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
@@ -169,13 +172,13 @@ class Derivatives:
 
         Raises InvalidInput as the solver does.
         """
-        if noise is None and active is None and parameters is None and on_singular == "raise":
-            found = self._calls.shortest(q, qd, known, quantities, y, threads)
-            if found is not None:
-                return found.values
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
-        run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
+        found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
+        if found is not None:
+            return found.values
+        run = self._calls.run(given, threads)
         np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
         if np.count_nonzero(run.status):
             self._calls.reject_bad_inputs(run)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sysdyn.backends.entries import calls
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
 from sysdyn.files import html
@@ -45,14 +46,6 @@ class Found(Protocol):
     def value(self, key: str) -> np.ndarray: ...
 
 
-class Rows(Protocol):
-    """How rows of results at one state that was solved are taken apart; see `sysdyn.online.calls.Layout`."""
-
-    @property
-    def places(self) -> Mapping[str, tuple[slice, tuple[int, ...] | None]]: ...
-    def at(self, row: np.ndarray) -> Found: ...
-
-
 class About(NamedTuple):
     """What all solutions of a solver have in common, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
 
@@ -65,19 +58,14 @@ class About(NamedTuple):
 class _Quantity:
     """A quantity as an attribute, which is looked up once."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __init__(self, name: str):
         self.name = name
 
     def __get__(self, solution: Solution | None, owner: type) -> Any:
         if solution is None:
             return self
-        row = solution._row
         try:
-            if row is None:
-                found = solution._found.value(self.name)
-            else:
-                part, shape = solution._given.places[self.name]
-                found = row[part] if shape is None else row[part].reshape(shape)
+            found = solution._found.value(self.name)
         except KeyError:
             raise AttributeError(self.name) from None  # which `Solution.__getattr__` puts in words
         setattr(solution, self.name, found)
@@ -88,14 +76,16 @@ class _Ok:
     """`Solution.ok` as the call found it, unless a solution is told otherwise."""
 
     def __get__(self, solution: Solution | None, owner: type) -> Any:
-        return self if solution is None else solution._found.ok
+        if solution is None:
+            return self
+        return np.True_ if solution._is_row else solution._found.ok
 
 
 class NoEstimate(ProblemError, AttributeError):
     """A solution without noise was asked for what only an Estimate has."""
 
 
-class Solution:
+class Solution(calls.Result):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -107,21 +97,21 @@ class Solution:
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    tau: np.ndarray = _Quantity()  # type: ignore[assignment]
-    qdd: np.ndarray = _Quantity()  # type: ignore[assignment]
-    fx: np.ndarray = _Quantity()  # type: ignore[assignment]
-    a: np.ndarray = _Quantity()  # type: ignore[assignment]
-    f: np.ndarray = _Quantity()  # type: ignore[assignment]
-    w: np.ndarray = _Quantity()  # type: ignore[assignment]
+    tau: np.ndarray = calls.quantity("tau", _Quantity("tau"))
+    qdd: np.ndarray = calls.quantity("qdd", _Quantity("qdd"))
+    fx: np.ndarray = calls.quantity("fx", _Quantity("fx"))
+    a: np.ndarray = calls.quantity("a", _Quantity("a"))
+    f: np.ndarray = calls.quantity("f", _Quantity("f"))
+    w: np.ndarray = calls.quantity("w", _Quantity("w"))
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __init__(self, about: About, found: Any, row: np.ndarray | None = None):
-        """found: what a call computed (Found), or, with a row of results at one state, how it is taken apart (Rows)."""
-        self._about, self._given, self._row = about, found, row
+    def __init__(self, about: About, found: Found):
+        """found: what a call computed; plain calls of one state make solutions with a row of results instead."""
+        self._about, self._given = about, found
 
     def __getattr__(self, name: str) -> Any:
-        values = self._values if "_given" in self.__dict__ else {}
+        values = self._values if name not in ("_about", "_given") else {}
         if name in values:
             return values[name]
         if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
@@ -136,12 +126,19 @@ class Solution:
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_given": self._found, "_row": None}
+    def __reduce__(self):
+        return type(self), (self._about, self._found), self.__dict__
 
     @property
     def _found(self) -> Found:
-        return self._given if self._row is None else self._given.at(self._row)
+        if self._is_row:
+            self._given = self._given.layout.results(self._row)
+        return self._given
+
+    @property
+    def _is_row(self) -> bool:
+        """Whether it is as a plain call of one state left it, in a row, which is taken apart once."""
+        return hasattr(self._given, "layout")
 
     @property
     def _problem(self) -> Problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends import casadi
+from sysdyn.backends.entries.calls import entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.diagnosis.diagnose import undetermined_at
@@ -51,8 +52,6 @@ from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANG
 ON_SINGULAR = ("raise", "nan", "repivot")
 # Pivoting has solved a state where the backward error is at most this.
 REPIVOTED_ERROR = 1e-9
-# Looked up once, as a call of one state takes a microsecond.
-_empty = np.empty
 # This stands in a report for the count of the solve scope where there is none.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
@@ -94,20 +93,20 @@ class Solver:
         self._machine_code_seconds = time.perf_counter() - began
         results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
         self._calls = Calls(self._inputs, self._executable, results)
-        self._plain = self._calls.plain
+        self._plain = self._calls.plain  # which `entry` tries first
         components = {
             m.name: dict(zip(m.components(self.model), measured_units(m, self.model), strict=True))
             for m in options.measured
         }
-        self._solution: Callable[..., Solution] = Solution
-        self._about = About(problem, components)
         self._posterior: Posterior | None = None
         if problem.noisy:
             self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
-            self._solution, self._about = Estimate, About(problem, components, self._posterior)
+        self._solution = Estimate if problem.noisy else Solution
+        self._about = About(problem, components, self._posterior, on_singular == "raise")
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
+    @entry
     def __call__(
         self,
         q: ArrayLike,
@@ -142,28 +141,20 @@ class Solver:
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if noise is None and active is None and parameters is None and on_singular is None:
-            # written out, as one more call would take a tenth of a microsecond
-            if threads is None and not quantities:
-                key = len(known) if y is None else (len(known), len(y)) if type(y) is dict else None
-                if key in self._plain:
-                    call, length, layout = self._plain[key]
-                    row = _empty(length)
-                    if call(row, (q, qd, *known), y):
-                        return self._solution(self._about, layout, row)
-            found = self._calls.shortest(q, qd, known, quantities, y, threads)
-            if found is not None:
-                return self._solution(self._about, found)
         if on_singular is not None and on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
-        run = self._calls.run(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         policy = on_singular or self.on_singular
+        about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
+        found = self._calls.shortest(given, threads, on_singular, self._solution, about)
+        if found is not None:
+            return self._solution(about, found)
+        run = self._calls.run(given, threads)
         if noise:
             self._check_digits(run)
         if np.count_nonzero(run.status):  # several times faster than any() for one state
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        about = self._about._replace(refuse=policy == "raise")
         return self._solution(about, Results(run.arrays, run.lead, self._calls.results(run), ok))
 
     # ---- covariances that are far from the declared ones ----------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends.entries.calls import Names, entry
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import Function, compile_function
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
@@ -27,7 +28,6 @@ from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
 from sysdyn.reference.rnea import rnea
 
-UNIT_NORM = 1e-15  # Quaternions whose squared norm differs from 1 by less are used as they are.
 _EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
 
 
@@ -202,6 +202,10 @@ class Kinematics:
             for i, joint in enumerate(model.joints)
             if joint.quaternion is not None
         ]
+        keywords = tuple((x, ...) for x in function.inputs if x == "fx" and not self._takes[0])
+        names = Names(len(function.inputs) - len(keywords), keywords)
+        call = function.plain(names, [part.start for part in self._quaternions])
+        self._plain = [] if call is None else [call]  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
@@ -215,6 +219,9 @@ class Kinematics:
         takes = ", ".join(self.function.inputs)
         return f"Kinematics of {self.model.name!r}: {', '.join(self.names)} from {takes}; {self.flops}"
 
+    def __reduce__(self):
+        return Kinematics, (self.model, self.function, self._results)
+
     def report(self) -> str:
         """Each result with its shape and its meaning, as text."""
         rows = [
@@ -224,6 +231,7 @@ class Kinematics:
         name, shape = (max(len(row[k]) for row in rows) for k in (0, 1))
         return "\n".join([repr(self), *(f"  {a:<{name}}  {b:<{shape}}  {c}" for a, b, c in rows)])
 
+    @entry
     def __call__(
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None
     ) -> Any:
@@ -278,12 +286,6 @@ class Kinematics:
 
     def _normalised(self, q: Any) -> Any:
         """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
-        if type(q) is np.ndarray and q.ndim == 1 and q.dtype == np.float64:  # plain floats are faster for one state
-            for part in self._quaternions:
-                if not abs(sum([x * x for x in q[part].tolist()]) - 1.0) < UNIT_NORM:
-                    break
-            else:
-                return q
         try:
             values = np.asarray(q, dtype=float)
         except (TypeError, ValueError):

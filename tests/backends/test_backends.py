@@ -16,10 +16,11 @@ from programs import BLOCK, assert_within, random_inputs, random_program, run_bo
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
+from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.llvm import driver
 from sysdyn.backends.llvm import kernel as kernel_module
 from sysdyn.backends.llvm.emitter import Emitter
-from sysdyn.backends.llvm.kernel import aligned, compile_kernel
+from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.target import here
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, LOCAL, MAX_OPS, MIN_SHARED, schedule
 from sysdyn.files import cache
@@ -344,7 +345,7 @@ def test_many_threads_call_one_kernel(width):
     expected = [run_kernel(kernel, program, x, len(x["x"])) for x in parts]
 
     def work(k: int):
-        space = aligned(kernel.work_doubles)
+        space = kernel.work()
         return [run_kernel(kernel, program, parts[k], len(parts[k]["x"]), work=space) for _ in range(5)]
 
     with ThreadPoolExecutor(8) as pool:
@@ -368,9 +369,10 @@ def test_threads_compile_at_the_same_time():
 
 def test_workspace_is_aligned():
     for n in (1, 7, 100):
-        array, address = aligned(n + 8)
-        start = array.ctypes.data
-        assert address % 64 == 0 and start <= address and address + 8 * n <= start + array.nbytes
+        kernel = Kernel(0, 2, n, None, False)
+        for array, address in [kernel.work() for _ in range(9)]:
+            start = array.ctypes.data
+            assert address % 64 == 0 and start <= address and address + 8 * (2 * n + 8) <= start + array.nbytes
 
 
 def test_machine_code_is_cached_by_what_it_depends_on(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ import sysdyn as sd
 from sysdyn.backends import interpreter
 from sysdyn.backends.llvm import target
 from sysdyn.backends.llvm.emitter import Emitter
-from sysdyn.backends.llvm.kernel import aligned, compile_kernel
+from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.registers import REGISTERS, angles_first, arranged, traffic
 from sysdyn.backends.schedule import schedule
 from sysdyn.program.expr import Graph
@@ -112,9 +112,9 @@ def test_one_state_takes_any_number_of_angles_together(angles, level):
     q = np.random.default_rng(angles).uniform(-9.0, 9.0, angles)
     kernel = compile_kernel(program, 1, level)
     out, status = np.empty(len(values)), np.empty(1, dtype=np.int64)
-    words = np.array([1, status.ctypes.data, q.ctypes.data, angles, out.ctypes.data, len(values)], dtype=np.int64)
-    _, work = aligned(kernel.work_doubles)
-    kernel.run(words.ctypes.data, work)
+    _, work = kernel.work()
+    words = np.array([work, status.ctypes.data, q.ctypes.data, angles, out.ctypes.data, len(values)], dtype=np.int64)
+    kernel.run(words.ctypes.data, 1)
     np.testing.assert_allclose(out, interpreter.run(program, q.tolist()), rtol=0, atol=1e-14)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import os
@@ -17,6 +18,7 @@ import sysdyn as sd
 from sysdyn.backends import executable, team
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.interpreter import Interpreter
+from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.team import Team, cores
 from sysdyn.errors import InvalidInput, SysdynError
 
@@ -189,13 +191,18 @@ def in_time(call) -> None:
 
 
 class Waiting(Interpreter):
-    """A back end whose prepared calls take as long as they are told."""
+    """A back end whose kernel takes as long as it is told."""
 
-    binds = True
     began, go_on = threading.Event(), threading.Event()
 
-    def prepared(self, inputs, outputs, status, start, size, single):
-        return (lambda: (self.began.set(), self.go_on.wait(20.0))), None
+    def kernel(self, single):
+        return Kernel(ctypes.cast(COMPUTE, ctypes.c_void_p).value, 1, 1, COMPUTE, False)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+def COMPUTE(words, n):
+    Waiting.began.set()
+    Waiting.go_on.wait(20.0)
 
 
 def test_a_step_is_refused_while_it_runs_on_another_thread():

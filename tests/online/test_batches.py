@@ -9,8 +9,11 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.backends import executable
+from sysdyn.backends.entries.calls import built
 from sysdyn.online import batches
 from sysdyn.online.batches import Batches
+
+pytestmark = pytest.mark.skipif(not built, reason="built without a C compiler")
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))

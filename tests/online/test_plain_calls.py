@@ -1,28 +1,68 @@
-"""Calls of one state, which take the shortest way: the same answers and the same errors as the others."""
+"""Calls of one state, which take the shortest way: the same bits and the same errors as the general one.
+
+Lists go the general way, and arrays the shortest one if the package was built with a C compiler.
+"""
 
 from __future__ import annotations
 
+import copy
+import gc
+import inspect
+import os
 import pickle
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
 import threading
+import tracemalloc
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import solvers
+from solvers import aligning_states
 
 import sysdyn as sd
-from sysdyn.backends.llvm import entry
+from sysdyn.backends.entries.calls import built
 
 ARM = sd.chain(3, seed=2)
 FLOATING = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
+native = pytest.mark.skipif(not built, reason="built without a C compiler")
 
 
-def direct_calls(solver) -> int:
-    """How many layouts of arguments go the shortest way."""
-    return sum(x is not None and x.direct is not None for x in solver._calls._layouts.values())
+def goes_shortest(call: Callable[[], Any]) -> bool:
+    """Whether a call runs no Python code of the package."""
+    package, seen = str(Path(sd.__file__).parent), []
+
+    def watch(frame, event, _) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            seen.append(frame.f_code.co_name)
+
+    sys.setprofile(watch)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return not seen
+
+
+def listed(x: Any) -> Any:
+    """The same values in lists, which every call converts."""
+    if isinstance(x, dict):
+        return {name: listed(value) for name, value in x.items()}
+    return x.tolist() if isinstance(x, np.ndarray) else x
 
 
 def general(solver, *arguments, **named):
-    """The same call by the way with all checks: lists are converted."""
-    return solver(*(np.asarray(x).tolist() for x in arguments), **named)
+    """The same call by the way with all checks."""
+    return solver(*map(listed, arguments), **listed(named))
 
 
 @pytest.fixture(scope="module")
@@ -47,108 +87,221 @@ def sensors() -> sd.Problem:
                             sd.ExternalWrench("body1", components=["nx", "ny", "fy", "fz"], name="rest")])  # fmt: skip
 
 
+def switchable() -> sd.Problem:
+    measured = [sd.Switchable(sd.JointAcceleration("all", noise=0.2 + k, name=f"motion{k}")) for k in range(2)]
+    return sd.Problem(ARM, [*measured, sd.JointTorque("all", noise=0.5, name="torques"), sd.ExternalWrench("all")])
+
+
 def state(model: sd.Model, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return model.random_state(seed=seed)
 
 
 def same(found: sd.Solution, expected: sd.Solution) -> None:
+    assert type(found) is type(expected)
     for name, x in expected._values.items():
-        assert np.array_equal(found[name], x), name
-        assert np.array_equal(getattr(found, name), x)
+        assert np.array_equal(found[name], x, equal_nan=True), name
+        assert np.array_equal(getattr(found, name), x, equal_nan=True) and found[name].shape == x.shape
     assert found._inputs.keys() == expected._inputs.keys()
     for name, x in expected._inputs.items():
-        np.testing.assert_allclose(found._inputs[name], x.reshape(-1), rtol=1e-15)
-    assert found.ok is np.True_ and np.all(expected.ok)
+        assert np.array_equal(found._inputs[name], x.reshape(-1)), name
+    assert found.ok == expected.ok and found.ok.shape == ()
 
 
-def test_arrays_of_one_state_give_what_lists_give(forward):
-    q, qd, tau = state(FLOATING)
+# ---- the same bits ---------------------------------------------------------------------------------------------------
+
+
+def hybrid() -> tuple[sd.Solver, tuple, dict]:
+    solver = sd.compile(sd.hybrid_dynamics(ARM, ["joint1"]), level="fast")
+    q, qd, qdd = state(ARM)
+    return solver, (q, qd), {"tau": qd - qdd, "qdd": qdd}
+
+
+def standing() -> tuple[sd.Solver, tuple, dict]:
+    model = sd.chain(6, seed=0)
+    return sd.compile(sd.forward_dynamics(model) + sd.Contact("body5", "point"), level="fast"), state(model), {}
+
+
+def measured(packed: bool) -> tuple[sd.Solver, tuple, dict]:
+    solver = sd.compile(sensors(), level="fast")
+    q, qd, qdd = state(ARM)
+    y = sd.predict(solver.problem, q, qd, qdd, seed=1)
+    return solver, (q, qd), {"y": np.concatenate([y[m.name] for m in solver.problem.valued]) if packed else y}
+
+
+def switched(active: dict[str, bool]) -> tuple[sd.Solver, tuple, dict]:
+    solver = sd.compile(switchable(), level="fast")
+    q, qd, qdd = state(ARM)
+    y = sd.predict(solver.problem, q, qd, qdd, seed=1)
+    return solver, (q, qd), {"y": y | {name: np.full(3, np.nan) for name, on in active.items() if not on},
+                             "active": active}  # fmt: skip
+
+
+def parametric() -> tuple[sd.Solver, tuple, dict]:
+    solver = sd.compile(sd.inverse_dynamics(ARM), level="fast", inputs=["gravity"])
+    return solver, state(ARM), {"parameters": {"gravity": np.array([0.1, -0.2, -1.6])}}
+
+
+def flat_wrenches() -> tuple[sd.Solver, tuple, dict]:
+    solver = sd.compile(sd.inverse_dynamics(ARM), level="fast")
+    return solver, (*state(ARM), np.random.default_rng(1).normal(size=6 * ARM.nb)), {}
+
+
+CALLS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
+    "inverse": lambda: (sd.compile(sd.inverse_dynamics(ARM), level="fast"), state(ARM), {}),
+    "forward, floating": lambda: (sd.compile(sd.forward_dynamics(FLOATING), level="fast"), state(FLOATING), {}),
+    "wrenches": lambda: (sd.compile(sd.inverse_dynamics(ARM), level="fast"), state(ARM), {"fx": np.ones((3, 6))}),
+    "flat wrenches": flat_wrenches,
+    "hybrid": hybrid,
+    "contact": standing,
+    "estimate, by name": partial(measured, False),
+    "estimate, packed": partial(measured, True),
+    "all on": partial(switched, {"motion0": True, "motion1": True}),
+    "one off": partial(switched, {"motion1": False}),
+    "parameters": parametric,
+    "threads": lambda: (sd.compile(sd.inverse_dynamics(ARM), level="fast"), state(ARM), {"threads": 1}),
+    "policy": lambda: (sd.compile(sd.inverse_dynamics(ARM), level="fast"), state(ARM), {"on_singular": "repivot"}),
+    "by default": lambda: (sd.compile(sd.inverse_dynamics(ARM), level="fast"), state(ARM), {"y": None, "noise": None}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_solvers_give_the_bits_of_the_general_way(name):
+    solver, arguments, named = CALLS[name]()
+    expected = general(solver, *arguments, **named)
+    same(solver(*arguments, **named), expected)
+    for _ in range(2):
+        same(solver(*arguments, **named), expected)
+        same(solver(*arguments, **dict(reversed(named.items()))), expected)
+    if built:
+        assert goes_shortest(partial(solver, *arguments, **named))
+    if isinstance(expected, sd.Estimate):
+        found = solver(*arguments, **named)
+        assert np.array_equal(found.std("tau"), expected.std("tau")) and found.chi2() == expected.chi2()
+
+
+def kinematics(model: sd.Model, names: Any, *arguments: np.ndarray, **named: np.ndarray) -> tuple:
+    return sd.kinematics(model, names), arguments, named
+
+
+q, qd, tau = state(FLOATING)
+RESULTS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
+    "derivatives": lambda: (CALLS["forward, floating"]()[0].derivatives(), (q, qd, tau), {}),
+    "derivatives, nan": lambda: (CALLS["inverse"]()[0].derivatives(wrt="q"), state(ARM), {"on_singular": "nan"}),
+    "of an estimate": lambda: (measured(False)[0].derivatives(wrt=("qd", "imu")), *measured(False)[1:]),
+    "function of two": lambda: (
+        sd.compile_function(lambda x, y: (x @ y, np.array([x[0], 0.0])), {"x": (2,), "y": (2,)}), (q[:2], qd[:2]), {},
+    ),
+    "one result": lambda: (sd.compile_function(lambda x: 2.0 * x, {"x": (2, 3)}), (np.ones((2, 3)),), {}),
+    "a number": lambda: (sd.compile_function(lambda x: x @ x, {"x": (3,)}), (q[:3],), {}),
+    "kinematics": partial(kinematics, FLOATING, ["mass_matrix", "bias", "energy"], q, qd),
+    "one of them": partial(kinematics, FLOATING, "com", q),
+    "wrenches alone": partial(kinematics, FLOATING, "external", q, fx=np.ones((FLOATING.nb, 6))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_other_results_have_the_bits_of_the_general_way(name):
+    function, arguments, named = RESULTS[name]()
+    expected = general(function, *arguments, **named)
+    for _ in range(2):
+        found = function(*arguments, **named)
+        assert type(found) is type(expected)
+        keys = range(len(found)) if isinstance(found, tuple) else found
+        pairs = [(found[k], expected[k]) for k in keys] if isinstance(found, (dict, tuple)) else [(found, expected)]
+        assert not isinstance(found, dict) or [*found] == [*expected]
+        for x, y in pairs:
+            assert type(x) is np.ndarray and x.shape == y.shape and np.array_equal(x, y) and x.flags.writeable
+            x[...] = np.nan  # nobody else's
+    if built:
+        assert goes_shortest(partial(function, *arguments, **named))
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_go_by_position_and_by_name(forward):
     fx = np.random.default_rng(1).normal(size=(FLOATING.nb, 6))
-    before = direct_calls(forward)
-    same(forward(q, qd, tau), general(forward, q, qd, tau))
-    same(forward(q, qd, tau, fx), general(forward, q, qd, tau, fx))
-    same(forward(q, qd, fx=fx, tau=tau), general(forward, q, qd, tau, fx))
-    assert direct_calls(forward) == before + 3
+    expected = general(forward, q, qd, tau, fx)
+    for arguments, named in (((q, qd, tau, fx), {}), ((q, qd, tau), {"fx": fx}), ((q, qd), {"fx": fx, "tau": tau})):
+        same(forward(*arguments, **named), expected)
+        same(forward(*arguments, **named), expected)
+    same(forward(q=q, qd=qd, tau=tau, fx=fx), expected)
+    same(forward.__call__(q, qd, tau, fx), expected)
+    same(type(forward).__call__(forward, q, qd, tau, fx), expected)
 
 
-def test_measured_values_go_to_their_places():
-    """By name, some of them parts of a quantity out of order, and packed."""
-    solver = sd.compile(sensors(), level="fast")
-    q, qd, qdd = state(ARM)
-    y = sd.predict(solver.problem, q, qd, qdd, seed=1)
-    packed = np.concatenate([y[m.name] for m in solver.problem.valued])
-    expected = solver(q.tolist(), qd, y=y)
-    assert not direct_calls(solver)
-    same(solver(q, qd, y=y), expected)
-    same(solver(q, qd, y=dict(reversed(y.items()))), expected)
-    same(solver(q, qd, y=packed), expected)
-    assert direct_calls(solver) == 3
-    estimate = solver(q, qd, y=y)
-    assert np.array_equal(estimate.std("tau"), expected.std("tau")) and estimate.chi2() == expected.chi2()
-    with pytest.raises(sd.InvalidInput, match="no value for measurement 'first'"):
-        solver(q, qd, y={name: x for name, x in y.items() if name != "first"})
-    with pytest.raises(sd.UnknownName, match="'imo'"):
-        solver(q, qd, y={"imo": y["imu"]} | y)
-
-
-def test_measured_values_go_straight_out_of_their_dict():
-    """Where names are those of the first such call, in its order; others are looked up."""
-    solver = sd.compile(sensors(), level="fast")
-    q, qd, qdd = state(ARM)
-    y = sd.predict(solver.problem, q, qd, qdd, seed=1)
+def test_measured_values_are_told_by_their_names():
+    """Of other objects, in other orders, with names that are missing, foreign or too many."""
+    solver, (q, qd), named = measured(False)
+    y = named["y"]
     expected = general(solver, q, qd, y=y)
     same(solver(q, qd, y=y), expected)
-    call, length, _ = solver._calls.plain[0, len(y)]
-    row = np.full(length, np.nan)
-    assert call(row, (q, qd), y) and call(row, (q, qd, *y.values()), None)
-    first, *others = y
     renamed = {f"{name[:1]}{name[1:]}": x for name, x in y.items()}
-    moved = dict(reversed(y.items()))
-    for other in (renamed, moved):
-        assert [*other] != [*y] or all(name is not own for name, own in zip(other, y, strict=True))
-        assert call(row, (q, qd), other) is None
+    assert not built or goes_shortest(lambda: solver(q, qd, y=renamed))
+    for other in (dict(reversed(y.items())), renamed, y | {"first": y["first"].tolist()}):
         same(solver(q, qd, y=other), expected)
-    fewer, more = {name: y[name] for name in others}, y | {"imo": y[first]}
-    longer, listed = y | {first: np.zeros(2)}, y | {first: y[first].tolist()}
-    for other in (fewer, more, longer, listed, {}):
-        assert call(row, (q, qd), other) is None
-    assert call(row, (q, qd, y[first]), fewer) and call(row, (q,), {"qd": qd} | y) is None
-    same(solver(q, qd, y=listed), expected)
-    with pytest.raises(sd.InvalidInput, match="'first'"):
-        solver(q, qd, y=longer)
+        same(solver(q, qd, y=other), expected)
+    for _ in range(2):
+        with pytest.raises(sd.InvalidInput, match="no value for measurement 'first'"):
+            solver(q, qd, y={name: x for name, x in y.items() if name != "first"})
+        with pytest.raises(sd.UnknownName, match="'imo'"):
+            solver(q, qd, y={"imo": y["imu"]} | y)
+        with pytest.raises(sd.InvalidInput, match="'first'"):
+            solver(q, qd, y=y | {"first": np.zeros(2)})
 
 
-def test_results_are_of_the_call_that_made_them(inverse):
-    """A loop that changes its arrays in place changes no earlier result, and no check of it."""
-    q, qd, qdd = state(ARM)
-    first = inverse(q, qd, qdd)
-    kept = first.tau.copy(), inverse(q, qd, qdd)
-    q += 1.0
-    second = inverse(q, qd, qdd)
-    assert np.array_equal(first.tau, kept[0]) and not np.array_equal(second.tau, kept[0])
-    assert np.array_equal(kept[1].tau, kept[0]) and kept[1].reciprocal_condition() == first.reciprocal_condition()
-    again = pickle.loads(pickle.dumps(first))
-    assert np.array_equal(again.tau, first.tau) and again.backward_error() == first.backward_error()
-    first.tau[:] = 0.0
-    assert np.array_equal(kept[1].tau, kept[0])
+def test_switches_are_those_of_the_call():
+    """A call with a sensor on after one without; values that count are not hidden, what lacks is said."""
+    solver, (q, qd), named = switched({"motion0": True, "motion1": False})
+    y = named["y"]
+    whole = y | {"motion1": np.array([1.0, 2.0, 3.0])}
+    for _ in range(3):
+        for given in ({}, {"motion1": False}, {"motion1": True}, {"motion0": False}, {"motion0": np.True_}):
+            same(solver(q, qd, y=whole, active=given), general(solver, q, qd, y=whole, active=given))
+        assert np.array_equal(solver(q, qd, **named).tau, solver(q, qd, y=listed(whole), active=named["active"]).tau)
+        with pytest.raises(sd.InvalidInput, match="motion1 is nan"):
+            solver(q, qd, y=y, active={"motion0": True, "motion1": True})
+        with pytest.raises(sd.InvalidInput, match="true and false"):
+            solver(q, qd, y=whole, active={"motion1": 2})
+        with pytest.raises(sd.UnknownName):
+            solver(q, qd, y=whole, active={"motion2": False})
 
 
-@pytest.mark.parametrize("scale", [1.0 + 1e-15, 1.0 - 3e-9, 1.0 + 9e-7])
-def test_quaternions_are_normalised(forward, scale):
-    q, qd, tau = state(FLOATING)
-    exact = forward(q, qd, tau).qdd
-    (name, part), *_ = FLOATING._quaternions
+def test_other_noise_goes_the_general_way():
+    solver, (q, qd), named = measured(False)
+    for given in ({"imu": np.full(3, 0.2)}, {"imu": 0.3}, None):
+        same(solver(q, qd, **named, noise=given), general(solver, q, qd, **named, noise=given))
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.0 + 4e-16, 1.0 + 1e-15, 1.0 - 3e-9, 1.0 + 9e-7])
+@pytest.mark.parametrize("first", [True, False])
+def test_quaternions_are_normalised(forward, scale, first):
+    """To the bits of the general way, whichever of them are off; those of batches, too."""
+    quaternions = [part for _, part in FLOATING._quaternions]
+    (name, _), *_ = FLOATING._quaternions
+    part = quaternions[0 if first else -1]
+    kin = sd.kinematics(FLOATING, "bias")
+    forward(q, qd, tau)
+    for seed in range(5):
+        q1, qd1, tau1 = state(FLOATING, seed)
+        q1[part] *= scale
+        given = q1.copy()
+        found = forward(q1, qd1, tau1)
+        assert np.array_equal(q1, given)
+        same(found, general(forward, q1, qd1, tau1))
+        np.testing.assert_array_equal(found._inputs["q"], FLOATING.normalise(q1))
+        np.testing.assert_array_equal(kin(q1, qd1), kin(q1.tolist(), qd1))
+        both = np.stack([state(FLOATING, 9)[0], q1])
+        np.testing.assert_array_equal(forward(both, qd1, tau1).qdd, general(forward, both, qd1, tau1).qdd)
+        np.testing.assert_array_equal(FLOATING.normalise(both)[1], FLOATING.normalise(q1))
     off = q.copy()
-    off[part] *= scale
-    given = off.copy()
-    found = forward(off, qd, tau)
-    np.testing.assert_allclose(found.qdd, exact, rtol=1e-12, atol=1e-12 * np.abs(exact).max())
-    assert np.array_equal(off, given)
-    np.testing.assert_allclose(found._inputs["q"], FLOATING.normalise(off), rtol=1e-15)
-    off[part] *= 1.0 + 4e-6
+    off[quaternions[0]] *= 1.0 + 4e-6
     with pytest.raises(sd.InvalidInput, match=f"quaternion of joint {name!r}"):
         forward(off, qd, tau)
-    off[part] = np.nan
+    off[quaternions[0]] = np.nan
     with pytest.raises(sd.InvalidInput):
         forward(off, qd, tau)
 
@@ -158,18 +311,29 @@ def test_other_arrays_take_the_other_way(inverse):
     q, qd, qdd = state(ARM)
     fx = np.ones((ARM.nb, 6))
     expected = inverse(q, qd, qdd, fx).tau
+
+    class Own(np.ndarray):
+        pass
+
     read_only = q.copy()
     read_only.flags.writeable = False
     spread = np.repeat(q, 2)[::2]
     swapped = q.astype(q.dtype.newbyteorder())
     unaligned = np.frombuffer(b"\0" + q.tobytes(), dtype=np.uint8)[1:].view(float)
-    for x in (read_only, spread, swapped, unaligned, q.view(np.ndarray), np.ma.masked_array(q), q.tolist(), [*q]):
-        assert np.array_equal(inverse(x, qd, qdd, fx).tau, expected)
-    assert np.array_equal(inverse(q, qd, qdd, fx.reshape(-1)).tau, expected)
-    assert np.array_equal(inverse(q, qd, qdd, np.asfortranarray(fx)).tau, expected)
-    assert np.array_equal(inverse(q[None], qd, qdd, fx).tau, expected[None])
-    np.testing.assert_allclose(inverse(np.stack([q, q]), qd, qdd, fx).tau, np.stack([expected, expected]), rtol=1e-12)
-    np.testing.assert_allclose(inverse(q.astype(np.float32), qd, qdd, fx).tau, expected, rtol=1e-5)
+    kinds = (read_only, spread, swapped, unaligned, q.view(np.ndarray), q.view(Own), np.ma.masked_array(q), q.tolist(),
+             [*q], q.astype(np.longdouble))  # fmt: skip
+    for _ in range(2):
+        for x in kinds:
+            found = inverse(x, qd, qdd, fx).tau
+            assert np.array_equal(found, expected) and type(found) is np.ndarray
+        assert np.array_equal(inverse(q, qd, qdd, fx.reshape(-1)).tau, expected)
+        assert np.array_equal(inverse(q, qd, qdd, np.asfortranarray(fx)).tau, expected)
+        assert np.array_equal(inverse(q[None], qd, qdd, fx).tau, expected[None])
+        stacked = inverse(np.stack([q, q]), qd, qdd, fx).tau
+        np.testing.assert_allclose(stacked, np.stack([expected, expected]), rtol=1e-12)
+        np.testing.assert_allclose(inverse(q.astype(np.float32), qd, qdd, fx).tau, expected, rtol=1e-5)
+        with pytest.raises(sd.InvalidInput, match="masked"):
+            inverse(np.ma.masked_less(q, 9.0), qd, qdd, fx)
 
 
 def test_errors_are_those_of_the_other_way(inverse):
@@ -179,25 +343,127 @@ def test_errors_are_those_of_the_other_way(inverse):
         "qdd is nan at entry 1": (q, qd, np.array([0.0, np.nan, 0.0])), "q is inf": (q * np.inf, qd, qdd),
         "the angle of joint 'joint1' is 1e[+]10": (np.array([0.0, 1e10, 0.0]), qd, qdd),
         "the problem knows 'qdd'": (q, qd), "known quantities were given by position": (q, qd, qdd, qdd, qdd),
-        "do not fit together": (np.stack([q, q]), np.stack([qd] * 3), qdd),
+        "do not fit together": (np.stack([q, q]), np.stack([qd] * 3), qdd), "q is None": (None, qd, qdd),
     }  # fmt: skip
     for message, arguments in bad.items():
         for _ in range(2):
             with pytest.raises(sd.InvalidInput, match=message):
                 inverse(*arguments)
         assert inverse(q, qd, qdd).ok
-    with pytest.raises(sd.UnknownName):
-        inverse(q, qd, qdd, tau=qdd)
-    with pytest.raises(sd.InvalidInput, match="given twice"):
-        inverse(q, qd, qdd, qdd=qdd)
+    for _ in range(2):
+        with pytest.raises(sd.UnknownName):
+            inverse(q, qd, qdd, tau=qdd)
+        with pytest.raises(sd.InvalidInput, match="given twice"):
+            inverse(q, qd, qdd, qdd=qdd)
+        with pytest.raises(sd.InvalidInput, match="threads is 0"):
+            inverse(q, qd, qdd, threads=0)
+        with pytest.raises(sd.UnknownName, match="on_singular"):
+            inverse(q, qd, qdd, on_singular="go on")
+        with pytest.raises(TypeError):
+            inverse(q)
+    with pytest.raises(sd.InvalidInput, match="fx is not zero"):
+        solver = sd.compile(sd.inverse_dynamics(ARM), level="fast", wrenches=False)
+        assert solver(q, qd, qdd, fx=np.zeros((3, 6))).ok
+        solver(q, qd, qdd, fx=np.ones((3, 6)))
 
 
-def test_derivatives_take_it_too(inverse):
+def test_singular_states_are_dealt_with_as_by_the_general_way():
+    """Solved again with pivoting, left NaN, or raised, after a call that went well."""
+    solver, q, qd, tau = aligning()
+    for policy, other in (("raise", None), ("nan", "nan"), ("repivot", "repivot")):
+        assert solver(q[0], qd[0], tau[0], on_singular=other).ok
+        for k in range(len(q)):
+            try:
+                expected = general(solver, q[k], qd[k], tau[k], on_singular=policy)
+            except sd.SingularState as error:
+                with pytest.raises(sd.SingularState, match=re.escape(str(error))):
+                    solver(q[k], qd[k], tau[k], on_singular=other)
+            else:
+                same(solver(q[k], qd[k], tau[k], on_singular=other), expected)
+
+
+def aligning() -> tuple[sd.Solver, np.ndarray, np.ndarray, np.ndarray]:
+    q, qd, tau, _ = aligning_states()
+    return sd.compile(sd.forward_dynamics(solvers.aligning())), q, qd, tau
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_of_the_call_that_made_them(inverse):
+    """A loop that changes its arrays in place changes no earlier result, and no check of it."""
     q, qd, qdd = state(ARM)
-    J = inverse.derivatives(wrt=("q", "qd"))
-    found, expected = J(q, qd, qdd), general(J, q, qd, qdd)
-    assert found.keys() == expected.keys() and direct_calls(J) == 1
-    assert all(np.array_equal(found[key], x) and found[key].shape == x.shape for key, x in expected.items())
+    inverse(q, qd, qdd)
+    first = inverse(q, qd, qdd)
+    kept = first.tau.copy(), inverse(q, qd, qdd)
+    q += 1.0
+    second = inverse(q, qd, qdd)
+    assert np.array_equal(first.tau, kept[0]) and not np.array_equal(second.tau, kept[0])
+    assert np.array_equal(kept[1].tau, kept[0]) and kept[1].reciprocal_condition() == first.reciprocal_condition()
+    first.tau[:] = 0.0
+    assert np.array_equal(kept[1].tau, kept[0]) and not first.tau.any() and not first["tau"].any()
+    tau = inverse(q, qd, qdd).tau
+    gc.collect()
+    assert np.array_equal(tau, second.tau)  # it outlives its solution
+
+
+def test_solutions_that_are_changed_go_when_they_are_no_longer_needed(inverse):
+    q, qd, qdd = state(ARM)
+    found = inverse(q, qd, qdd), inverse(q, qd, qdd)
+    found[1].tau *= 2.0
+    assert np.array_equal(found[1].tau, 2.0 * found[0].tau)
+    assert np.array_equal(found[1]["tau"], found[1].tau) and found[1].tau.base is not None
+    memory, solution = map(weakref.ref, (found[1].tau, found[1]))
+    del found
+    gc.collect()
+    assert memory() is None and solution() is None
+
+
+@native
+def test_stored_solvers_take_the_shortest_way_to_their_results(inverse, tmp_path):
+    solver = sd.load_solver(inverse.save(tmp_path / "solver"))
+    q, qd, qdd = state(ARM)
+    solver(q, qd, qdd)
+    assert goes_shortest(lambda: solver(q, qd, qdd).tau)
+
+
+def test_solutions_are_copied_and_take_attributes(inverse):
+    q, qd, qdd = state(ARM)
+    inverse(q, qd, qdd)
+    for first in (inverse(q, qd, qdd), inverse(np.stack([q, q]), qd, qdd), inverse(q.tolist(), qd, qdd)):
+        first.note = "mine"
+        for again in (pickle.loads(pickle.dumps(first)), copy.copy(first), copy.deepcopy(first)):
+            assert type(again) is sd.Solution and again.note == "mine"
+            assert np.array_equal(again.tau, first.tau) and np.all(again.backward_error() == first.backward_error())
+        first.tau = qdd
+        assert first.tau is qdd
+        assert weakref.ref(first)() is first
+        with pytest.raises(AttributeError, match="was not asked for|no attribute"):
+            first.w  # noqa: B018
+
+
+def test_solvers_and_functions_are_pickled_after_plain_calls(forward):
+    kin = sd.kinematics(FLOATING, ["pose:body2", "bias"])
+    J = forward.derivatives(wrt="tau")
+    for call, arguments in ((forward, (q, qd, tau)), (kin, (q, qd)), (kin.function, (q, qd)), (J, (q, qd, tau))):
+        found = [call(*arguments) for _ in range(2)]
+        again = pickle.loads(pickle.dumps(call))(*arguments)
+        if call is forward:
+            same(again, found[1])
+        else:
+            assert all(np.array_equal(again[name], x) for name, x in found[1].items())
+
+
+def test_the_signature_and_the_text_are_those_of_the_method():
+    for kind in (sd.Solver, sd.Derivatives, sd.Function, sd.Kinematics):
+        signature = inspect.signature(kind.__call__)
+        assert next(iter(signature.parameters)) == "self" and "threads" in signature.parameters
+        assert "axes" in kind.__call__.__doc__ and kind.__call__.__name__ == "__call__"
+        assert inspect.isroutine(kind.__call__)
+    assert next(iter(inspect.signature(sd.kinematics(ARM, "com")).parameters)) == "q"
+
+
+# ---- threads, memory, other builds -----------------------------------------------------------------------------------
 
 
 def test_many_threads_share_a_solver(forward):
@@ -218,12 +484,143 @@ def test_many_threads_share_a_solver(forward):
     assert not wrong
 
 
-def test_another_layout_of_numpy_is_noticed(inverse, monkeypatch):
-    """Where NumPy's objects are not as expected, calls take the way with all checks."""
-    assert entry.reads_arrays()
-    monkeypatch.setattr(entry, "ND", 28)
-    assert not entry.reads_arrays.__wrapped__()
-    monkeypatch.setattr(entry, "reads_arrays", lambda: False)
-    solver = sd.compile(sd.inverse_dynamics(ARM), level="fast")
-    q, qd, qdd = state(ARM)
-    assert np.array_equal(solver(q, qd, qdd).tau, inverse(q, qd, qdd).tau) and not direct_calls(solver)
+def test_calls_within_calls_do_not_disturb_them(forward):
+    """Collecting garbage runs code of others in the middle of a call, and it may call the same solver."""
+    states = [state(FLOATING, seed) for seed in range(2)]
+    expected = [general(forward, *x).qdd for x in states]
+    found = []
+
+    class Odd:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            found.append(forward(*states[1]).qdd)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            Odd()
+            assert np.array_equal(forward(*states[0]).qdd, expected[0])
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert len(found) == 200 and all(np.array_equal(x, expected[1]) for x in found)
+
+
+def test_interrupted_calls_leave_the_solver_as_it_is(forward):
+    """Signals arrive between calls, and in the general way and in batches within them."""
+
+    class Interrupted(KeyboardInterrupt):
+        pass
+
+    def interrupt(*_) -> None:
+        raise Interrupted
+
+    states = FLOATING.random_state(seed=0, batch=50)
+    first = [x[0] for x in states]
+    ways = (lambda: forward(*first), lambda: general(forward, *first), lambda: forward(*states, threads=2))
+    expected = [way().qdd for way in ways]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for k in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + k))
+            with pytest.raises(Interrupted):
+                while True:
+                    ways[k % 3]()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(np.array_equal(way().qdd, x) for way, x in zip(ways, expected, strict=True))
+
+
+@native
+def test_a_million_calls_leave_nothing_behind():
+    solver, (q1, qd1), named = measured(False)
+    inverse, x, y = CALLS["inverse"]()[0], state(ARM), named["y"]
+    J, kin = inverse.derivatives(wrt="q"), sd.kinematics(ARM, ["com", "pose:body1"])
+
+    def calls(n: int) -> None:
+        for _ in range(n):
+            inverse(*x).tau  # noqa: B018
+            solver(q1, qd1, y=y).tau  # noqa: B018
+            J(*x)
+            kin(q1)
+
+    def refused(n: int) -> None:
+        off = np.full(3, np.nan)
+        for _ in range(n):
+            with pytest.raises(sd.InvalidInput):
+                inverse(x[0], x[1], off)
+
+    calls(100)
+    refused(2)
+    arrays = [*x, *y.values(), q1]
+    counts = [sys.getrefcount(a) for a in arrays]
+    tracemalloc.start()
+    try:
+        calls(1000)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        calls(5000)
+        refused(100)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 20_000
+    finally:
+        tracemalloc.stop()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    calls(250_000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 4_000  # KiB
+    assert counts == [sys.getrefcount(a) for a in arrays]
+
+
+ABSENT = """
+import sys
+sys.modules["sysdyn.backends.entries.native"] = None  # as if it were not built: importing it raises ImportError
+"""
+
+CALLED = """
+import numpy as np
+import sysdyn as sd
+from sysdyn.backends.entries import calls
+
+model = sd.random_tree(4, 5, ("free", "revolute", "spherical", "prismatic"))
+q, qd, tau = model.random_state(seed=0, batch=9)
+solver = sd.compile(sd.forward_dynamics(model), level="fast")
+imu = sd.Switchable(sd.Accelerometer("body1", noise=0.3, name="imu"))
+problem = sd.Problem(model, [imu, sd.JointAcceleration("all", noise=0.2, name="motion"), sd.ExternalWrench("all")])
+estimator, J, kin = sd.compile(problem, level="fast"), solver.derivatives(wrt="tau"), sd.kinematics(model, "bias")
+y = sd.predict(problem, q[0], qd[0], tau[0], seed=1)
+step = solver.bind(q[0], qd[0], tau[0])
+for _ in range(2):
+    step()
+    found = [
+        solver(q[0], qd[0], tau[0]).qdd, solver(q, qd, tau).qdd, solver(q, qd, tau, threads=2).qdd, step.out["qdd"],
+        J(q[0], qd[0], tau[0])["qdd", "tau"], kin(q[0], qd[0]), kin(q, qd), estimator(q[0], qd[0], y=y).tau,
+        estimator(q[0], qd[0], y=y, active={"imu": False}).tau, solver(np.asfortranarray(q), qd[3], tau).qdd,
+    ]
+print(calls.built, *(x.tobytes().hex() for x in found))
+"""
+
+
+def test_without_the_compiled_calls_the_bits_are_the_same(tmp_path):
+    runs = []
+    for program in (CALLED, ABSENT + CALLED):
+        run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        runs.append(run.stdout.split())
+    assert runs[1][0] == "False" and runs[0][0] == str(built)
+    assert runs[0][1:] == runs[1][1:] and len(runs[0]) == 11
+
+
+@native
+def test_calls_compiled_from_another_source_are_not_used(tmp_path):
+    """They would be called wrongly: an installation that is changed in place need not be built again."""
+    shutil.copytree(Path(sd.__file__).parent, tmp_path / "sysdyn", ignore=shutil.ignore_patterns("__pycache__"))
+    with open(tmp_path / "sysdyn" / "backends" / "entries" / "native.c", "a") as file:
+        file.write("/* changed */")
+    command = "from sysdyn.backends.entries import calls; print(calls.__file__, calls.built)"
+    run = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True,
+                         env=os.environ | {"PYTHONPATH": str(tmp_path)})  # fmt: skip
+    assert run.stdout.startswith(str(tmp_path)) and run.stdout.endswith("False\n")

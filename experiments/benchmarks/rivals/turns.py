@@ -13,6 +13,7 @@ from common import Ratio
 import sysdyn as sd
 from rivals.build import SOURCES, CannotBuild, shared_library
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.kernel import words as kernel_words
 
 # Each call is repeated for at least so many seconds at a turn.
 TURN = 1e-3
@@ -22,9 +23,9 @@ PLACES = 5
 
 @dataclass(frozen=True)
 class Call:
-    """A C function of two pointers with what it is called with; it takes `states` states.
+    """A C function of a pointer and a word with what it is called with; it takes `states` states.
 
-    function: a function of ctypes; first, second: addresses. result: what it writes, the first of several. keep: what
+    function: a function of ctypes; first: an address. result: what it writes, the first of several. keep: what
     must live as long as the call.
     """
 
@@ -37,7 +38,7 @@ class Call:
     keep: tuple
 
     def __call__(self) -> None:
-        self.function(ctypes.c_void_p(self.first), ctypes.c_void_p(self.second))
+        self.function(ctypes.c_void_p(self.first), ctypes.c_int64(self.second))
 
 
 def words(name: str, function, handle: int, arrays: Sequence[np.ndarray]) -> Call:
@@ -53,11 +54,10 @@ def kernel_call(
     code, n = executable.backend, len(next(iter(outs.values())))
     kernel = code.scalar if single else code.vector
     status = np.empty(n, dtype=np.int64)
-    table = code.words(arrays, outs, status, 0, n)
-    work = np.empty(kernel.work_doubles)
-    start = work.ctypes.data + -work.ctypes.data % 64
+    work, start = kernel.work()
+    table = kernel_words(code.program, start, arrays, outs, status)
     keep = table, status, work, arrays, outs, executable
-    return Call(name, kernel.run, table.ctypes.data, start, n, next(iter(outs.values())), keep)
+    return Call(name, kernel.run, table.ctypes.data, n, n, next(iter(outs.values())), keep)
 
 
 def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bool) -> list[Call]:

@@ -315,11 +315,11 @@ class Driver(Types):
         return "\n".join(lines)
 
     def _arguments(self, runs: Sequence[Run]) -> list[str]:
-        """%n, %status, and %pointer… and %stride… of each row."""
+        """%work, %status, and %pointer… and %stride… of each row."""
         lines = [
-            "define void @run(ptr %args, ptr %work) #0 #1 {",
+            "define void @run(ptr %args, i64 %n) #0 #1 {",
             "entry:",
-            "  %n = load i64, ptr %args",
+            "  %work = load ptr, ptr %args",
             "  %atstatus = getelementptr i64, ptr %args, i64 1",
             "  %status = load ptr, ptr %atstatus",
         ]

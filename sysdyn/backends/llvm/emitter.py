@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.backends.llvm.driver import Driver, Run
-from sysdyn.backends.llvm.entry_code import entry_code
 from sysdyn.backends.llvm.instructions import declared
 from sysdyn.backends.llvm.segments import (
     Access,
@@ -117,7 +116,6 @@ class Emitter(Types):
             *self._sincos(),
             *code.functions,
             self._driver(code.calls),
-            entry_code(self.width),
             self._attributes(),
         ]
         return "\n".join(parts)

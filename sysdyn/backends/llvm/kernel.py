@@ -1,27 +1,17 @@
 """Machine code for programs: textual LLVM IR, compiled in this process by llvmlite.
 
-One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel is
-
-    run(args, work):  for a block of `width` states at a time: gather inputs, call the segments, scatter outputs
-
-with `args` an array of 64-bit words [n, status, (pointer, stride) for each input group, pointer and stride for each
-output group] and `work` the aligned workspace. Strides are in doubles; 0 repeats one row for all states; a null
-output is skipped.
+One emitter makes the scalar kernel and the SIMD kernel, in which every value is a vector of `width` states. A kernel,
+which is called as `sysdyn.backends.kernel` says, gathers the inputs of a block of `width` states, calls the segments
+and scatters the outputs, block by block.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
-
-from sysdyn.backends.llvm import entry
+from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.llvm.emitter import Emitter
-from sysdyn.backends.llvm.entry_code import ALIGN, OF_MANY, OF_ONE, entry_code
 from sysdyn.backends.llvm.registers import angles_first, arranged
 from sysdyn.backends.llvm.target import LOCK, Processor, here, library, version
 from sysdyn.files import cache
@@ -30,30 +20,6 @@ from sysdyn.program.program import Program
 
 # The code in these parts of the package decides what machine code a program becomes.
 EMITTING = ("program", "backends/llvm", "backends/schedule.py", "backends/pairs.py", "backends/twins.py")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Machine code of a program. `run` is a ctypes function (args pointer, work pointer) that releases the GIL."""
-
-    run: Callable[[int, int], None]
-    methods: entry.Methods  # the same for `sysdyn.backends.llvm.entry`
-    width: int
-    n_slots: int
-    keep: object  # the engine that owns the code
-    cached: bool
-
-    @property
-    def work_doubles(self) -> int:
-        """Doubles of workspace that `run` needs, with alignment and a register's worth that may be read beyond it."""
-        return (self.n_slots + 1) * self.width + 2 * (ALIGN // 8)
-
-
-def aligned(n: int) -> tuple[np.ndarray, int]:
-    """(array, address): n doubles of which `address` is the first 64-byte boundary."""
-    work = np.empty(n)
-    address = work.ctypes.data
-    return work, (address + ALIGN - 1) // ALIGN * ALIGN
 
 
 def compile_kernel(
@@ -73,7 +39,6 @@ def compile_kernel(
             version(),
             llvm.llvm_version_info,
             processor,
-            entry_code(width),
             width,
             level,
             zeros,
@@ -94,11 +59,7 @@ def compile_kernel(
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
-        methods = entry.methods(
-            {name: engine.get_function_address(name) for name in (OF_ONE if width == 1 else OF_MANY)}
-        )
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
-    return Kernel(run, methods, width, n_slots, engine, stored is not None)
+    return Kernel(address, width, n_slots, engine, stored is not None)
 
 
 def _packed(key: str, n_slots: int, code: bytes) -> bytes:

@@ -1,0 +1,1 @@
+"""Calls of kernels by arrays of a caller."""

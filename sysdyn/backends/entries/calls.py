@@ -1,0 +1,222 @@
+"""Calls of kernels by arrays of a caller: prepared, of one state, and of a batch.
+
+They are made in C if the package was built with a C compiler; see native.c. If not, prepared calls go through ctypes,
+and all others the general way, `Executable.results`, with the same results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import zlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from sysdyn.backends.backend import Arrays, Backend
+from sysdyn.backends.kernel import Kernel, address, words
+
+try:
+    from sysdyn.backends.entries import native  # type: ignore[attr-defined]
+except ImportError:  # not built, or for another Python or NumPy
+    built = False
+else:
+    # what was built from another state of the source would be called wrongly
+    built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
+
+# Calls of one state hold the interpreter's lock: they are for programs of up to this many operations, about 0.1 ms.
+LONGEST = 200_000
+# The quaternions of this many states are looked at before these are computed, while they are in the cache.
+TURNED = 1024
+# Arrays have at most as many axes, and a call as many results, as in native.c.
+AXES, OUTPUTS = 4, 64
+
+Function = TypeVar("Function", bound=Callable)
+
+
+class Argument(NamedTuple):
+    """An array that a call takes: its shape at one state, and the number of the program's input that each entry is."""
+
+    shape: tuple[int, ...]
+    inputs: np.ndarray
+
+
+class Names(NamedTuple):
+    """How arguments are given: the first `positional` ones by position, the others by keyword.
+
+    keywords: ((name, …, for the next argument; a dict of names for arguments; or the object that is given), …).
+    """
+
+    positional: int
+    keywords: tuple[tuple[str, Any], ...] = ()
+
+
+class Shown(NamedTuple):
+    """What a call of one state gives: `make` of its outputs, which have these keys and shapes.
+
+    make: dict, tuple, or None for the array of a single output; or a subclass of `Result`, which gets `about`.
+    """
+
+    make: type | None
+    keys: tuple[Hashable, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    about: object = None
+    layout: object = None
+
+
+# ---- where there is no C ------------------------------------------------------------------------------------------
+
+
+class Result:
+    """Results as a call of the general way gives them."""
+
+    _about: Any
+    _given: Any
+    _row: Any
+
+
+if built:
+    Result = native.Result  # type: ignore[misc]
+
+
+def entry(general: Function) -> Function:
+    """The method, which takes calls that are in the list `_plain` of its object the shortest way."""
+    return native.Entry(general) if built else general  # type: ignore[return-value]
+
+
+def quantity(name: str, general: Any) -> Any:
+    """An attribute of `Result`; general: the descriptor that gives it where results are not in a row."""
+    return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result))) if built else general
+
+
+# ---- prepared -----------------------------------------------------------------------------------------------------
+
+
+def prepared(
+    backend: Backend, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
+) -> tuple[Callable[[], None], object]:
+    """(a call without arguments that runs these states, what has to stay alive as long as it).
+
+    single: the state is the only one; the call is one of least latency, and holds the interpreter's lock.
+    """
+    kernel = backend.kernel(single)
+    assert kernel, "the back end has machine code"
+    array, work = kernel.shared_work if single else kernel.work()
+    own = words(backend.program, work, inputs, outputs, status, start)
+    if not single:
+        call: Callable[[], None] = partial(kernel.run, address(own), size)
+    elif built:
+        call = native.prepared(kernel.address, address(own), size)
+    else:
+        held = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)
+        call = partial(held, address(own), size)
+    return call, (kernel, array, own)
+
+
+# ---- one state ----------------------------------------------------------------------------------------------------
+
+
+def one_state(
+    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int], names: Names,
+    shown: Shown, muted: Sequence[int] = (),
+) -> Any:  # fmt: skip
+    """The call of one state for a list `_plain`; None where there is none.
+
+    constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit quaternions
+    begin; those of norm 1 within 1e-6 are normalised. muted: numbers of the inputs that are 0 unless they are finite.
+    Where a quaternion is another, arrays do not fit, or the status is not zero, calls go the general way.
+    """
+    program, kernel = backend.program, backend.kernel(True) if built else None
+    shapes = [*(x.shape for x in arguments), *shown.shapes]
+    if not kernel or len(program) > LONGEST or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
+        return None
+    inputs, outputs = constants.copy(), np.zeros(program.n_outputs)
+    array, work = kernel.shared_work
+    own = words(program, work, _parts(program.input_groups, inputs), _parts(program.output_groups, outputs),
+                np.zeros(1, dtype=np.int64))  # fmt: skip
+    last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
+    targets, places = [], np.empty(0, dtype=np.int64)
+    for shape, numbers in arguments:
+        scattered = bool((np.diff(numbers) != 1).any())
+        first = len(places) if scattered else int(numbers[0]) if numbers.size else 0
+        targets.append((*_axes(shape), numbers.size, first, scattered))
+        places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
+    begins = np.cumsum([0, *(size for _, size in program.output_groups)]).tolist()
+    first_word = len(own) - 2 * len(program.output_groups)
+    rows = [(*_axes(shape), first_word + 2 * k, begins[k]) for k, shape in enumerate(shown.shapes)]
+    keys = tuple(sys.intern(key) if isinstance(key, str) else key for key in shown.keys)  # compared as objects
+    keywords, following = [], names.positional
+    for name, what in names.keywords:
+        keywords.append((name, what, following))
+        following += sum(x is ... for x in (what.values() if isinstance(what, dict) else (what,)))
+    return native.Plain(
+        kernel.address, own, inputs, program.n_outputs, last, _table(targets, AXES + 4), places,
+        _table(quaternions, 1), _table(muted, 1), _table(rows, AXES + 3), keys, names.positional, tuple(keywords),
+        shown.make, shown.about, shown.layout, (kernel, array, outputs),
+    )  # fmt: skip
+
+
+# ---- many states --------------------------------------------------------------------------------------------------
+
+
+class Batch:
+    """A call of N states that takes arrays as they are.
+
+    quaternions: (word of the pointer, first entry in a row) of each.
+    """
+
+    def __init__(self, kernel: Kernel, words: np.ndarray, targets: np.ndarray, quaternions: np.ndarray, keep: object):
+        most = TURNED if len(quaternions) else 2**62
+        self._kernel, self._keep = kernel, keep
+        self._call = partial(native.batch, kernel.address, words, targets, quaternions, most)
+
+    def __call__(
+        self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None
+    ) -> bool | None:
+        """Whether every status is 0; outputs by group (N, size), status (N,).
+
+        None, with nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N
+        times that, with states that are. None, too, if a quaternion is not normalised to the last bits. counter: None,
+        or for threads that share the states an array of int64: 0, states of a region, states at a time, then a 0 for
+        each region, of which there are as many as threads.
+        """
+        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter)
+
+
+def batch(
+    backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
+) -> Batch | None:
+    """The call of many states that takes these arrays, as they are; None where there is none.
+
+    constants and quaternions as for `one_state`.
+    """
+    places, turning, begin = {}, [], 0
+    for k, (_, size) in enumerate(backend.program.input_groups):
+        places[tuple(range(begin, begin + size))] = 2 + 2 * k
+        turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
+        begin += size
+    whole = [places.get(tuple(x.inputs.tolist())) for x in arguments]
+    kernel = backend.kernel(False) if built and None not in whole else None  # values may have to be put together
+    if not kernel:
+        return None
+    outputs, status = backend.new(1)
+    own = words(backend.program, 0, _parts(backend.program.input_groups, constants), outputs, status)
+    targets = [(*_axes(x.shape), x.inputs.size, word, 0) for x, word in zip(arguments, whole, strict=True)]
+    return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)
+
+
+def _parts(groups: Sequence[tuple[str, int]], row: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Groups of numbers that follow one another."""
+    ends = np.cumsum([size for _, size in groups])[:-1]
+    return {name: x for (name, _), x in zip(groups, np.split(row, ends), strict=True)}
+
+
+def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return len(shape), *shape, *[0] * (AXES - len(shape))
+
+
+def _table(rows: Sequence, columns: int) -> np.ndarray:
+    return np.array(rows, dtype=np.int64).reshape(-1, columns)

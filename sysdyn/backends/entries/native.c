@@ -1,0 +1,688 @@
+/* Calls of kernels by arrays of a caller, with NumPy's C API. They are for calls.py beside this file, and trust it.
+
+   Entry(general)           a method that tries the calls of one state in the list `_plain` of its object, then goes the
+                            general way
+   Plain(…)                 such a call, by arguments of certain names and shapes
+   Result                   the base of classes whose objects hold a row of results of a plain call, or what Python code
+                            keeps in `_given`
+   Quantity(name, general)  an attribute of results: a view of their row, or else what the general function gives
+   prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
+   batch(…) → whether every status of a batch is 0; None where it has to go another way
+
+   From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
+   interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <structmember.h>
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+
+#ifndef SOURCE
+#error "compile with -DSOURCE=, the checksum of this file"
+#endif
+
+/* Arrays have up to this many axes, calls up to this many results. */
+enum { AXES = 4, OUTPUTS = 64 };
+/* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
+static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
+
+/* See sysdyn/backends/kernel.py. */
+typedef void (*Kernel)(int64_t *words, int64_t n);
+
+/* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
+   where their places begin in a table; for a batch, the number of the word that has its pointer. */
+typedef struct {
+    int64_t axes, dims[AXES], size, at, scattered;
+} Target;
+
+/* An array of results. word: the number of that with its pointer; at: where it begins in a row of all results. */
+typedef struct {
+    int64_t axes, dims[AXES], word, at;
+} Output;
+
+typedef struct {
+    PyTypeObject *plain, *result; /* which the module owns */
+    PyObject *name;               /* of the attribute with the plain calls of an object */
+} State;
+
+/* The content of a C-contiguous array of 8-byte numbers. */
+typedef struct {
+    void *data;
+    Py_ssize_t size;
+} Table;
+
+static int table(PyObject *x, Table *found, char kind)
+{
+    PyArrayObject *array = (PyArrayObject *)x;
+    if (!PyArray_Check(x) || PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != 8 ||
+        !PyArray_IS_C_CONTIGUOUS(array)) {
+        PyErr_Format(PyExc_TypeError, "a C-contiguous array of 8-byte numbers of kind %c is needed", kind);
+        return 0;
+    }
+    *found = (Table){PyArray_DATA(array), PyArray_SIZE(array)};
+    return 1;
+}
+
+static int integers(PyObject *x, void *found) { return table(x, found, 'i'); }
+static int doubles(PyObject *x, void *found) { return table(x, found, 'f'); }
+
+/* Whether x is an array of doubles, no subclass, with the shape of the target after so many leading axes. */
+static int suits(PyObject *object, const Target *target, int leading)
+{
+    PyArrayObject *x = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_TYPE(x) != NPY_DOUBLE || !PyArray_ISALIGNED(x) ||
+        !PyArray_ISNOTSWAPPED(x) || PyArray_NDIM(x) != target->axes + leading)
+        return 0;
+    for (int k = 0; k < target->axes; k++)
+        if (PyArray_DIM(x, leading + k) != target->dims[k])
+            return 0;
+    return 1;
+}
+
+/* 1 if the quaternion is normalised to the last bits, 0 if nearly, −1 if not. */
+static int normal(const double *q, double *norm)
+{
+    *norm = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
+    double error = fabs(*norm - 1.0);
+    return error <= EXACT ? 1 : error <= NEAR ? 0 : -1;
+}
+
+static void freed(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* ---- results in a row -------------------------------------------------------------------------------------------- */
+
+/* row: the memory of the results, in a bytes object of its own, as arrays that look into it keep it alive. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *about, *given, *row, *dict, *weak;
+} Result;
+
+static double *numbers(PyObject *row) { return (double *)PyBytes_AS_STRING(row); }
+
+static PyObject *view(const Output *output, PyObject *row)
+{
+    double *data = numbers(row) + output->at;
+    PyObject *x = PyArray_SimpleNewFromData((int)output->axes, (npy_intp *)output->dims, NPY_DOUBLE, data);
+    if (x && PyArray_SetBaseObject((PyArrayObject *)x, Py_NewRef(row)) < 0)
+        Py_CLEAR(x);
+    return x;
+}
+
+static PyObject *result_row(Result *self, void *closure)
+{
+    if (!self->row)
+        Py_RETURN_NONE;
+    Output whole = {.axes = 1, .dims = {PyBytes_GET_SIZE(self->row) / (Py_ssize_t)sizeof(double)}};
+    return view(&whole, self->row);
+}
+
+static int result_traverse(Result *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->about);
+    Py_VISIT(self->given);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+static int result_clear(Result *self)
+{
+    Py_CLEAR(self->about);
+    Py_CLEAR(self->given);
+    Py_CLEAR(self->row);
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void result_dealloc(Result *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weak)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    result_clear(self);
+    freed((PyObject *)self);
+}
+
+static PyMemberDef result_members[] = {
+    {"_about", T_OBJECT_EX, offsetof(Result, about), 0, NULL},
+    {"_given", T_OBJECT_EX, offsetof(Result, given), 0, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Result, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Result, weak), READONLY, NULL},
+    {NULL},
+};
+
+static PyGetSetDef result_getters[] = {
+    {"_row", (getter)result_row, NULL, NULL, NULL},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL},
+};
+
+static PyType_Slot result_slots[] = {
+    {Py_tp_new, PyType_GenericNew}, {Py_tp_dealloc, result_dealloc}, {Py_tp_traverse, result_traverse},
+    {Py_tp_clear, result_clear}, {Py_tp_members, result_members}, {Py_tp_getset, result_getters}, {0, NULL},
+};
+
+static PyType_Spec result_spec = {
+    "sysdyn.backends.entries.native.Result", sizeof(Result), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, result_slots,
+};
+
+/* ---- plain calls of one state ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    Kernel kernel;
+    Table words, inputs, targets, places, quaternions, muted, outputs;
+    Py_ssize_t n_outputs, n_inputs, positional;
+    int64_t status;
+    PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
+} Plain;
+
+/* words: of the kernel, with the addresses of the groups in `inputs`, all of them, doubles. n_outputs, n_inputs:
+   numbers in a row of results. quaternions: where they begin among the inputs; muted: inputs that are 0 unless finite.
+   keys: names of the outputs. keywords: ((name, what, number of its first array), …), `what` being Ellipsis for an
+   array, or a dict of such, or the object that is given. make: a subclass of Result, which gets about, this call and a
+   row; or dict, tuple or, for a single array, None. keep: what has to live as long. */
+static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
+{
+    Plain *self = (Plain *)type->tp_alloc(type, 0);
+    unsigned long long kernel;
+    PyObject *keep;
+    if (!self)
+        return NULL;
+    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
+                          &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers,
+                          &self->places, integers, &self->quaternions, integers, &self->muted, integers,
+                          &self->outputs, &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
+                          &self->keywords, &self->make, &self->about, &self->layout, &keep)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->kernel = (Kernel)(uintptr_t)kernel;
+    self->targets.size /= sizeof(Target) / 8;
+    self->outputs.size /= sizeof(Output) / 8;
+    State *state = PyType_GetModuleState(type);
+    int in_row = PyType_Check(self->make) && PyType_IsSubtype((PyTypeObject *)self->make, state->result);
+    if (self->words.size < 2 || self->n_inputs > self->inputs.size || self->outputs.size > OUTPUTS ||
+        self->outputs.size != PyTuple_GET_SIZE(self->keys) || (!self->outputs.size && self->make == Py_None) ||
+        !(in_row || self->make == Py_None || self->make == (PyObject *)&PyDict_Type ||
+          self->make == (PyObject *)&PyTuple_Type)) {
+        PyErr_SetString(PyExc_ValueError, "these do not describe a call");
+        Py_DECREF(self);
+        return NULL;
+    }
+    ((int64_t *)self->words.data)[1] = (int64_t)(intptr_t)&self->status;
+    self->keep = Py_NewRef(arguments);
+    return (PyObject *)self;
+}
+
+static void plain_dealloc(Plain *self)
+{
+    Py_XDECREF(self->keep);
+    freed((PyObject *)self);
+}
+
+/* What `keywords` say of an argument: (name, what, number of its first array); NULL if they do not have it. */
+static PyObject *described(Plain *self, PyObject *name)
+{
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(self->keywords); k++) {
+        PyObject *found = PyTuple_GET_ITEM(self->keywords, k);
+        if (PyTuple_GET_ITEM(found, 0) == name)
+            return found;
+    }
+    return NULL;
+}
+
+/* Whether the arguments have the names of this call, but for some with the values they have by default, and the first
+   one is an array of one state. Names are compared as objects. */
+static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
+{
+    Py_ssize_t given = names ? PyTuple_GET_SIZE(names) : 0, matched = 0;
+    if (n != self->positional || (n && self->targets.size && !suits(arguments[0], self->targets.data, 0)))
+        return 0;
+    for (Py_ssize_t j = 0; j < given; j++)
+        if (described(self, PyTuple_GET_ITEM(names, j)))
+            matched++;
+        else if (!defaults || PyDict_GetItem(defaults, PyTuple_GET_ITEM(names, j)) != arguments[n + j])
+            return 0;
+    return matched == PyTuple_GET_SIZE(self->keywords);
+}
+
+static int take(Plain *self, Py_ssize_t k, PyObject *x)
+{
+    const Target *target = (const Target *)self->targets.data + k;
+    if (k >= self->targets.size || !suits(x, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
+        return 0;
+    const double *from = PyArray_DATA((PyArrayObject *)x);
+    double *inputs = self->inputs.data;
+    if (target->scattered)
+        for (int64_t i = 0; i < target->size; i++)
+            inputs[((const int64_t *)self->places.data)[target->at + i]] = from[i];
+    else
+        memcpy(inputs + target->at, from, target->size * sizeof(double));
+    return 1;
+}
+
+/* Whether two keys of dicts are one name; others than plain texts could run anything if they were compared. */
+static int alike(PyObject *a, PyObject *b)
+{
+    return a == b || (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b) && PyUnicode_Compare(a, b) == 0);
+}
+
+/* Whether the value of a keyword fits: an array, a dict of these keys in this order, or the very object. */
+static int fits(Plain *self, PyObject *what, Py_ssize_t k, PyObject *x)
+{
+    if (what == Py_Ellipsis)
+        return take(self, k, x);
+    if (!PyDict_CheckExact(what))
+        return what == x;
+    Py_ssize_t at = 0, here = 0;
+    PyObject *key, *value, *own, *part;
+    if (!PyDict_CheckExact(x) || PyDict_GET_SIZE(x) != PyDict_GET_SIZE(what))
+        return 0;
+    while (PyDict_Next(what, &at, &own, &part) && PyDict_Next(x, &here, &key, &value)) {
+        if (!alike(key, own) || !fits(self, part, k, value))
+            return 0;
+        k += part == Py_Ellipsis;
+    }
+    return 1;
+}
+
+/* Whether all arguments fit, whose values are among the inputs then. */
+static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
+{
+    double *inputs = self->inputs.data, norm;
+    for (Py_ssize_t k = 0; k < self->positional; k++)
+        if (!take(self, k, arguments[k]))
+            return 0;
+    for (Py_ssize_t j = 0; names && j < PyTuple_GET_SIZE(names); j++) {
+        PyObject *found = described(self, PyTuple_GET_ITEM(names, j)), *x = arguments[self->positional + j];
+        if (found && !fits(self, PyTuple_GET_ITEM(found, 1), PyLong_AsSsize_t(PyTuple_GET_ITEM(found, 2)), x))
+            return 0;
+    }
+    for (Py_ssize_t k = 0; k < self->muted.size; k++) {
+        double *x = inputs + ((const int64_t *)self->muted.data)[k];
+        *x = isfinite(*x) ? *x : 0.0;
+    }
+    for (Py_ssize_t k = 0; k < self->quaternions.size; k++) {
+        double *q = inputs + ((const int64_t *)self->quaternions.data)[k];
+        int found = normal(q, &norm);
+        if (found < 0)
+            return 0;
+        for (int i = 0; found == 0 && i < 4; i++)
+            q[i] /= norm;
+    }
+    return 1;
+}
+
+/* A new object for the results, all of them 0, and where each goes. */
+static PyObject *room(Plain *self, double **data)
+{
+    const Output *outputs = self->outputs.data;
+    Py_ssize_t n = self->outputs.size;
+    if (self->make == (PyObject *)&PyDict_Type || self->make == (PyObject *)&PyTuple_Type || self->make == Py_None) {
+        PyObject *arrays = self->make == (PyObject *)&PyDict_Type ? PyDict_New() : PyTuple_New(n);
+        for (Py_ssize_t k = 0; arrays && k < n; k++) {
+            PyObject *x = PyArray_ZEROS((int)outputs[k].axes, (npy_intp *)outputs[k].dims, NPY_DOUBLE, 0);
+            data[k] = x ? PyArray_DATA((PyArrayObject *)x) : NULL;
+            if (x && PyTuple_CheckExact(arrays))
+                PyTuple_SET_ITEM(arrays, k, x);
+            else if (!x || PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
+                Py_CLEAR(arrays);
+            if (self->make == (PyObject *)&PyDict_Type)
+                Py_XDECREF(x);
+        }
+        return arrays;
+    }
+    Result *result = (Result *)((PyTypeObject *)self->make)->tp_alloc((PyTypeObject *)self->make, 0);
+    if (!result)
+        return NULL;
+    result->about = Py_NewRef(self->about);
+    result->given = Py_NewRef((PyObject *)self);
+    result->row = PyBytes_FromStringAndSize(NULL, (self->n_outputs + self->n_inputs) * sizeof(double));
+    if (!result->row) {
+        Py_DECREF(result);
+        return NULL;
+    }
+    memset(numbers(result->row), 0, self->n_outputs * sizeof(double));
+    for (Py_ssize_t k = 0; k < n; k++)
+        data[k] = numbers(result->row) + outputs[k].at;
+    return (PyObject *)result;
+}
+
+/* The results; NULL without an error where the call has to go the general way. */
+static PyObject *attempt(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
+{
+    double *data[OUTPUTS];
+    if (!named(self, arguments, n, names, defaults))
+        return NULL;
+    /* this may collect garbage, which may run anything; what follows does not */
+    PyObject *result = room(self, data);
+    if (!result)
+        return NULL;
+    int solved = laid_out(self, arguments, names);
+    if (solved) {
+        int64_t *words = self->words.data;
+        for (Py_ssize_t k = 0; k < self->outputs.size; k++)
+            words[((const Output *)self->outputs.data)[k].word] = (int64_t)(intptr_t)data[k];
+        self->kernel(words, 1);
+        solved = self->status == 0;
+    }
+    if (solved && !PyTuple_CheckExact(result) && !PyDict_CheckExact(result))
+        memcpy(numbers(((Result *)result)->row) + self->n_outputs, self->inputs.data, self->n_inputs * sizeof(double));
+    PyObject *found = !solved ? NULL : Py_NewRef(self->make == Py_None ? PyTuple_GET_ITEM(result, 0) : result);
+    Py_DECREF(result);
+    return found;
+}
+
+static PyMemberDef plain_members[] = {
+    {"layout", T_OBJECT_EX, offsetof(Plain, layout), READONLY, NULL},
+    {NULL},
+};
+
+static PyType_Slot plain_slots[] = {
+    {Py_tp_new, plain_new}, {Py_tp_dealloc, plain_dealloc}, {Py_tp_members, plain_members}, {0, NULL},
+};
+
+static PyType_Spec plain_spec = {
+    "sysdyn.backends.entries.native.Plain", sizeof(Plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
+};
+
+/* ---- methods and attributes -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *name, *general, *defaults;
+} Descriptor;
+
+static PyObject *descriptor(PyTypeObject *type, vectorcallfunc call, PyObject *name, PyObject *general)
+{
+    Descriptor *self = (Descriptor *)type->tp_alloc(type, 0);
+    if (self) {
+        self->call = call;
+        self->name = Py_XNewRef(name);
+        self->general = Py_NewRef(general);
+        self->defaults = Py_XNewRef(PyFunction_Check(general) ? PyFunction_GetKwDefaults(general) : NULL);
+    }
+    return (PyObject *)self;
+}
+
+static void descriptor_dealloc(Descriptor *self)
+{
+    Py_XDECREF(self->name);
+    Py_XDECREF(self->general);
+    Py_XDECREF(self->defaults);
+    freed((PyObject *)self);
+}
+
+static PyObject *entry_call(Descriptor *self, PyObject *const *arguments, size_t flags, PyObject *names)
+{
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    Py_ssize_t n = PyVectorcall_NARGS(flags);
+    PyObject *calls = n > 0 ? PyObject_GetAttr(arguments[0], state->name) : NULL, *found = NULL;
+    if (!calls)
+        PyErr_Clear();
+    for (Py_ssize_t k = 0; calls && PyList_CheckExact(calls) && k < PyList_GET_SIZE(calls); k++) {
+        PyObject *plain = Py_NewRef(PyList_GET_ITEM(calls, k));
+        if (Py_IS_TYPE(plain, state->plain))
+            found = attempt((Plain *)plain, arguments + 1, n - 1, names, self->defaults);
+        Py_DECREF(plain);
+        if (found || PyErr_Occurred())
+            break;
+    }
+    Py_XDECREF(calls);
+    return found || PyErr_Occurred() ? found : PyObject_Vectorcall(self->general, arguments, flags, names);
+}
+
+static PyObject *entry_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
+{
+    PyObject *general;
+    return PyArg_ParseTuple(arguments, "O:Entry", &general)
+               ? descriptor(type, (vectorcallfunc)entry_call, NULL, general) : NULL;
+}
+
+static PyObject *entry_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+/* The signature, the docstring and all else are those of the general method. */
+static PyObject *entry_attribute(Descriptor *self, PyObject *name)
+{
+    if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0)
+        return Py_NewRef(self->general);
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0)
+        return PyObject_GenericGetAttr((PyObject *)self, name);
+    return PyObject_GetAttr(self->general, name);
+}
+
+static PyMemberDef entry_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Descriptor, call), READONLY, NULL},
+    {NULL},
+};
+
+static PyType_Slot entry_slots[] = {
+    {Py_tp_new, entry_new}, {Py_tp_call, PyVectorcall_Call}, {Py_tp_descr_get, entry_get},
+    {Py_tp_getattro, entry_attribute}, {Py_tp_members, entry_members}, {Py_tp_dealloc, descriptor_dealloc}, {0, NULL},
+};
+
+static PyType_Spec entry_spec = {
+    "sysdyn.backends.entries.native.Entry", sizeof(Descriptor), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, entry_slots,
+};
+
+static PyObject *quantity_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
+{
+    PyObject *name, *general;
+    return PyArg_ParseTuple(arguments, "UO:Quantity", &name, &general) ? descriptor(type, NULL, name, general) : NULL;
+}
+
+static PyObject *quantity_get(Descriptor *self, PyObject *object, PyObject *type)
+{
+    if (!object || object == Py_None)
+        return Py_NewRef(self);
+    Result *result = (Result *)object;
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    if (PyObject_TypeCheck(object, state->result) && result->row && result->given &&
+        Py_IS_TYPE(result->given, state->plain)) {
+        const Plain *plain = (const Plain *)result->given;
+        const Output *outputs = plain->outputs.data;
+        for (Py_ssize_t k = 0; k < plain->outputs.size; k++)
+            if (PyTuple_GET_ITEM(plain->keys, k) == self->name)
+                return view(outputs + k, result->row);
+    }
+    return PyObject_CallOneArg(self->general, object);
+}
+
+static PyType_Slot quantity_slots[] = {
+    {Py_tp_new, quantity_new}, {Py_tp_descr_get, quantity_get}, {Py_tp_dealloc, descriptor_dealloc}, {0, NULL},
+};
+
+static PyType_Spec quantity_spec = {
+    "sysdyn.backends.entries.native.Quantity", sizeof(Descriptor), 0, Py_TPFLAGS_DEFAULT, quantity_slots,
+};
+
+/* ---- prepared calls ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Kernel kernel;
+    int64_t *words, n;
+} Prepared;
+
+static PyObject *prepared_call(PyObject *self, PyObject *unused)
+{
+    const Prepared *call = (const Prepared *)PyBytes_AS_STRING(self);
+    call->kernel(call->words, call->n);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef prepared_method = {"prepared", prepared_call, METH_NOARGS, NULL};
+
+static PyObject *prepared(PyObject *module, PyObject *arguments)
+{
+    unsigned long long kernel, words;
+    long long n;
+    if (!PyArg_ParseTuple(arguments, "KKL:prepared", &kernel, &words, &n))
+        return NULL;
+    Prepared content = {(Kernel)(uintptr_t)kernel, (int64_t *)(uintptr_t)words, n};
+    PyObject *self = PyBytes_FromStringAndSize((char *)&content, sizeof content);
+    PyObject *call = self ? PyCFunction_New(&prepared_method, self) : NULL;
+    Py_XDECREF(self);
+    return call;
+}
+
+/* ---- many states ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Kernel kernel;
+    const int64_t *words, *quaternions;
+    int64_t n_words, n_quaternions, n, most, threads, region;
+    int64_t *counter;
+} Shared;
+
+/* The bits of the status of all states that this thread takes; −1 if a quaternion is not normalised to the last bits.
+   Threads that share a counter have as many regions of states. Each begins with one of its own, whose rows follow one
+   another and stay in the cache of its core from call to call, and goes on with what is left of the others. */
+static int64_t computed(const Shared *all, int64_t *words)
+{
+    int64_t first = __atomic_fetch_add(all->counter, 1, __ATOMIC_RELAXED), bits = 0;
+    for (int64_t g = 0; g < all->threads; g++) {
+        int64_t which = (first + g) % all->threads, start = which * all->region, stop = start + all->region;
+        for (stop = stop < all->n ? stop : all->n;;) {
+            int64_t begin = start + __atomic_fetch_add(all->counter + 3 + which, all->most, __ATOMIC_RELAXED);
+            if (begin >= stop)
+                break;
+            int64_t size = stop - begin < all->most ? stop - begin : all->most;
+            memcpy(words, all->words, all->n_words * sizeof(int64_t));
+            words[1] += begin * (int64_t)sizeof(int64_t);
+            for (int64_t k = 2; k < all->n_words; k += 2)
+                words[k] += begin * words[k + 1] * (int64_t)sizeof(double);
+            for (int64_t j = 0; j < all->n_quaternions; j++) {
+                int64_t word = all->quaternions[2 * j];
+                const double *q = (const double *)(intptr_t)words[word] + all->quaternions[2 * j + 1];
+                double norm;
+                for (int64_t s = 0; s < size; s++)
+                    if (normal(q + s * words[word + 1], &norm) != 1)
+                        return -1;
+            }
+            all->kernel(words, size);
+            const int64_t *status = (const int64_t *)(intptr_t)words[1];
+            for (int64_t s = 0; s < size; s++)
+                bits |= status[s];
+        }
+    }
+    return bits;
+}
+
+/* Whether the array is of one state or of n; its pointer and the doubles from state to state are in the words then. */
+static int shared(int64_t *words, const Target *target, PyObject *object, int64_t n)
+{
+    PyArrayObject *x = (PyArrayObject *)object;
+    npy_intp next = sizeof(double);
+    int many = !suits(object, target, 0);
+    if (many && (!suits(object, target, 1) || PyArray_DIM(x, 0) != n || PyArray_STRIDE(x, 0) % next))
+        return 0;
+    for (int k = PyArray_NDIM(x) - 1; k >= many; k--) {
+        if (PyArray_DIM(x, k) > 1 && PyArray_STRIDE(x, k) != next)
+            return 0;
+        next *= PyArray_DIM(x, k);
+    }
+    words[target->at] = (int64_t)(intptr_t)PyArray_DATA(x);
+    words[target->at + 1] = many ? PyArray_STRIDE(x, 0) / (npy_intp)sizeof(double) : 0;
+    return 1;
+}
+
+static PyObject *batch(PyObject *module, PyObject *arguments)
+{
+    unsigned long long kernel, work;
+    long long most;
+    Table template, targets, quaternions, status, counter;
+    PyObject *outputs, *arrays, *given;
+    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!O:batch", &kernel, integers, &template, integers, &targets,
+                          integers, &quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status,
+                          &PyTuple_Type, &arrays, &given))
+        return NULL;
+    int64_t alone[4] = {0, INT64_MAX / 2, most, 0};
+    counter = (Table){alone, 4};
+    if (given != Py_None && !integers(given, &counter))
+        return NULL;
+    Py_ssize_t n_outputs = PyTuple_GET_SIZE(outputs), n_words = template.size;
+    if (n_words < 2 + 2 * n_outputs || counter.size < 4 ||
+        PyTuple_GET_SIZE(arrays) * (Py_ssize_t)sizeof(Target) / 8 != targets.size)
+        Py_RETURN_NONE;
+    int64_t *words = PyMem_Malloc(2 * n_words * sizeof(int64_t)), found = -1, *limits = counter.data;
+    if (!words)
+        return PyErr_NoMemory();
+    memcpy(words, template.data, n_words * sizeof(int64_t));
+    words[0] = (int64_t)work;
+    words[1] = (int64_t)(intptr_t)status.data;
+    int fit = 1;
+    for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++)
+        fit = shared(words, (const Target *)targets.data + k, PyTuple_GET_ITEM(arrays, k), status.size);
+    for (Py_ssize_t k = 0; fit && k < n_outputs; k++) {
+        Table output;
+        fit = doubles(PyTuple_GET_ITEM(outputs, k), &output);
+        words[n_words - 2 * (n_outputs - k)] = (int64_t)(intptr_t)output.data;
+    }
+    if (fit) {
+        Shared all = {(Kernel)(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
+                      limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], limits};
+        Py_BEGIN_ALLOW_THREADS
+        found = computed(&all, words + n_words);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(words);
+    if (PyErr_Occurred())
+        return NULL;
+    return found < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(found == 0);
+}
+
+/* ---- the module -------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef functions[] = {
+    {"prepared", prepared, METH_VARARGS, NULL}, {"batch", batch, METH_VARARGS, NULL}, {NULL},
+};
+
+static int added(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    int failed = !*type || PyModule_AddType(module, *type) < 0;
+    Py_XDECREF(*type);
+    return failed;
+}
+
+static int filled(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    PyTypeObject *unused;
+    if (PyArray_ImportNumPyAPI() < 0 || !(state->name = PyUnicode_InternFromString("_plain")) ||
+        added(module, &result_spec, &state->result) || added(module, &plain_spec, &state->plain) ||
+        added(module, &entry_spec, &unused) || added(module, &quantity_spec, &unused))
+        return -1;
+    return PyModule_AddIntConstant(module, "SOURCE", SOURCE);
+}
+
+/* The lock is needed, as plain calls share a workspace: a build of Python without it takes it again on import, and says
+   so; interpreters with locks of their own are refused. */
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, filled},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "native", .m_size = sizeof(State), .m_methods = functions, .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit_native(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,83 @@
+"""The calling convention of machine code: kernel(words, n) computes n states.
+
+`words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
+for each group of outputs, the address of its first row and the doubles from row to row. The distance 0 repeats one row
+for all states; outputs at address 0 are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sysdyn.program.program import Program
+
+# Workspaces begin at multiples of this many bytes, the size of a cache line and of the widest register.
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code of a program, which is called by many threads, each with a workspace of its own.
+
+    width: states computed at a time. n_slots: doubles of each in a workspace. keep: the owner of the code. cached: the
+    code was not made anew.
+    """
+
+    address: int
+    width: int
+    n_slots: int
+    keep: object
+    cached: bool
+    _own: threading.local = field(default_factory=threading.local, repr=False, compare=False)
+
+    @cached_property
+    def run(self) -> Callable[[int, int], None]:
+        """The kernel as a function of ctypes (address of the words, n), which releases the interpreter's lock."""
+        return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.address)
+
+    def work(self) -> tuple[np.ndarray, int]:
+        """A new workspace: its array, and where it begins. A register's worth may be read beyond its slots."""
+        array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // 8)
+        return array, -(-array.ctypes.data // ALIGN) * ALIGN
+
+    @cached_property
+    def shared_work(self) -> tuple[np.ndarray, int]:
+        """The workspace of all calls that hold the interpreter's lock."""
+        return self.work()
+
+    def own_work(self) -> int:
+        """Where the workspace of this thread begins."""
+        try:
+            return self._own.work[1]
+        except AttributeError:
+            self._own.work = self.work()
+            return self._own.work[1]
+
+
+def words(
+    program: Program, work: int, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
+    status: np.ndarray, start: int = 0,
+) -> np.ndarray:  # fmt: skip
+    """Words for the states of these arrays from `start` on; arrays are those of `sysdyn.backends.backend`."""
+    found = [work, address(status) + 8 * start]
+    for name, size in program.input_groups:
+        x = inputs[name]
+        found += (address(x), 0) if x.ndim == 1 else (address(x) + 8 * size * start, size)
+    for name, size in program.output_groups:
+        found += (address(outputs[name]) + 8 * size * start, size)
+    return np.array(found, dtype=np.int64)
+
+
+def address(x: Any) -> int:
+    """The address of the first entry of an array."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(x))
+    except (TypeError, ValueError, BufferError):  # read-only, empty or broadcast; five times slower
+        return x.__array_interface__["data"][0]
