@@ -18,7 +18,6 @@ ORDER = (
     "equations", "diagnosis", "problem", "offline", "online", "views", "data", "paper", "app", "__main__",
 )  # fmt: skip
 STRANGERS = {("sparse", "model"), ("recursions", "reference")}  # side by side: neither imports the other
-ALIASES = {"solver", "system"}  # what pickles of version 0.1 name
 
 
 def module_name(path: Path) -> str:
@@ -51,7 +50,7 @@ def imports(text: str) -> set[tuple[str, str]]:
 
 def wrong(part: str, other: str) -> bool:
     """Whether `part` must not import `other`."""
-    if part == other or part in ("__init__", *ALIASES):
+    if part == other or part in ("__init__",):
         return False
     return other not in ORDER[: ORDER.index(part)] or (part, other) in STRANGERS
 
@@ -67,7 +66,7 @@ def complaint(module: str, imported: tuple[str, str]) -> str:
 
 
 def test_imports_point_one_way_and_take_public_names():
-    assert {part_of(m) for m in MODULES} == {*ORDER, *ALIASES, "__init__"}
+    assert {part_of(m) for m in MODULES} == {*ORDER, "__init__"}
     found = [complaint(FILES[path], x) for path in FILES for x in sorted(imports(path.read_text()))]
     assert not any(found), "\n".join(filter(None, found))
 
