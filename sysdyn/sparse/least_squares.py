@@ -19,7 +19,7 @@ import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Early, Pivots
-from sysdyn.sparse.remainder import Place, Samples, greedy
+from sysdyn.sparse.remainder import Samples, greedy
 from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import Turn
 
@@ -187,16 +187,14 @@ class _Search(Samples):
         self.turn(turned, j, always)
         return turned
 
-    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> list[Place]:
+    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
         """All of them at once."""
-        fill: list[Place] = []
         if columns:
             y: dict[int, Any] = {i: self.entries(i, columns) for i in found.rows}
             found.apply(y)
             for i in found.rows:
                 x = y.get(i, np.zeros((len(columns), 1)))
-                fill += self.put(i, columns, x, ~x.any(axis=1))
-        return fill
+                self.put(i, columns, x, ~x.any(axis=1))
 
     def eliminate(self, i: int, j: int) -> None:
         """Eliminate column j by row i."""

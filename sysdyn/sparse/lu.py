@@ -8,7 +8,7 @@ defined wherever not all of them vanish, and where they are all the rows that ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -108,12 +108,11 @@ def eliminate(
         if k in joined:
             together.append((pc, (pr, *joined[k]), False))
         for column, turned, always in together:
-            found, filled = left.turn(turned, column, always)
-            out.fill += filled
+            found = left.turn(turned, column, always)
             if found:
                 out.turns.setdefault(k, []).append(found)
         ends.append(_pivot(left, out, pr, pc))
-    out.fill = _kept_fill(out)
+    out.fill = [(i, j) for i, j in _places(out) if j not in rows[i]]
     out.left = {i: left.rows[i].get(n, 0.0) for i in sorted(set(range(len(rows))).difference(row_perm))}
     out.solution = _substituted(out, ends, begin)
     return out
@@ -137,7 +136,7 @@ def _pivot(left: Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Cal
         row, rest = {j: divide(u) for j, u in row.items()}, divide(rest)
     else:
         column = {i: divide(l) for i, l in column.items()}
-    out.fill += left.update(column, row | {b: rest} if has_rhs else row)
+    left.update(column, row | {b: rest} if has_rhs else row)
     out.pivots.append(pivot)
     out.scaled.append(scale_row)
     out.upper.append(row)
@@ -158,13 +157,12 @@ def _substituted(factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begi
     return x
 
 
-def _kept_fill(factors: Factors) -> list[tuple[int, int]]:
-    """The places of fill that L and U hold: entries may cancel, and be filled in again, before they are eliminated."""
-    pivots = list(zip(factors.row_perm, factors.col_perm, strict=True))
-    held = set(pivots)
-    held.update((pr, j) for (pr, _), row in zip(pivots, factors.upper, strict=True) for j in row)
-    held.update((i, pc) for (_, pc), column in zip(pivots, factors.lower, strict=True) for i in column)
-    return [place for place in dict.fromkeys(factors.fill) if place in held]
+def _places(factors: Factors) -> Iterator[tuple[int, int]]:
+    """(row, column) of the entries of L and U."""
+    for i, j, row, column in zip(factors.row_perm, factors.col_perm, factors.upper, factors.lower, strict=True):
+        yield i, j
+        yield from ((i, c) for c in row)
+        yield from ((k, j) for k in column)
 
 
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:

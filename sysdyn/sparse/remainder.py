@@ -18,7 +18,6 @@ from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.turns import Turn, turn
 
 Entry = TypeVar("Entry", bound=Scalar)
-Place = tuple[int, int]  # Row and column of an entry.
 Option = TypeVar("Option", bound=tuple)
 
 
@@ -51,9 +50,8 @@ class Remainder(Generic[Entry]):
         del self.rows[i][j]
         self.columns[j].discard(i)
 
-    def update(self, column: Mapping[int, Entry], row: Mapping[int, Entry]) -> list[Place]:
-        """Subtract the product of {row: entry} and {column: entry}, in their order. Returns the places it fills in."""
-        fill = []
+    def update(self, column: Mapping[int, Entry], row: Mapping[int, Entry]) -> None:
+        """Subtract the product of {row: entry} and {column: entry}, in their order."""
         for i, l in column.items():
             target = self.rows[i]
             for j, u in row.items():
@@ -61,35 +59,31 @@ class Remainder(Generic[Entry]):
                 if old is None:
                     target[j] = -(l * u)
                     self.columns[j].add(i)
-                    fill.append((i, j))
                     continue
                 new = old - l * u
                 if is_zero(new):
                     self.drop(i, j)
                 else:
                     target[j] = new
-        return fill
 
-    def turn(self, rows: Sequence[int], j: int, always: bool = False) -> tuple[Turn | None, list[Place]]:
+    def turn(self, rows: Sequence[int], j: int, always: bool = False) -> Turn | None:
         """Turn the first row and those of the others that hold column j, so that only the first does; see `turn`.
 
-        Returns (the turn, the places that it fills in); no turn if there is nothing to turn.
+        Returns the turn, or None if there is nothing to turn.
         """
         first, *others = rows
         turned = [first, *(i for i in others if i in self.columns[j])]
         if len(turned) == 1:
-            return None, []
+            return None
         r: Any  # an entry, too
         found, r = turn(turned, [self.rows[i].pop(j, 0.0) for i in turned], always)
         self.columns[j].difference_update(turned)
-        fill = self._turn_columns(found, sorted(set().union(*(self.rows[i] for i in turned))))
+        self._turn_columns(found, sorted(set().union(*(self.rows[i] for i in turned))))
         self.rows[first][j] = r
         self.columns[j].add(first)
-        return found, fill
+        return found
 
-    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> list[Place]:
-        """Turn these columns; returns the places that this fills in."""
-        fill = []
+    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
         for j in columns:
             y: dict[int, Any] = {i: self.rows[i][j] for i in found.rows if j in self.rows[i]}
             held = [*y]
@@ -98,11 +92,8 @@ class Remainder(Generic[Entry]):
                 if i not in y:
                     self.drop(i, j)
             for i, x in y.items():
-                if j not in self.rows[i]:
-                    self.columns[j].add(i)
-                    fill.append((i, j))
                 self.rows[i][j] = x
-        return fill
+                self.columns[j].add(i)
 
 
 class Samples(Remainder[np.ndarray]):
@@ -116,8 +107,7 @@ class Samples(Remainder[np.ndarray]):
         self._cancelled = cancelled
         self._zero = np.zeros(max((len(x) for row in self.rows for x in row.values()), default=1))
 
-    def update(self, column: Mapping[int, np.ndarray], row: Mapping[int, np.ndarray]) -> list[Place]:
-        fill: list[Place] = []
+    def update(self, column: Mapping[int, np.ndarray], row: Mapping[int, np.ndarray]) -> None:
         if row:
             columns, u = [*row], np.array([*row.values()])
             zero = -self._zero  # −0 − x is −x, with its sign if it is zero, too
@@ -128,27 +118,22 @@ class Samples(Remainder[np.ndarray]):
                 if none.any():  # at the first state
                     none = (np.abs(new) <= self._cancelled * np.abs(old)).all(axis=1)
                     none &= [j in self.rows[i] for j in columns]
-                fill += self.put(i, columns, new, none)
-        return fill
+                self.put(i, columns, new, none)
 
     def entries(self, i: int, columns: Sequence[int], zero: np.ndarray | None = None) -> np.ndarray:
         """(columns, states) of row i."""
         row, zero = self.rows[i], self._zero if zero is None else zero
         return np.array([row.get(j, zero) for j in columns])
 
-    def put(self, i: int, columns: Sequence[int], values: np.ndarray, none: np.ndarray) -> list[Place]:
-        """Set entries (columns, states) of row i, without those that are none (columns,). Returns the new places."""
-        row, fill = self.rows[i], []
+    def put(self, i: int, columns: Sequence[int], values: np.ndarray, none: np.ndarray) -> None:
+        """Set entries (columns, states) of row i, without those that are none (columns,)."""
+        row = self.rows[i]
         for j, x, gone in zip(columns, values, none.tolist(), strict=True):
-            if gone:
-                if j in row:
-                    self.drop(i, j)
-                continue
-            if j not in row:
+            if not gone:
+                row[j] = x
                 self.columns[j].add(i)
-                fill.append((i, j))
-            row[j] = x
-        return fill
+            elif j in row:
+                self.drop(i, j)
 
 
 def greedy(

@@ -275,14 +275,13 @@ class SampledElimination(Samples):
         pivot, row, column = self.take(i, j)
         if column:
             self.waiting.difference_update(row)
-        fill = self.update({k: x / pivot for k, x in column.items()}, row)
-        units = {k for k in column if j in self.unit[k]} if j in self.unit[i] else ()
+        unit = [c for c in row if c in self.unit[i]] if j in self.unit[i] else []
+        filled = {k: [c for c in unit if c not in self.rows[k]] for k in column if j in self.unit[k]}
+        self.update({k: x / pivot for k, x in column.items()}, row)
         for k in column:
             self.unit[k].difference_update(row, (j,))
+            self.unit[k].update(filled.get(k, ()))
             self.rhs[k] |= self.rhs[i]
-        for k, c in fill:
-            if k in units and c in self.unit[i]:
-                self.unit[k].add(c)
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
