@@ -50,7 +50,7 @@ def imports(text: str) -> set[tuple[str, str]]:
 
 def wrong(part: str, other: str) -> bool:
     """Whether `part` must not import `other`."""
-    if part == other or part in ("__init__",):
+    if part in (other, "__init__"):
         return False
     return other not in ORDER[: ORDER.index(part)] or (part, other) in STRANGERS
 

@@ -238,6 +238,3 @@ class _Factors:
                 total = sum((own[j] * self.W[k, j] for j in ways[k] if j in own), 0.0)
                 result[i, k] = result[k, i] = total
         return result
-
-
-# ---- every problem -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
 from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, only, plus, scaled
 from sysdyn.recursions.plan import Plan
+from sysdyn.sparse.remainder import Remainder
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
 
@@ -114,32 +115,30 @@ def solve(
     free: freedoms that are solved for; the others are 0. symmetric: the triangle of H that is not given is that which
     is; else it is eliminated as any other entry.
     """
-    u, n = [x if k in free else 0.0 for k, x in enumerate(u)], len(u)
-    H = {(r, c): x for (r, c), x in H.items() if r in free and c in free}
-    if not symmetric:
-        H |= {(c, r): x for (r, c), x in H.items()}
-    ancestors: list[list[int]] = [[] for _ in u]
-    for r, c in sorted(H):
-        if r < c:
-            ancestors[c].append(r)
-    rows = list(ancestors)
-    L: dict[tuple[int, int], Scalar] = {}
-    U = L if symmetric else {}
-    for c in sorted(free, reverse=True):
-        rows[c] = [r for r in ancestors[c] if not is_zero(H[r, c])]
-        pivots.append((H[c, c], c))
-        inverse = _reciprocal(H[c, c], c)
-        for k, r in enumerate(rows[c]):
-            L[r, c] = H[r, c] * inverse
+    u = [x if k in free else 0.0 for k, x in enumerate(u)]
+    columns: list[dict[int, Scalar]] = [{} for _ in u]
+    for (r, c), x in sorted(H.items()):
+        if r in free and c in free and not is_zero(x):
+            columns[c][r] = x
             if not symmetric:
-                U[r, c] = H[c, r] * inverse
-            u[r] = u[r] - L[r, c] * u[c]
-            for s in rows[c][: k + 1] if symmetric else rows[c]:
-                H[s, r] = H[s, r] - U[r, c] * H[s, c]
+                columns[r][c] = x
+    left = Remainder(columns, len(u))
+    lower: dict[int, dict[int, Scalar]] = {}  # the rows of L
+    for c in sorted(free, reverse=True):
+        pivot, above, beside = left.take(c, c)
+        pivots.append((pivot, c))
+        inverse = _reciprocal(pivot, c)
+        lower[c] = {}
+        above = dict(sorted(above.items()))
+        for r, x in above.items():
+            x = x * inverse
+            lower[c][r] = x if symmetric else beside[r] * inverse
+            u[r] = u[r] - x * u[c]
+            left.update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
         u[c] = u[c] * inverse
-    for c in range(n):
-        for r in rows[c]:
-            u[c] = u[c] - U[r, c] * u[r]
+    for c in sorted(free):
+        for r, x in lower[c].items():
+            u[c] = u[c] - x * u[r]
     return u
 
 

@@ -11,17 +11,17 @@ turned to a triangle before other rows join them, so that rows that hold no colu
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Early, Pivots
+from sysdyn.sparse.remainder import Samples, greedy
 from sysdyn.sparse.sampled import Sampled
-from sysdyn.sparse.turns import turn
+from sysdyn.sparse.turns import Turn
 
 # A column of noisy rows is turned early where its norm is at least this fraction of each other entry of these rows.
 LEAST_SHARE = 1e-2
@@ -29,15 +29,15 @@ LEAST_SHARE = 1e-2
 LEAST_EXACT = 0.1
 # An entry of an exact row is a pivot where it is at least this fraction of its column in exact rows, at every state.
 LEAST_PIVOT = 0.1
-# Entries below this share of what they are the difference of count as zero.
-CANCELLED = 1e-13
+# Entries below this share of what they are subtracted from count as zero.
+CANCELLED = 2e-13
 # A column counts as zero at a state where it is below this share of what it is at others.
 VANISHING = 1e-10
 
-# Columns that are better eliminated later, and those that cannot be.
-LATE, NEVER = 1, 2
+# Columns that are better eliminated later.
+LATE = 1
 
-Row = dict[int, Any]  # The entries of a row by their columns, arrays (states,) each.
+Row = dict[int, np.ndarray]  # The entries of a row by their columns, arrays (states,) each.
 Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a scalar pivot or −1, column.
 
 
@@ -57,7 +57,7 @@ def least_squares(
         for alike in search.alike():
             search.merge(alike)
         for i, j in first:
-            search.take(i, j)
+            search.eliminate(i, j)
         waiting: set[int] = set()
         for front in fronts:
             waiting = search.work(waiting | search.left.intersection(front))
@@ -68,19 +68,14 @@ def least_squares(
     return Pivots(search.row_perm, search.col_perm, search.joined), search.early, search.operations
 
 
-class _Search:
+class _Search(Samples):
     """What is left of the entries while columns are eliminated."""
 
     def __init__(self, rows: Sequence[Row], exact: Sequence[bool], fronts: Sequence[Sequence[int]], most: float):
-        self.rows = [dict(row) for row in rows]
-        self._zero = np.zeros(max((len(x) for row in rows for x in row.values()), default=1))
-        self.exact = {i for i, x in enumerate(exact) if x}
         self.front = {j: k for k, front in enumerate(fronts) for j in front}
+        super().__init__(rows, len(self.front), CANCELLED)
+        self.exact = {i for i, x in enumerate(exact) if x}
         self.left = set(self.front)
-        self.holders: list[set[int]] = [set() for _ in self.left]
-        for i, row in enumerate(self.rows):
-            for j in row:
-                self.holders[j].add(i)
         self.row_perm: list[int] = []
         self.col_perm: list[int] = []
         self.joined: dict[int, tuple[int, ...]] = {}
@@ -91,27 +86,17 @@ class _Search:
 
     def work(self, front: set[int]) -> set[int]:
         """Eliminate these columns, the cheapest first; those that no row determines are returned."""
-        heap: list[Option] = []  # The options, and outdated ones.
-        options: dict[int, Option] = {}
-        stale = set(front)
-        while front:
-            for j in stale & front:
-                options[j] = self._option(j)
-                heapq.heappush(heap, options[j])
-            while options.get(heap[0][-1]) != heap[0]:
-                heapq.heappop(heap)
-            bad, _, i, j = heapq.heappop(heap)
-            if bad == NEVER:
-                break
-            if self.operations > self.most:
-                raise NoSafeOrdering("given up: more expensive than what is known")
-            del options[j]
-            front.discard(j)
-            touched = set(self.holders[j])
-            stale = {c for k in touched for c in self.rows[k]}
-            self.take(self._turned(j) if i < 0 else i, j)
-            stale = stale.union(*(self.rows[k] for k in touched))
+        greedy(front, self._option, self._take_option)
         return front
+
+    def _take_option(self, option: Option) -> tuple[set[int], set[int]]:
+        *_, i, j = option
+        if self.operations > self.most:
+            raise NoSafeOrdering("given up: more expensive than what is known")
+        touched = set(self.columns[j])
+        stale = {c for k in touched for c in self.rows[k]}
+        self.eliminate(self._turned(j) if i < 0 else i, j)
+        return {j}, stale.union(*(self.rows[k] for k in touched))
 
     def alike(self) -> list[list[int]]:
         """Rows with entries in the same columns."""
@@ -130,28 +115,28 @@ class _Search:
         if len(rows) <= len(columns):
             return
         while columns:
-            held = {j: sorted(self.holders[j] & rows) for j in columns}
+            held = {j: sorted(self.columns[j] & rows) for j in columns}
             j = min(columns, key=lambda j: (self.front[j], self._cost(held[j]), j))
             columns.discard(j)
             if len(held[j]) > 1:
                 norm = self._norm(held[j], j)
                 if (norm <= VANISHING * np.fmax.reduce(norm)).any() or self._share(held[j], norm) < LEAST_SHARE:
                     continue
-                held[j] = self._turn(held[j], j, always=True)
+                held[j] = self._turn_heaviest(held[j], j, always=True)
                 self.early.setdefault(len(self.row_perm), []).append((j, tuple(held[j])))
             rows.difference_update(held[j][:1])
 
-    def _option(self, j: int) -> Option:
+    def _option(self, j: int) -> Option | None:
         """The cheapest way to eliminate column j; exact rows go first."""
-        holders = self.holders[j]
+        holders = self.columns[j]
         turned = sorted(holders & self.exact or holders)
         rest = len(holders) - len(turned)
         if not turned:
-            return NEVER, 0.0, -1, j
+            return None
         norm = self._norm(turned, j)
         regular = norm > VANISHING * np.fmax.reduce(norm)  # not where columns before were dependent, and it is NaN
         if not regular.any():
-            return NEVER, 0.0, -1, j
+            return None
         if turned[0] in self.exact:
             size = np.abs([self.rows[i][j] for i in turned])
             stays = np.all((size >= LEAST_PIVOT * norm)[:, regular], axis=1)
@@ -186,70 +171,46 @@ class _Search:
 
     def _turned(self, j: int) -> int:
         """Turn the rows that hold column j, the exact ones if there are some; returns the one that keeps it."""
-        rows = sorted(self.holders[j] & self.exact or self.holders[j])
+        rows = sorted(self.columns[j] & self.exact or self.columns[j])
         if len(rows) > 1:
-            rows = self._turn(rows, j)
+            rows = self._turn_heaviest(rows, j)
             self.joined[len(self.row_perm)] = tuple(rows[1:])
         return rows[0]
 
-    def _turn(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
+    def _turn_heaviest(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
         """Turn these rows, which hold column j, so that only the heaviest does; they are returned, that one first."""
         rows = self.rows
         weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
         turned = sorted(turned, key=lambda i: -weight[i])
-        for i in turned:
-            self._sizes.pop(i, None)
-        self.changed.update(turned)
-        found, r = turn(turned, [rows[i].pop(j) for i in turned], always)
-        columns = sorted(set().union(*(rows[i] for i in turned)))
-        self.operations += (4.0 * len(turned) + 1.0) * len(columns)
-        if columns:
-            y: dict[int, Any] = {i: self._entries(i, columns) for i in turned}
-            found.apply(y)
-            for i in turned:
-                x = y.get(i, np.zeros((len(columns), 1)))
-                self._put(i, columns, x, x.any(axis=1))
-        rows[turned[0]][j] = r
-        self.holders[j].difference_update(turned[1:])
+        self._note(turned)
+        self.operations += (4.0 * len(turned) + 1.0) * (len(set().union(*(rows[i] for i in turned))) - 1)
+        self.turn(turned, j, always)
         return turned
 
-    def _entries(self, i: int, columns: Sequence[int]) -> np.ndarray:
-        """(columns, states) of row i."""
-        row = self.rows[i]
-        return np.array([row.get(c, self._zero) for c in columns])
+    def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
+        """All of them at once."""
+        if columns:
+            y: dict[int, Any] = {i: self.entries(i, columns) for i in found.rows}
+            found.apply(y)
+            for i in found.rows:
+                x = y.get(i, np.zeros((len(columns), 1)))
+                self.put(i, columns, x, ~x.any(axis=1))
 
-    def _put(self, i: int, columns: Sequence[int], values: np.ndarray, kept: np.ndarray) -> None:
-        """Row i has these values (columns, states) where they are kept (columns,), and no entries in the others."""
-        row = self.rows[i]
-        for c, x, stays in zip(columns, values, kept.tolist(), strict=True):
-            if stays:
-                row[c] = x
-                self.holders[c].add(i)
-            elif c in row:
-                del row[c]
-                self.holders[c].discard(i)
-
-    def take(self, i: int, j: int) -> None:
+    def eliminate(self, i: int, j: int) -> None:
         """Eliminate column j by row i."""
-        row = self.rows[i]
-        for c in row:
-            self.holders[c].discard(i)
-        pivot = row.pop(j)
-        self.operations += 2.0 * len(row) * len(self.holders[j])
-        columns, x = [*row], np.array([*row.values()])
-        for k in self.holders[j]:
-            self._sizes.pop(k, None)
-            factor = self.rows[k].pop(j) / pivot
-            if columns:
-                old, change = self._entries(k, columns), factor * x
-                new = old - change
-                cancelled = np.abs(new) <= CANCELLED * (np.abs(old) + np.abs(change))
-                self._put(k, columns, new, ~np.all(cancelled, axis=1))
-        self.changed |= self.holders[j]
-        self.holders[j] = set()
+        pivot, row, column = self.take(i, j)
+        self.operations += 2.0 * len(row) * len(column)
+        self._note(column)
+        self.update({k: x / pivot for k, x in column.items()}, row)
         self.left.discard(j)
         self.row_perm.append(i)
         self.col_perm.append(j)
+
+    def _note(self, changed: Collection[int]) -> None:
+        """These rows change."""
+        self.changed.update(changed)
+        for i in changed:
+            self._sizes.pop(i, None)
 
 
 def orthogonal(a: Sampled) -> Pivots:

@@ -8,14 +8,16 @@ defined wherever not all of them vanish, and where they are all the rows that ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.program.expr import is_constant, is_zero
 from sysdyn.program.scalar import Scalar
-from sysdyn.sparse.turns import Turn, turn
+from sysdyn.sparse.remainder import Remainder
+from sysdyn.sparse.turns import Turn
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
 # {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}
@@ -70,83 +72,6 @@ class Factors:
         return not self.turns and (not any(self.upper) or not any(self.lower))
 
 
-class _Remainder:
-    """What is left of A x + b = 0 while columns are eliminated.
-
-    rows: {column: entry} of each row; b: right-hand sides. holders: by column, the rows that hold it and are left.
-    """
-
-    def __init__(self, rows: Sequence[Row], b: Sequence, columns: int):
-        self.rows = [dict(row) for row in rows]
-        self.b = list(b)
-        self.holders: list[set[int]] = [set() for _ in range(columns)]
-        for i, row in enumerate(self.rows):
-            for j in row:
-                self.holders[j].add(i)
-
-    def take_row(self, i: int) -> Row:
-        """Row i, which is left no more."""
-        for j in self.rows[i]:
-            self.holders[j].discard(i)
-        return self.rows[i]
-
-    def take_column(self, j: int) -> Row:
-        """{row: entry} of column j in the rows that are left, which hold it no more."""
-        return {i: self.rows[i].pop(j) for i in sorted(self.holders[j])}
-
-    def subtract(self, i: int, l: Scalar, row: Row) -> list[int]:
-        """Row i −= l · row. Returns the columns in which it had no entry."""
-        target, filled = self.rows[i], []
-        for j, u in row.items():
-            old = target.get(j)
-            if old is None:
-                target[j] = -(l * u)
-                self.holders[j].add(i)
-                filled.append(j)
-                continue
-            new = old - l * u
-            if is_zero(new):
-                del target[j]
-                self.holders[j].discard(i)
-            else:
-                target[j] = new
-        return filled
-
-    def turn(
-        self, first: int, others: Sequence[int], j: int, always: bool
-    ) -> tuple[Turn | None, list[tuple[int, int]]]:  # fmt: skip
-        """Turn those of the rows that hold column j, so that only the first does; always: see `turn`.
-
-        Returns (the turn, places that had no entry before); no turn where there is nothing to turn.
-        """
-        holders = [first, *(i for i in others if i in self.holders[j])]
-        if len(holders) == 1:
-            return None, []
-        turned, r = turn(holders, [self.rows[i].get(j, 0.0) for i in holders], always)
-        filled = []
-        for column in sorted(set().union(*(self.rows[i] for i in holders)) - {j}):
-            y = {i: self.rows[i][column] for i in holders if column in self.rows[i]}
-            old = set(y)
-            turned.apply(y)
-            for i in holders:
-                if i in y:
-                    self.rows[i][column] = y[i]
-                    self.holders[column].add(i)
-                elif i in old:
-                    del self.rows[i][column]
-                    self.holders[column].discard(i)
-            filled += [(i, column) for i in y if i not in old]
-        b = dict(zip(holders, (self.b[i] for i in holders), strict=True))
-        turned.apply(b)
-        for i in holders:
-            self.b[i] = b.get(i, 0.0)
-            self.rows[i].pop(j, None)
-            self.holders[j].discard(i)
-        self.rows[first][j] = r
-        self.holders[j].add(first)
-        return turned, filled
-
-
 def eliminate(
     rows: Sequence[Row],
     b: Sequence,
@@ -173,71 +98,71 @@ def eliminate(
     entries are.
     """
     n, joined, early = len(col_perm), joined or {}, early or {}
-    left, out = _Remainder(rows, b, n), Factors(row_perm, col_perm)
+    held = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
+    left, out = Remainder(held, n + 1), Factors(row_perm, col_perm)  # b is column n
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
     for k, (pr, pc) in enumerate(zip(row_perm, col_perm, strict=True)):
         if begin:
             begin(k)
-        together = [(column, rows, True) for column, rows in early.get(k, ())]
+        together = [(column, turned, True) for column, turned in early.get(k, ())]
         if k in joined:
             together.append((pc, (pr, *joined[k]), False))
-        for column, (first, *others), always in together:
-            turned, filled = left.turn(first, others, column, always)
-            out.fill += filled
-            if turned:
-                out.turns.setdefault(k, []).append(turned)
-        ends.append(_scalar_pivot(left, out, pr, pc))
-    out.fill = _kept_fill(out)
-    out.left = {i: left.b[i] for i in sorted(set(range(len(left.b))).difference(row_perm))}
-    x: list = [0.0] * n
-    for k in reversed(range(len(ends))):
-        if begin:
-            begin(k)
-        total, divide = ends[k]
-        for j, u in out.upper[k].items():
-            total = total + u * x[j]
-        x[col_perm[k]] = -divide(total)
-    out.solution = x
+        for column, turned, always in together:
+            found = left.turn(turned, column, always)
+            if found:
+                out.turns.setdefault(k, []).append(found)
+        ends.append(_pivot(left, out, pr, pc))
+    out.fill = [(i, j) for i, j in _places(out) if j not in rows[i]]
+    out.left = {i: left.rows[i].get(n, 0.0) for i in sorted(set(range(len(rows))).difference(row_perm))}
+    out.solution = _substituted(out, ends, begin)
     return out
 
 
-def _scalar_pivot(left: _Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
+def _pivot(left: Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
     """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other row i that is left.
 
     Appends to `out` the pivot and what it leaves of L and U; returns (b of the row, the division still to be done).
     """
-    row = left.take_row(pr)
-    pivot = row.pop(pc, 0.0)
+    pivot, row, column = left.take(pr, pc)
     if is_zero(pivot):
         k = len(out.pivots)
         raise SingularState(f"pivot {k} (row {pr}, column {pc}) is zero", equation=str(k))
-    column = left.take_column(pc)
-    has_rhs = not is_zero(left.b[pr])
+    b, column = len(left.columns) - 1, dict(sorted(column.items()))
+    rest = row.pop(b, 0.0)
+    has_rhs = not is_zero(rest)
     scale_row = len(row) < len(column)
     divide = divider(pivot, min(len(row), len(column)) + has_rhs)
     if scale_row:
-        row = {j: divide(u) for j, u in row.items()}
-        left.b[pr] = divide(left.b[pr])
+        row, rest = {j: divide(u) for j, u in row.items()}, divide(rest)
     else:
         column = {i: divide(l) for i, l in column.items()}
-    for i, l in column.items():
-        out.fill += [(i, j) for j in left.subtract(i, l, row)]
-        if has_rhs:
-            left.b[i] = left.b[i] - l * left.b[pr]
+    left.update(column, row | {b: rest} if has_rhs else row)
     out.pivots.append(pivot)
     out.scaled.append(scale_row)
     out.upper.append(row)
     out.lower.append(column)
-    return left.b[pr], _same if scale_row else divide
+    return rest, _same if scale_row else divide
 
 
-def _kept_fill(factors: Factors) -> list[tuple[int, int]]:
-    """The places of fill that L and U hold: entries may cancel, and be filled in again, before they are eliminated."""
-    pivots = list(zip(factors.row_perm, factors.col_perm, strict=True))
-    held = set(pivots)
-    held.update((pr, j) for (pr, _), row in zip(pivots, factors.upper, strict=True) for j in row)
-    held.update((i, pc) for (_, pc), column in zip(pivots, factors.lower, strict=True) for i in column)
-    return [place for place in dict.fromkeys(factors.fill) if place in held]
+def _substituted(factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begin: Callable | None = None) -> list:
+    """x by back substitution; ends: b of each pivot's row, and the division at the end of its sum."""
+    x: list = [0.0] * len(ends)
+    for k in reversed(range(len(ends))):
+        if begin:
+            begin(k)
+        total, divide = ends[k]
+        for j, u in factors.upper[k].items():
+            total = total + u * x[j]
+        x[factors.col_perm[k]] = -divide(total)
+    return x
+
+
+def _places(factors: Factors) -> Iterator[tuple[int, int]]:
+    """(row, column) of the entries of L and U."""
+    for i, j, row, column in zip(factors.row_perm, factors.col_perm, factors.upper, factors.lower, strict=True):
+        yield i, j
+        yield from ((i, c) for c in row)
+        yield from ((k, j) for k in column)
 
 
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
@@ -259,22 +184,16 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
 def solve(factors: Factors, b: Sequence) -> list:
     """The solution of A x + b = 0 for another b, with the factors of A."""
     r = dict(enumerate(b))
-    steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
-    for k, (pr, _, pivot, scaled) in enumerate(steps):
+    ends: list[tuple[Scalar, Callable]] = []
+    for k, (pr, pivot, scaled) in enumerate(zip(factors.row_perm, factors.pivots, factors.scaled, strict=True)):
         for turned in factors.turns.get(k, ()):
             turned.apply(r)
         if scaled:
             r[pr] = divider(pivot, 2)(r.get(pr, 0.0))
         for i, l in factors.lower[k].items():
             r[i] = r.get(i, 0.0) - l * r.get(pr, 0.0)
-    x: list = [0.0] * len(steps)
-    for k in range(len(steps) - 1, -1, -1):
-        pr, pc, pivot, scaled = steps[k]
-        total = r.get(pr, 0.0)
-        for j, u in factors.upper[k].items():
-            total = total + u * x[j]
-        x[pc] = -(total if scaled else divider(pivot, 2)(total))
-    return x
+        ends.append((r.get(pr, 0.0), _same if scaled else partial(_divided, pivot)))
+    return _substituted(factors, ends)
 
 
 def solve_transposed(factors: Factors, c: Sequence) -> list:
@@ -300,6 +219,10 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
 
 def _same(x):
     return x
+
+
+def _divided(pivot, x):
+    return divider(pivot, 2)(x)
 
 
 def divider(pivot, times: int) -> Callable:

@@ -43,13 +43,24 @@ def with_pivots(
     taken = list(first)
     for pivot in taken:
         state.eliminate(pivot.row, pivot.column)
-    left = list(columns)
+    return order_of([*taken, *eliminated(state, list(columns), choose)])
+
+
+def eliminated(
+    state: SampledElimination, left: list[int],
+    choose: Callable[[SampledElimination, list[int]], Pivot | None], wait: bool = False,
+) -> list[Pivot]:  # fmt: skip
+    """The pivots that are chosen from the columns left, one after the other; wait: those without a choice are left."""
+    taken: list[Pivot] = []
     while left:
-        pivot = choose(state, left) or state.safest(left) or state.turned(left)
+        pivot = choose(state, left)
+        if pivot is None and wait:
+            break
+        pivot = pivot or state.safest(left) or state.turned(left)
         state.eliminate(pivot.row, pivot.column)
         taken.append(pivot)
         left.remove(pivot.column)
-    return order_of(taken)
+    return taken
 
 
 def order_of(taken: Sequence[Pivot]) -> Pivots:

@@ -100,7 +100,7 @@ def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator
         return order  # what is left after an orthogonal column depends on all of its rows
     for k in range(inside.start):
         if k in joined:
-            state.turn((rows[k], *joined[k]), columns[k])
+            state.orthogonal((rows[k], *joined[k]), columns[k])
         state.eliminate(rows[k], columns[k])
     state.barred = set(range(len(r))).difference(rows[window])
     chosen = with_pivots(state, columns[window], lambda state, left: foreseen(state, left, width, depth))

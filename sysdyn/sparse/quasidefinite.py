@@ -10,7 +10,6 @@ methods (Duff and Reid 1983).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
+from sysdyn.sparse.remainder import greedy
 from sysdyn.sparse.sampled import LEAST_RATIO, Order, Sampled, SampledElimination, Tree
 
 # A diagonal pivot is at least this fraction of the greatest entry of its column at every sample: tolerant, and strict.
@@ -99,33 +99,24 @@ class _Search:
 
     def work_through(self, front: Iterable[int], least: float) -> set[int]:
         """Eliminate what has a safe pivot in the front, cheapest first; returns the rest."""
-        front, stale = set(front), set(front)
-        options: dict[int, Option] = {}
-        heap: list[Option] = []  # The options, and outdated ones.
+        front = set(front)
         small: set[int] = set()  # indices whose diagonal entry was seen to be too small, as it is now
-        while True:
-            for i in stale & front:
-                found = [*self._pairs(i, front), *(self._diagonal(i) if i not in small else ())]
-                options.pop(i, None)
-                if found:
-                    options[i] = min(found)
-                    heapq.heappush(heap, options[i])
-            while heap and options.get(heap[0][2]) != heap[0]:
-                heapq.heappop(heap)
-            if not heap:
-                return front
-            *_, i, j = heapq.heappop(heap)
+
+        def option(i: int) -> Option | None:
+            return min([*self._pairs(i, front), *(self._diagonal(i) if i not in small else ())], default=None)
+
+        def take(best: Option) -> tuple[set[int], set[int]]:
+            *_, i, j = best
             if i == j and self._is_small(i, least):
                 small.add(i)
-                stale = {i}
-                continue
+                return set(), {i}
             changed = (set(self.state.rows[i]) | set(self.state.rows[j])) - {i, j}
             self.take(i, j)
-            front -= {i, j}
-            options.pop(i)
-            options.pop(j, None)
-            stale = changed.union(*(self.state.rows[k] for k in changed))
-            small -= changed
+            small.difference_update(changed)
+            return {i, j}, changed.union(*(self.state.rows[k] for k in changed))
+
+        greedy(front, option, take)
+        return front
 
     def take(self, i: int, j: int) -> None:
         """Eliminate a diagonal entry or a pair."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
@@ -16,7 +16,7 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.condition import equilibration
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.turns import turn
+from sysdyn.sparse.remainder import Samples
 
 Order = Callable[["Sampled"], Pivots]  # A way to find an elimination order.
 Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
@@ -31,7 +31,7 @@ LEAST_RATIO = 1e-2  # A pivot is at least this fraction of each other entry of i
 # A pivot that takes both signs passes through zero between the samples: it counts as this fraction of itself.
 CROSSING = 1e-6
 MOST_PRODUCTS = 2e6  # The number of products of entries that a search may compute.
-CANCELLED = 1e-13  # An entry that falls to this share of what it is made of, at every sample, is none.
+CANCELLED = 1e-13  # An entry that falls to this share of its size, at every sample, is none.
 LOOKING = 0.02  # The price of a look at an entry, in products.
 LOOK_AHEAD = (6, 1)  # The starts that look ahead try this number of pivots, and this number of steps after each.
 TRIALS = 20.0  # A search may spend this many times its budget of products on looking ahead.
@@ -125,35 +125,26 @@ class Sampled:
         return rows, columns
 
 
-class _Before(NamedTuple):
-    """What an elimination replaces: rows with their units and right-hand sides, columns, and what was waiting."""
-
-    rows: dict[int, tuple[dict[int, np.ndarray], set[int], bool]]
-    columns: dict[int, set[int]]
-    waiting: set[int]
-
-
-class SampledElimination:
-    """Right-looking elimination of the sampled values, with what is needed to judge the next pivot."""
+class SampledElimination(Samples):
+    """The remainder of the sampled values, with what is needed to judge the next pivot."""
 
     def __init__(self, a: Sampled):
-        self.rows: list[dict[int, np.ndarray]] = [{} for _ in a.rhs]
-        self.columns: list[set[int]] = [set() for _ in range(a.n)]
+        row_scale, col_scale = a.scaling
+        entries = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
+        is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
+        rows: list[dict[int, np.ndarray]] = [{} for _ in a.rhs]
         self.unit: list[set[int]] = [set() for _ in a.rhs]  # columns of row i where the entry is ±1
+        for i, j, x, unit in zip(a.row.tolist(), a.col.tolist(), entries, is_unit.tolist(), strict=True):
+            rows[i][j] = x
+            if unit:
+                self.unit[i].add(j)
+        super().__init__(rows, a.n, CANCELLED)
         self.rhs = [bool(x) for x in a.rhs]
         self.budget, self.trials, self.going = a.budget, TRIALS * a.budget, a.going
-        self.tried: list[_Before] | None = None  # while looking ahead
+        self.trying = False  # while looking ahead
         self.barred: set[int] = set()  # rows that give no pivot
         self.least_variation, self.least_ratio = a.least_variation, a.least_ratio
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
-        row_scale, col_scale = a.scaling
-        columns = np.ascontiguousarray((a.values * row_scale[a.row] * col_scale[a.col]).T)
-        is_unit = a.fixed & (np.abs(a.values[0]) == 1.0)
-        for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):
-            self.rows[i][j] = columns[e]
-            self.columns[j].add(i)
-            if is_unit[e]:
-                self.unit[i].add(j)
 
     def safety(self, i: int, j: int) -> float:
         """At least 1 where the entry stays away from zero, on one side, and is not negligible in its column."""
@@ -200,7 +191,7 @@ class SampledElimination:
         j = min(left, key=lambda j: (self.cost_of_turn(j), j))
         first, *others = self.holders(j)
         if others:
-            self.turn((first, *others), j)
+            self.orthogonal((first, *others), j)
         return Pivot(first, j, tuple(others))
 
     def cost(self, i: int, j: int) -> tuple[int, int]:
@@ -231,7 +222,7 @@ class SampledElimination:
         return multiplications + additions + scaling, fill
 
     def _spend(self, products: float) -> None:
-        if self.tried is not None:
+        if self.trying:
             self.trials -= products
             return
         self.budget -= products
@@ -254,98 +245,52 @@ class SampledElimination:
             return 7 + sum(2 if count == 1 else 6 for count in each)
         return 3 * k + 3 + sum(2 * count + k - 1 for count in each)
 
-    def turn(self, rows: Sequence[int], j: int) -> None:
+    def orthogonal(self, rows: Sequence[int], j: int) -> None:
         """Turn these rows so that of them only the first holds column j. Not for trials."""
         self._spend(len(rows) * sum(len(self.rows[i]) for i in rows))
-        column = [self.rows[i][j] for i in rows]
-        nowhere = ~np.any(column, axis=0)  # states at which the matrix is singular
-        turned, r = turn(rows, [np.where(nowhere, 1.0, column[0]), *column[1:]])
-        for c in sorted(set().union(*(self.rows[i] for i in rows)) - {j}):
-            y: dict[int, Any] = {i: self.rows[i][c] for i in rows if c in self.rows[i]}
-            size = np.sqrt(sum(x**2 for x in y.values()))
-            turned.apply(y)
-            for i in rows:
-                self.unit[i].discard(c)
-                if i in y and not np.all(np.abs(y[i]) <= CANCELLED * size):
-                    self.rows[i][c] = y[i]
-                    self.columns[c].add(i)
-                elif i in self.columns[c]:
-                    del self.rows[i][c]
-                    self.columns[c].discard(i)
+        nowhere = ~np.any([self.rows[i][j] for i in rows], axis=0)  # states at which the matrix is singular
+        first = rows[0]
+        self.rows[first][j] = np.where(nowhere, 1.0, self.rows[first][j])
+        turned, rhs = set().union(*(self.rows[i] for i in rows)), any(self.rhs[i] for i in rows)
+        self.turn(rows, j)
+        for c in turned - {j}:
+            y = {i: self.rows[i][c] for i in rows if c in self.rows[i]}
+            least = CANCELLED * np.sqrt(sum(x * x for x in y.values()))
+            for i, x in y.items():
+                if np.all(np.abs(x) <= least):
+                    self.drop(i, c)
         for i in rows:
-            del self.rows[i][j]
-            self.unit[i].discard(j)
-            self.rhs[i] = any(self.rhs[k] for k in rows)
-        self.columns[j].difference_update(rows)
-        self.rows[rows[0]][j] = np.asarray(r)
-        self.columns[j].add(rows[0])
+            self.unit[i] -= turned
+            self.rhs[i] = rhs
         self.waiting.clear()
 
     def eliminate(self, i: int, j: int) -> None:
         """Take (i, j) as the next pivot."""
         self._spend((len(self.rows[i]) - 1) * (len(self.columns[j]) - 1))
-        if self.tried is not None:
-            self.tried.append(self._set_aside(i, j))
-        row, below = self.rows[i], self.columns[j]
-        pivot = row.pop(j)
-        unit_pivot = j in self.unit[i]
-        for c in row:
-            self.columns[c].discard(i)
-        below.discard(i)
-        if below:
+        if self.trying:  # what changes are copies
+            for k in self.columns[j]:
+                self.rows[k], self.unit[k] = dict(self.rows[k]), set(self.unit[k])
+            for c in self.rows[i]:
+                self.columns[c] = set(self.columns[c])
+        pivot, row, column = self.take(i, j)
+        if column:
             self.waiting.difference_update(row)
-        units_row = {c for c in row if c in self.unit[i]}
-        for k in below:
-            target, unit = self.rows[k], self.unit[k]
-            factor = target.pop(j) / pivot
-            unit_factor = unit_pivot and j in unit
-            unit.discard(j)
-            for c, u in row.items():
-                old = target.get(c)
-                if old is None:
-                    target[c] = -factor * u
-                    self.columns[c].add(k)
-                    if unit_factor and c in units_row:
-                        unit.add(c)
-                    continue
-                new = old - factor * u
-                unit.discard(c)
-                scale = np.abs(old) + np.abs(new)
-                if np.all(np.abs(new) <= CANCELLED * scale):  # cancelled at every sample: not an entry
-                    del target[c]
-                    self.columns[c].discard(k)
-                else:
-                    target[c] = new
-            if self.rhs[i]:
-                self.rhs[k] = True
-        self.columns[j] = set()
-
-    def _set_aside(self, i: int, j: int) -> _Before:
-        """What eliminating (i, j) changes; it will change copies. Entries are replaced, never changed in place."""
-        below, row = self.columns[j], self.rows[i]
-        before = _Before(
-            {k: (self.rows[k], self.unit[k], self.rhs[k]) for k in below},
-            {c: self.columns[c] for c in row},
-            self.waiting,
-        )
-        for k in below:
-            self.rows[k], self.unit[k] = dict(self.rows[k]), set(self.unit[k])
-        for c in row:
-            self.columns[c] = set(self.columns[c])
-        self.waiting = set(self.waiting)
-        return before
+        unit = [c for c in row if c in self.unit[i]] if j in self.unit[i] else []
+        filled = {k: [c for c in unit if c not in self.rows[k]] for k in column if j in self.unit[k]}
+        self.update({k: x / pivot for k, x in column.items()}, row)
+        for k in column:
+            self.unit[k].difference_update(row, (j,))
+            self.unit[k].update(filled.get(k, ()))
+            self.rhs[k] |= self.rhs[i]
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
         """Eliminations within are undone at its end, whatever ends it. They spend `trials`, not the budget."""
-        self.tried = []
+        before = self.rows, self.columns, self.unit, self.rhs, self.waiting
+        self.rows, self.columns, self.unit, self.rhs = [*self.rows], [*self.columns], [*self.unit], [*self.rhs]
+        self.waiting, self.trying = set(self.waiting), True
         try:
             yield
         finally:
-            for before in reversed(self.tried):
-                for k, (row, unit, rhs) in before.rows.items():
-                    self.rows[k], self.unit[k], self.rhs[k] = row, unit, rhs
-                for c, column in before.columns.items():
-                    self.columns[c] = column
-                self.waiting = before.waiting
-            self.tried = None
+            self.rows, self.columns, self.unit, self.rhs, self.waiting = before
+            self.trying = False

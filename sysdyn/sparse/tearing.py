@@ -14,7 +14,7 @@ import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse.lu import Pivots
-from sysdyn.sparse.markowitz import cheapest, order_of, with_pivots
+from sysdyn.sparse.markowitz import cheapest, eliminated, order_of, with_pivots
 from sysdyn.sparse.sampled import Order, Pivot, Sampled, SampledElimination
 
 # Of the columns that could be torn so many are tried, those of the rows with the fewest unknowns: many, and few.
@@ -49,15 +49,9 @@ def fronts(a: Sampled, wait: bool = False) -> Pivots:
     found: list[Pivot] = []
     for node in reversed(range(-1, len(a.nodes.parent))):
         left = waiting[node]
-        while left:
-            pivot = cheapest(state, left)
-            if pivot is None and wait and node >= 0:
-                waiting[a.nodes.parent[node]] += left
-                break
-            pivot = pivot or state.safest(left) or state.turned(left)
-            state.eliminate(pivot.row, pivot.column)
-            found.append(pivot)
-            left.remove(pivot.column)
+        found += eliminated(state, left, cheapest, wait and node >= 0)
+        if left:
+            waiting[a.nodes.parent[node]] += left
     return order_of(found)
 
 

@@ -1,0 +1,125 @@
+"""What is left of a matrix while it is eliminated, over floats, expressions and samples, beside dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph
+from sysdyn.sparse.remainder import Remainder, Samples, greedy
+
+STATES = 3
+
+
+def rows_of(A: np.ndarray) -> list[dict[int, np.ndarray]]:
+    """Rows of A (m, n) or (states, m, n) without the entries that are 0 at every state."""
+    A = np.moveaxis(A, 0, -1) if A.ndim == 3 else A
+    return [{j: x if x.ndim else float(x) for j, x in enumerate(row) if x.any()} for row in A]
+
+
+def dense(rows, shape: tuple[int, ...]) -> np.ndarray:
+    A = np.zeros(shape)
+    for i, row in enumerate(rows):
+        for j, x in row.items():
+            A[..., i, j] = x
+    return A
+
+
+@st.composite
+def matrices(draw) -> np.ndarray:
+    """(states, m, n), sparse, with large entries on the diagonal."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, n = draw(st.integers(2, 7)), draw(st.integers(2, 7))
+    A = rng.standard_normal((STATES, m, n)) * (rng.random((m, n)) < 0.4)
+    A[:, np.arange(min(m, n)), np.arange(min(m, n))] += 4.0
+    return A
+
+
+def eliminated(A: np.ndarray, k: int) -> np.ndarray:
+    """A without row and column k, by Gauss."""
+    A = A - A[..., :, k, None] * A[..., None, k, :] / A[..., k, k, None, None]
+    A[..., k, :] = A[..., :, k] = 0.0
+    return A
+
+
+def take(left: Remainder, k: int) -> None:
+    pivot, row, column = left.take(k, k)
+    left.update({i: x / pivot for i, x in column.items()}, row)
+    left.rows[k].clear()
+
+
+def check(left: Remainder, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(dense(left.rows, expected.shape), expected, atol=1e-12)
+    assert [{i for i, row in enumerate(left.rows) if j in row} for j in range(expected.shape[-1])] == left.columns
+
+
+@given(matrices())
+def test_pivots_leave_the_schur_complement(A):
+    samples, floats = Samples(rows_of(A), A.shape[2], cancelled=1e-13), Remainder(rows_of(A[0]), A.shape[2])
+    for k in range(min(A.shape[1:])):
+        A = eliminated(A, k)
+        take(samples, k)
+        take(floats, k)
+        check(samples, A)
+        check(floats, A[0])
+
+
+@given(matrices())
+def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
+    rows = [i for i in range(A.shape[1]) if A[0, i, 0]]
+    for left, before in (
+        (Samples(rows_of(A), A.shape[2], cancelled=1e-13), A),
+        (Remainder(rows_of(A[0]), A.shape[2]), A[0]),
+    ):
+        found = left.turn(range(A.shape[1]), 0)
+        after = dense(left.rows, before.shape)
+        check(left, after)
+        assert (found is None) == (len(rows) == 1) and set(left.columns[0]) == {0}
+        products = (np.swapaxes(x, -1, -2) @ x for x in (after, before))
+        np.testing.assert_allclose(*products, atol=1e-11)
+
+
+@given(matrices())
+def test_expressions_are_what_floats_are(A):
+    graph = Graph("algebraic")
+    x = graph.inputs("x", A[0].size).reshape(A[0].shape)
+    left, floats = (
+        Remainder([{j: x[i, j] for j in row} for i, row in enumerate(rows_of(A[0]))], A.shape[2]),
+        Remainder(rows_of(A[0]), A.shape[2]),
+    )
+    for k in range(min(A.shape[1:])):
+        take(left, k)
+        take(floats, k)
+    values = {f"x[{k}]": value for k, value in enumerate(A[0].flat)}
+    entries = [(i, j, entry) for i, row in enumerate(left.rows) for j, entry in row.items()]
+    found = evaluate(np.array([*(entry for *_, entry in entries), None], dtype=object)[:-1], values)
+    for (i, j, _), value in zip(entries, found, strict=True):
+        assert value == pytest.approx(floats.rows[i].get(j, 0.0), abs=1e-12)
+
+
+def test_entries_that_cancel_are_none():
+    """At every state, but for rounding; not those that do at some."""
+    x = np.array([1.0, 2.0, 3.0])
+    left = Samples([{0: x, 1: x, 2: x}, {0: x, 1: x * (1.0 + 1e-15), 2: np.ones(3)}], 3, cancelled=1e-13)
+    take(left, 0)
+    assert set(left.rows[1]) == {2} and left.columns == [set(), set(), {1}]
+
+
+def test_the_least_option_goes_first_as_options_change():
+    """Each of them costs its own size, and once a neighbour is gone one less than nothing."""
+    cost, gone = {0: 5, 1: 3, 2: 9, 3: 4}, []
+
+    def option(k: int) -> tuple[int, int] | None:
+        return None if k == 3 else (cost[k], k)
+
+    def take(best: tuple[int, int]) -> tuple[set[int], set[int]]:
+        gone.append(best[1])
+        cost[2] = -1
+        return {best[1]}, {2}
+
+    front = {0, 1, 2, 3}
+    greedy(front, option, take)
+    assert gone == [1, 2, 0] and front == {3}
