@@ -15,9 +15,9 @@ from sysdyn.errors import ProblemError, UnknownName
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
 

@@ -26,7 +26,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition

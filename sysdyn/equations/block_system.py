@@ -17,7 +17,7 @@ from sysdyn.equations.passes import form
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.lu import is_unit

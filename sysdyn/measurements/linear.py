@@ -10,9 +10,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.tree import SLIP
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
@@ -41,7 +41,7 @@ class _Combination(Measurement):
 
     def components(self, model: Model) -> tuple[str, ...]:
         for key, C in self.blocks_of(model).items():
-            _index(key, model)
+            QUANTITY[key[0]].index(model, key[1])
             if isinstance(C, np.ndarray):
                 self._check_block(key, C, model)
         return self.chosen
@@ -51,7 +51,8 @@ class _Combination(Measurement):
         for key, C in self.blocks_of(ctx.model).items():
             block = _called(C, ctx)
             self._check_block(key, block, ctx.model)
-            place = key[0], Layout(ctx.model).owner(key[0], _index(key, ctx.model))
+            quantity, owner = QUANTITY[key[0]], key[1]
+            place = key[0], quantity.owners(ctx.model)[quantity.index(ctx.model, owner)]
             rows[place] = rows[place] + block if place in rows else block  # f by its joint's name and by its body's
         return rows
 
@@ -68,7 +69,8 @@ class _Combination(Measurement):
             )
 
     def _check_block(self, key: tuple[str, str], C: np.ndarray, model: Model) -> None:
-        needed = len(self.chosen), Layout(model).size(key[0], _index(key, model))
+        quantity = QUANTITY[key[0]]
+        needed = len(self.chosen), quantity.size(model, quantity.index(model, key[1]))
         if C.shape != needed:
             raise InvalidInput(
                 f"block {key} of {self.name!r} has shape {C.shape}, but {needed} is needed: "
@@ -202,14 +204,6 @@ class MotorTorque(_Combination):
     def _resistance(self, model: Model) -> list[list[float]]:
         places = self._places(model)
         return [model.damping[places].tolist(), model.friction[places].tolist()]
-
-
-def _index(key: tuple[str, str], model: Model) -> int:
-    """Body of the unknowns (quantity, name)."""
-    quantity, owner = key
-    if quantity in ("tau", "qdd") or (quantity == "f" and owner in model.joint_names and owner not in model.body_names):
-        return model.joint_index(owner)
-    return model.body_index(owner)
 
 
 def _called(C: Coefficients, ctx: Context) -> np.ndarray:

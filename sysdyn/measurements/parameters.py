@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Group, group_of
+from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Holder, group_of
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import inertial_parameters
 from sysdyn.model.inertia import PARAMETERS, with_parameters
 from sysdyn.program.expr import Expr
 
 # Parameters that can be inputs are called so.
-KINDS = (GRAVITY, str(Group(INERTIA, "BODY")), str(Group(ARMATURE, "JOINT")))
+KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,7 +104,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     pushed = np.arange(n) % 3 == 0
     fx = np.einsum("ijk,nik->nij", model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6))) * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
-    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    values = motion.quantities(qdd, fx)
     if ranges and not problem.noisy:  # what sensors read then, or it would never be small beside its terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)

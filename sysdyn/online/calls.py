@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.backend import Argument, Direct
-from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
+from sysdyn.backends.executable import Executable, Step, checked_threads, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of
-from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
+from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.batches import Batches
-from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
+from sysdyn.program.groups import Arrays, is_plain
+from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
+from sysdyn.reference.generic import reject_large_angles
 
 # Calls by so many different names are arranged to go the shortest way.
 MOST_LAYOUTS = 64
@@ -253,7 +255,7 @@ class Calls(Generic[Key]):
         """The shapes of these arguments at one state; None where they are of others or not known."""
         inputs = self.inputs
         names = ["q", "qd", *inputs.positional[:known], *quantities]
-        expected = [inputs.shape(name, inputs.sizes[name]) for name in names if name in inputs.sizes]
+        expected = [inputs.groups[name].shape for name in names if name in inputs.groups]
         if isinstance(y, dict):
             expected += [(inputs.measurements[name][1],) for name in y if name in inputs.measurements]
         elif y is not None:
@@ -290,8 +292,8 @@ class Calls(Generic[Key]):
     def reject_bad_inputs(self, run: Run) -> None:
         """Raise InvalidInput where an input is why states were not solved."""
         if (run.status & BAD_INPUT).any():
-            self.inputs.reject_not_finite(run.arrays)
-        self.inputs.reject_large_angles(run.at(np.flatnonzero(run.status))["q"], LARGEST_ANGLE)
+            self.inputs.groups.reject_not_finite(run.arrays)
+        reject_large_angles(self.inputs.model, run.at(np.flatnonzero(run.status))["q"])
 
     def results(self, run: Run) -> dict[Key, np.ndarray]:
         """Outputs with the axes of the call and of the quantity."""

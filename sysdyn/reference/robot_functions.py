@@ -19,15 +19,16 @@ from sysdyn.backends.function import Function, compile_function
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.program.groups import Group, Groups, leading, named, real
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import LARGEST_ANGLE
 from sysdyn.reference import centroidal
 from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
+from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-UNIT_NORM = 1e-15  # Quaternions whose squared norm differs from 1 by less are used as they are.
 _EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
 
 
@@ -173,8 +174,7 @@ def kinematics(
         raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
     chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
     needed = {x for function, _ in chosen.values() for x in function.needs}
-    sizes = {"q": (model.nq,), "qd": (model.nv,), "fx": (model.nb, 6)}
-    inputs = {name: shape for name, shape in sizes.items() if name in needed}
+    inputs = {name: x.shape(model) for name, x in QUANTITY.items() if name in needed}
 
     def results(*arrays: np.ndarray) -> Any:
         given = dict(zip(inputs, arrays, strict=True))
@@ -196,12 +196,6 @@ class Kinematics:
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
-        self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
-        self._quaternions = [
-            slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
-            for i, joint in enumerate(model.joints)
-            if joint.quaternion is not None
-        ]
 
     @property
     def flops(self) -> Flops:
@@ -236,12 +230,12 @@ class Kinematics:
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
         arrays = self._given(q, qd, fx)
-        if self._quaternions:
-            arrays = (self._normalised(q), *arrays[1:])
+        if self.model.quaternions:
+            arrays["q"] = self._normalised(q)
         try:
-            return self.function(*arrays, threads=threads)
+            return self.function(*arrays.values(), threads=threads)
         except SingularState:
-            self._reject_large_angles(np.asarray(q, dtype=float))
+            reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
 
     def bind(self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None) -> Step:
@@ -250,7 +244,7 @@ class Kinematics:
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
         be normalised. `step.status` is not zero where a value was not finite.
         """
-        return self.function.bind(*self._given(q, qd, fx))
+        return self.function.bind(**self._given(q, qd, fx))
 
     def export_c(self, folder: str | os.PathLike, name: str = "kinematics") -> Path:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
@@ -268,39 +262,20 @@ class Kinematics:
         """
         return self.function.to_casadi(name)
 
-    def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
+    def _given(self, q: Any, qd: Any, fx: Any) -> dict[str, Any]:
         """The arguments that are there, which have to be those that are needed."""
-        if (qd is not None, fx is not None) != self._takes:
-            given = ", ".join(name for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None)
-            raise InvalidInput(f"{', '.join(self.names)} depend on {', '.join(self.function.inputs)}; given: {given}")
-        arrays = (q,) if qd is None else (q, qd)
-        return arrays if fx is None else (*arrays, fx)
+        given = {"q": q} | {name: x for name, x in (("qd", qd), ("fx", fx)) if x is not None}
+        if given.keys() != self.function.inputs.keys():
+            named(", ".join(self.names), tuple(self.function.inputs), (), (), given)
+            Groups(Group(name, shape) for name, shape in self.function.inputs.items()).arranged(given)
+        return given
 
-    def _normalised(self, q: Any) -> Any:
-        """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
-        if type(q) is np.ndarray and q.ndim == 1 and q.dtype == np.float64:  # plain floats are faster for one state
-            for part in self._quaternions:
-                if not abs(sum([x * x for x in q[part].tolist()]) - 1.0) < UNIT_NORM:
-                    break
-            else:
-                return q
-        try:
-            values = np.asarray(q, dtype=float)
-        except (TypeError, ValueError):
-            return q
-        good = values.shape[-1:] == (self.model.nq,) and np.isfinite(values).all()
-        return self.model.normalise(values) if good else q
-
-    def _reject_large_angles(self, q: np.ndarray) -> None:
-        """Raise InvalidInput naming a joint whose angle is beyond what has a sine."""
-        for i, joint in enumerate(self.model.joints):
-            for k in joint.angles:
-                largest = np.abs(q[..., self.model.q_slice(i).start + k]).max()
-                if largest > LARGEST_ANGLE:
-                    raise InvalidInput(
-                        f"the angle of joint {self.model.joint_names[i]!r} is {largest:.3g} rad: beyond "
-                        f"{LARGEST_ANGLE:.0e} its sine has no meaning; reduce it modulo 2π"
-                    )
+    def _normalised(self, q: Any) -> np.ndarray:
+        """q with unit quaternions."""
+        if type(q) is not np.ndarray or q.dtype != np.float64:
+            q = real("q", q)
+        leading("q", q, (self.model.nq,))
+        return normalised(self.model, q)
 
 
 # ---- names ---------------------------------------------------------------------------------------------------------
