@@ -102,8 +102,11 @@ def normalised(model: Model, q: np.ndarray) -> np.ndarray:
     if not model.quaternions:
         return q
     if q.ndim == 1:  # one state: plain floats are several times faster than array operations
-        norms = (sum([x * x for x in q[part].tolist()]) for _, part in model.quaternions)
-        if all(abs(norm - 1.0) < UNIT_NORM or norm != norm for norm in norms):
+        for _, part in model.quaternions:
+            norm = sum([x * x for x in q[part].tolist()])
+            if not (abs(norm - 1.0) < UNIT_NORM or norm != norm):
+                break
+        else:
             return q
     elif not np.isfinite(q).all():
         return q

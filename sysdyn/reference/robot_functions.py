@@ -196,6 +196,7 @@ class Kinematics:
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
+        self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
 
     @property
     def flops(self) -> Flops:
@@ -231,9 +232,9 @@ class Kinematics:
         """
         arrays = self._given(q, qd, fx)
         if self.model.quaternions:
-            arrays["q"] = self._normalised(q)
+            arrays = (self._normalised(q), *arrays[1:])
         try:
-            return self.function(*arrays.values(), threads=threads)
+            return self.function(*arrays, threads=threads)
         except SingularState:
             reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
@@ -244,7 +245,7 @@ class Kinematics:
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
         be normalised. `step.status` is not zero where a value was not finite.
         """
-        return self.function.bind(**self._given(q, qd, fx))
+        return self.function.bind(*self._given(q, qd, fx))
 
     def export_c(self, folder: str | os.PathLike, name: str = "kinematics") -> Path:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
@@ -262,19 +263,21 @@ class Kinematics:
         """
         return self.function.to_casadi(name)
 
-    def _given(self, q: Any, qd: Any, fx: Any) -> dict[str, Any]:
+    def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
         """The arguments that are there, which have to be those that are needed."""
-        given = {"q": q} | {name: x for name, x in (("qd", qd), ("fx", fx)) if x is not None}
-        if given.keys() != self.function.inputs.keys():
-            named(", ".join(self.names), tuple(self.function.inputs), (), (), given)
-            Groups(Group(name, shape) for name, shape in self.function.inputs.items()).arranged(given)
-        return given
+        if (qd is not None, fx is not None) != self._takes:
+            groups = Groups(Group(name, shape) for name, shape in self.function.inputs.items())
+            given = {name: x for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None}
+            groups.arranged(named(", ".join(self.names), tuple(groups), (), (), given))
+        arrays = (q,) if qd is None else (q, qd)
+        return arrays if fx is None else (*arrays, fx)
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""
-        if type(q) is not np.ndarray or q.dtype != np.float64:
+        if type(q) is not np.ndarray or q.dtype != np.float64 or q.ndim != 1:
             q = real("q", q)
-        leading("q", q, (self.model.nq,))
+        if q.shape != (self.model.nq,):
+            leading("q", q, (self.model.nq,))
         return normalised(self.model, q)
 
 
