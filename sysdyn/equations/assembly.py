@@ -109,7 +109,7 @@ def _inputs(form: Form, graph: Graph) -> Given:
     problem, model = form.problem, form.problem.model
     q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
     known = {x: graph.inputs(x, len(form.layout.quantity_columns(x))) for x in problem.known_quantities}
-    return Given(q, qd, known, {p.name: graph.inputs(p.name, len(p.declared)) for p in problem.parameters})
+    return Given(q, qd, known, {p.name: graph.inputs(p.name, p.size) for p in problem.parameters})
 
 
 def _motion(

@@ -143,12 +143,6 @@ class AugmentedSystem(LinearSystem):
         return [noise_of(m, self.model) for m in self.problem.noisy]
 
     @cached_property
-    def declared(self) -> dict[str, np.ndarray]:
-        """Parameters, numbers of the declared covariances, and switches that are on, by group of inputs."""
-        on = {m.group: np.ones(len(m.components(self.model))) for m in self.problem.switchable}
-        return {**self.plain.declared, **{noise.group: noise.declared for noise in self.noises}, **on}
-
-    @cached_property
     def _covariance(self) -> np.ndarray:
         """(nnz) bool: the entry is one of Σ."""
         return (self.coordinates[0] >= self.n_unknowns) & (self.coordinates[1] >= self.n_unknowns)

@@ -64,11 +64,6 @@ class BlockSystem(LinearSystem):
     def assembly(self) -> Assembly:
         return self.assemble(Graph("algebraic"))
 
-    @cached_property
-    def declared(self) -> dict[str, np.ndarray]:
-        """Parameters of the model that are inputs, by name."""
-        return {p.name: p.declared for p in self.problem.parameters}
-
     def reported(self, quantity: str) -> list[dict[int, float]]:
         return self.form.frames.reported(quantity, self.layout, self.columns, self.problem.knows(quantity))
 

@@ -63,7 +63,7 @@ class Residual(NamedTuple):
 class LinearSystem(ABC):
     """Equations over named unknowns, from which pattern, values and residuals follow.
 
-    Subclasses give `assemble` and `assembly`, `plain`, `declared`, `reported`, and set
+    Subclasses give `assemble` and `assembly`, `plain`, `reported`, and set
 
     problem, known, passes  what the equations are of, and how they are written (see `BlockSystem`)
     layout                  places of the unknowns in the full layout
@@ -102,11 +102,6 @@ class LinearSystem(ABC):
     @abstractmethod
     def plain(self) -> LinearSystem:
         """The equations of the problem alone, without multipliers."""
-
-    @property
-    @abstractmethod
-    def declared(self) -> Mapping[str, np.ndarray]:
-        """Values of the groups of inputs that the problem declares; the others are zero if they are not given."""
 
     @abstractmethod
     def reported(self, quantity: str) -> list[dict[int, float]]:
@@ -188,8 +183,9 @@ class LinearSystem(ABC):
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every group of inputs: what is missing is as declared, or zero."""
-        given = {**self.declared, **inputs}
+        """Every group of inputs: what is missing is its default, or zero."""
+        defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
+        given = {**defaults, **inputs}
         return {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
 
     @cached_property

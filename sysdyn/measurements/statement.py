@@ -251,8 +251,7 @@ class Statement:
         for m in self.switchable:
             size = len(m.components(model))
             groups.append(Group(m.group, (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
-        groups += [Group(p.name, p.declared.shape, p.components, default=p.declared) for p in self.parameters]
-        return Groups(groups)
+        return Groups([*groups, *self.parameters])
 
     @property
     def input_sizes(self) -> tuple[tuple[str, int], ...]:

@@ -12,8 +12,7 @@ from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
-from sysdyn.measurements.groups import SWITCH, group_of, value_group
-from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
 from sysdyn.measurements.predict import shown
 from sysdyn.measurements.statement import Statement
@@ -111,18 +110,19 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
         values |= {value_group(name): x for name, x in read.items()}
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
-    declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
-    varied = {p.name: p.declared for p in problem.parameters}
-    for name, size in problem.input_sizes[2:]:
-        if group_of(name).role == SWITCH:  # all of a measurement on or off
+    varied = {p.name for p in problem.parameters}
+    for name, group in list(problem.inputs.items())[2:]:
+        role, size = group_of(name).role, group.size
+        declared = np.zeros(size) if group.default is None else group.default
+        if role == SWITCH:  # all of a measurement on or off
             inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
             continue
-        if name in declared:  # as declared, or all of a measurement multiplied by one factor
+        if role == NOISE:  # as declared, or all of a measurement multiplied by one factor
             factor = 10.0 ** rng.uniform(-NOISE_DECADES, NOISE_DECADES, n)
-            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
+            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared
             continue
         if name in varied:
-            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), varied[name])
+            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), declared)
             continue
         factor = rng.standard_normal((n, size))
         moving = values[name].reshape(n, size) if name in values else np.ones((n, size))

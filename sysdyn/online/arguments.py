@@ -76,7 +76,7 @@ class Inputs:
         self.measurements = {m.name: (m, problem.values[m.name].size) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
-        self.declared = {p.name: p.declared for p in problem.parameters}
+        self.parameters = {p.name: p for p in problem.parameters}
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Inputs:
 
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Parameters of the model that are inputs, of {name: (…, size)}."""
-        given.update(_by_name("parameters", parameters, "parameter that is an input", self.declared))
+        given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
         """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}."""

@@ -44,7 +44,9 @@ class Estimate(Solution):
         The program for it is compiled when it is first asked for.
         """
         values = np.sqrt(self._posterior.variances(quantity, self._states))
-        return self._picked(values.reshape(*self._lead, *self._outputs[quantity].shape), quantity, name)
+        known = self._outputs  # others can be asked for, too
+        group = known[quantity] if quantity in known else self._problem.outputs([quantity])[quantity]
+        return self._picked(values.reshape(*self._lead, *group.shape), quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""

@@ -22,14 +22,19 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model, inertial_parameters
-from sysdyn.model.inertia import PARAMETERS, parameters, pseudo_inertia, spatial_inertia, with_parameters
+from sysdyn.model.inertia import (
+    PARAMETER_UNITS,
+    PARAMETERS,
+    parameters,
+    pseudo_inertia,
+    spatial_inertia,
+    with_parameters,
+)
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.tree import SLIP
 from sysdyn.program.groups import Groups
 from sysdyn.reference import regressor, rnea
 
-# The units of the 10 parameters of a body.
-UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.
 JOINT_UNITS = {"armature": ("kg m²", "kg"), "damping": ("N m s/rad", "N s/m"), "friction": ("N m", "N")}
 # Parameters are called so.
@@ -218,7 +223,7 @@ class _Chosen:
                 i = model.body_index(owner)
                 self.bodies[i] = slice(start, start + 10)
                 names += [f"{owner}.{x}" for x in PARAMETERS]
-                units += UNITS
+                units += PARAMETER_UNITS
                 declared += inertial_parameters(model)[10 * i : 10 * i + 10].tolist()
                 scale += np.abs(_parameters(np.ones((4, 4)), _size(model, i))).tolist()
             elif kind in JOINT_UNITS and owner:

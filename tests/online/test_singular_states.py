@@ -153,7 +153,7 @@ def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
     problem, inputs = states_of(18, 60)
     state = states.at(inputs, 38)
     system = problem.system()
-    entries = system.values(state | system.declared)[0][0]
+    entries = system.values(state)[0][0]
     assert system.reciprocal_condition(entries) < sampling.SINGULAR and system.is_estimable(entries, sampling.SINGULAR)
     solution = states.called(problem, sd.compile(problem, level="fast"), state)
     assert solution.ok
@@ -163,7 +163,6 @@ def test_singular_estimates_are_seen_without_multipliers():
     """At right angles a sensor sees nothing of what it is for: rounding errors must not look like a row."""
     problem, inputs = states_of(15, 25)
     system = problem.system()
-    declared = {name: np.broadcast_to(x, (25, x.size)) for name, x in system.declared.items()}
-    found = np.array([system.is_estimable(x, sampling.SINGULAR) for x in system.values(inputs | declared)[0]])
+    found = np.array([system.is_estimable(x, sampling.SINGULAR) for x in system.values(inputs)[0]])
     assert found.tolist() == [random_sensors.regular_at(problem, states.at(inputs, k)) for k in range(25)]
     assert 0 < np.count_nonzero(~found) < 12
