@@ -241,8 +241,8 @@ def test_a_solver_is_picklable_here_and_in_another_process(tmp_path):
     (tmp_path / "solver.pickle").write_bytes(pickle.dumps((small(), q, qd, tau, fx)))
     program = (
         "import pickle, sys, numpy as np\n"
-        "solver, *state = pickle.load(open(sys.argv[1] + '/solver.pickle', 'rb'))\n"
-        "np.save(sys.argv[1] + '/f.npy', solver(*state).f)\n"
+        "solver, q, qd, tau, fx = pickle.load(open(sys.argv[1] + '/solver.pickle', 'rb'))\n"
+        "np.save(sys.argv[1] + '/f.npy', solver(q, qd, tau, fx=fx).f)\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", program, str(tmp_path)], check=True, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), expected.f)
