@@ -14,6 +14,7 @@ from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.tree import SLIP
+from sysdyn.program.groups import real, reject_not_finite
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
@@ -223,14 +224,10 @@ def zeros(n: int) -> np.ndarray:
 def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
     """x as a read-only float array of the shape; None: any length but 0. Raises InvalidInput."""
     shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
-    try:
-        x = np.array(x, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{what} must be an array of numbers of shape {shown}") from None
+    x = np.array(real(what, x))
     if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
         raise InvalidInput(f"{what} has shape {x.shape}, but {shown} is needed")
-    if not np.isfinite(x).all():
-        raise InvalidInput(f"{what} has an entry that is not finite")
+    reject_not_finite(what, x, len(shape))
     x.flags.writeable = False
     return x
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -54,11 +54,6 @@ class Group:
     def shown(self) -> str:
         """Its name in messages."""
         return self.label or self.name
-
-    @property
-    def flat(self) -> Group:
-        """The same with one axis."""
-        return replace(self, shape=(self.size,))
 
     def leading(self, x: np.ndarray) -> Shape:
         """Batch axes of a value (…, shape), or (…, size). Raises InvalidInput that shows both shapes."""
