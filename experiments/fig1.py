@@ -28,7 +28,7 @@ from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.equations.assembly import Assembly, generic
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples
 from sysdyn.paper import curves

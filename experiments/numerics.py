@@ -27,7 +27,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import GUARD
 from sysdyn.offline.sampling import is_singular, pivoted_solve, sample_matrix, sample_states, stacked

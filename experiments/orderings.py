@@ -28,7 +28,7 @@ from sysdyn.app.robots import load_robot
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, SingularState
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import Safety

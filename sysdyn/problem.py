@@ -17,8 +17,9 @@ from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
 
 

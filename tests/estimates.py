@@ -10,7 +10,7 @@ import numpy as np
 import sysdyn as sd
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 
 FAST = {"backend": "python", "level": "fast"}
 

@@ -13,7 +13,6 @@ from robots import load_robot
 import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import (
     Model,
     Prismatic,
@@ -21,6 +20,7 @@ from sysdyn.model import (
     auto_tree,
     random_tree,
 )
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.spatial import X_motion, inertia, rotx
 from sysdyn.online.solver import Solver
 from sysdyn.reference import newton_euler

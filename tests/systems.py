@@ -11,8 +11,8 @@ from robots import ROBOTS, load_robot
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.raw import BodyAcceleration, JointWrench
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model, random_tree
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 

@@ -18,8 +18,9 @@ from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.noise import WRAPPERS
 from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import SENSORS
-from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
+from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import JOINTS
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.options import FORMULATIONS, LEVELS
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.passes import PASSES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.problem import Problem
 
 
@@ -13,7 +12,6 @@ def random_groups(problem: Problem, n: int, seed: int = 0) -> dict[str, np.ndarr
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, _ = model.random_state(seed=seed, batch=n)
     arrays = {"q": q, "qd": qd}
-    for name, size in problem.input_sizes[2:]:
-        value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
-        arrays[name] = value.reshape(n, -1, 6) if name in WRENCHES else value
+    for name, group in list(problem.inputs.items())[2:]:
+        arrays[name] = rng.standard_normal((n, *group.shape)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
     return arrays

@@ -67,7 +67,7 @@ def rows(name: str, solver: sd.Solver, numbers: tuple[int, ...]) -> list[dict]:
     def states(n: int) -> list[np.ndarray]:
         return [np.ascontiguousarray(x) for x in solver.model.random_state(seed=0, batch=n)]
 
-    few = solver.bind(*states(FEW), np.zeros((solver.model.nb, 6)))
+    few = solver.bind(*states(FEW), fx=np.zeros((solver.model.nb, 6)))
     found = []
     for n in STATES:
         ratio = compared(few, partial(solver, *states(n), threads=1), each=(FEW, n), repeat=25)

@@ -23,7 +23,8 @@ from common import timed, write_csv
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITIES
 
 # Random problems are of these classes.
 CLASSES = ("exact equations of motion", "some noisy equations of motion", "all equations of motion noisy")

@@ -103,10 +103,10 @@ def run(base: str, problem: str, output: str, known: str, states: int) -> list[d
             algorithm(pm, data, pq[k], pv[k], px[k])
 
     peer = timed(loop, repeat=5).scaled(1 / states)
-    batch = timed(lambda: solver(q, v, x, fx, threads=1)).scaled(1 / states)
-    both = timed(lambda: solver(q, v, x, fx, threads=os.cpu_count())).scaled(1 / states)
+    batch = timed(lambda: solver(q, v, x, fx=fx, threads=1)).scaled(1 / states)
+    both = timed(lambda: solver(q, v, x, fx=fx, threads=os.cpu_count())).scaled(1 / states)
     q1, v1, x1 = q[0].copy(), v[0].copy(), x[0].copy()
-    step = solver.bind(q1, v1, x1, fx)
+    step = solver.bind(q1, v1, x1, fx=fx)
     kernel = kernel_time(solver, {"q": q1, "qd": v1, known: x1, "fx": fx})
     bound = timed(step, number=2000)
     call = timed(lambda: solver(q1, v1, x1), number=1000)

@@ -73,7 +73,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     q, qd, tau = rng.uniform(-0.1, 0.1, n), rng.uniform(-0.1, 0.1, n), rng.uniform(-1, 1, n)
     out = np.empty(n)
-    step = solver.bind(q, qd, tau, np.zeros((n, 6)), out=out)
+    step = solver.bind(q, qd, tau, fx=np.zeros((n, 6)), out=out)
     mj.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_ACTUATION
     data = mujoco.MjData(mj)
     data.qpos, data.qvel, data.qfrc_applied = q, qd, tau

@@ -49,7 +49,7 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
     ):
         solver = robot.solver(problem)
         out = np.zeros(model.nv)
-        step = solver.bind(q1, qd1, x1, fx, out=out)
+        step = solver.bind(q1, qd1, x1, fx=fx, out=out)
         single = compared(repeated(step), repeated(partial(one, peer, data, *p1)), each=(CALLS, CALLS))
         close(out[robot.order][None], np.asarray(one(peer, data, *p1))[None])
         operations = solver.flops.end_to_end.total
@@ -59,7 +59,7 @@ def run(robot: Robot, states: int, threads: int) -> list[dict]:
         result = np.zeros((peer.nv, states), order="F")
         batch_out = np.empty((states, model.nv))
         arguments = (threads, pool, *columns, result)
-        batch = solver.bind(q, qd, x, fx, out=batch_out, threads=threads)
+        batch = solver.bind(q, qd, x, fx=fx, out=batch_out, threads=threads)
         clock = time.thread_time if threads == 1 else time.perf_counter
         ratio = compared(batch, partial(many, *arguments), each=(states, states), repeat=15, clock=clock)
         close(batch_out[:, robot.order], result.T)

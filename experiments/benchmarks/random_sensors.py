@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse.linalg
 
 import sysdyn as sd
-from sysdyn.measurements.variables import ACCELERATION, WRENCH
 from sysdyn.model.kinematics import path
+from sysdyn.model.quantities import ACCELERATION, WRENCH
 from sysdyn.sparse.condition import equilibration
 
 # Joints of a random tree are of one of these sets of types.

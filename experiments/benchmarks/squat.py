@@ -230,10 +230,10 @@ def noisy_log(problem, squat: Squat, seed: int) -> dict[str, np.ndarray]:
 
 def write_log(path: str | Path, task, arrays: dict[str, np.ndarray]) -> Path:
     """A log of a problem from arrays (N,) or (N, m): t, q, qd, values by measurement, "active:NAME"."""
-    from sysdyn.data.log_columns import Columns
+    from sysdyn.data.log_columns import LogColumns
     from sysdyn.files.table_writers import write_table
 
-    columns = Columns(task.problem, task.values)
+    columns = LogColumns(task.problem, task.values)
     names = {name: (columns.of_array(name) or [[name]])[0] for name in arrays}
     writer = write_table(path, names)
     writer.write({name: np.reshape(x, (len(x), -1)).astype(float) for name, x in arrays.items()})

@@ -21,7 +21,6 @@ from random_sensors import regular_at
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.model.joints import Helical
 from sysdyn.reference import newton_euler
 
@@ -127,7 +126,6 @@ def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.G
 def called(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray]) -> sd.Solution:
     """The solver's answer for inputs by group (…, size), with NaN where it has none."""
     known = {x: inputs[x] for x in problem.known_quantities}
-    known |= {x: v.reshape(*v.shape[:-1], problem.model.nb, 6) for x, v in known.items() if x in WRENCHES}
     y = {m.name: inputs[value_group(m.name)] for m in problem.custom}
     return solver(inputs["q"], inputs["qd"], y=y, on_singular="nan", **known)
 

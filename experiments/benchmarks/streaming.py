@@ -22,7 +22,7 @@ import numpy as np
 
 import sysdyn as sd
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import Columns
+from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.files.table_writers import write_table
 from sysdyn.files.tables import ROWS
@@ -50,7 +50,7 @@ def write_log(path: Path, states: int) -> None:
     q, qd, qdd = p.model.random_state(seed=0, batch=ROWS)
     y = sd.predict(p, q, qd, qdd, seed=1)
     arrays = {"q": q, "qd": qd, **{name: y[name] for name in ("encoders", "imu", "base")}}
-    columns = Columns(p, ("no contact",))
+    columns = LogColumns(p, ("no contact",))
     writer = write_table(path, {name: columns.of_array(name)[0] for name in ("t", *arrays)})
     for at in range(0, states, ROWS):
         n = min(ROWS, states - at)

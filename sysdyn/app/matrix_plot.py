@@ -17,21 +17,18 @@ from PIL import Image
 from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.pattern import COLOURS, FILL, KNOWN, MULTIPLIER, Pattern, matrix_pattern
 from sysdyn.online.solver import Solver
 
 # Pictures are files of these kinds.
 SUFFIXES = (".png", ".pdf", ".svg")
 # Brackets show the kinds by these symbols.
-SYMBOLS = {
-    "a": "$a$", "f": "$f$", "fB": "$f^B$", "tau": r"$\tau$", "fx": "$f^x$", "qdd": r"$\ddot{q}$", "w": "$w$",
-    KNOWN: "known", MULTIPLIER: r"$\lambda$",
-}  # fmt: skip
+SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: "known", MULTIPLIER: r"$\lambda$"}
 # The legend names the kinds, in this order.
 LEGEND = {
-    "a": "acceleration $a$", "fB": "net force $f^B$", "f": "joint wrench $f$", "tau": r"torque $\tau$",
-    "fx": "external wrench $f^x$", "qdd": r"joint acceleration $\ddot{q}$", "w": "constraint wrench $w$",
-    KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
+    **{x: f"{QUANTITY[x].noun} {QUANTITY[x].symbol}" for x in ("a", "fB", "f", "tau", "fx", "qdd")},
+    "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FILL: "fill-in of L + U",
 }  # fmt: skip
 # The side of a matrix is this many inches long.

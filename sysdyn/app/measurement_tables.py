@@ -17,6 +17,7 @@ from sysdyn.measurements.noise import Prior, Switchable, noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.urdf import rpy
 
 # A sensor of the robot description has this type.
@@ -168,10 +169,6 @@ class MeasurementTable:
 
 def _all_but(cls: type[RawMeasurement], gone: str | list[str], model: Model) -> list[str]:
     """Names of the joints or bodies but for some. Raises UnknownName."""
-    joints = cls.quantity in ("tau", "qdd")
-    names = model.joint_names if joints else model.body_names
-    gone = [gone] if isinstance(gone, str) else gone
-    for name in gone:
-        if name not in names:
-            raise UnknownName("joint" if joints else "body", name, names)
-    return [name for name in names if name not in gone]
+    quantity = QUANTITY[cls.quantity]
+    left_out = [quantity.index(model, name) for name in ([gone] if isinstance(gone, str) else gone)]
+    return [name for i, name in enumerate(quantity.owners(model)) if i not in left_out]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, Columns, listed
+from sysdyn.data.log_columns import TIME, LogColumns, listed
 from sysdyn.data.sensor_log import files_of
 from sysdyn.errors import InvalidInput, LogWarning
 from sysdyn.files.tables import read_table
@@ -51,7 +51,7 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
 def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
     """{t, q, tau, fx: (N, columns)} of a file, or of those that a pattern names."""
     stated = Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
-    columns = Columns(stated, ("tau", "fx"), timed=None, free=("q", "qd"))
+    columns = LogColumns(stated, ("tau", "fx"), timed=None, free=("q", "qd"))
     parts: list[dict[str, np.ndarray]] = []
     for file in files_of(source):
         table = read_table(file, columns.of_array)

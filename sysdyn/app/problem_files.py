@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.app.measurement_tables import MeasurementTable, check_keys
 from sysdyn.app.robots import GENERATOR, load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, Task, make_problem
-from sysdyn.data.log_columns import Columns, check_units
+from sysdyn.data.log_columns import LogColumns, check_units
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files.toml import Document, Place
 from sysdyn.measurements.linear import numbers
@@ -90,7 +90,7 @@ def _renames(doc: Document, place: Place, table: Mapping[str, Any], problem: Pro
     for old, new in table.items():
         check_keys(doc, place, {old: new}, {old: str})
         with doc.at((*place, old)):
-            Columns(problem, renames={old: new})
+            LogColumns(problem, renames={old: new})
     return dict(table)
 
 

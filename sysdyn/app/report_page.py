@@ -17,10 +17,8 @@ from sysdyn.data.states import random_states
 from sysdyn.errors import SysdynError
 from sysdyn.files import html
 from sysdyn.files.html import Table
-from sysdyn.measurements.columns import column_names
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.overview import equations, unknowns
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.estimate import Estimate
 from sysdyn.online.pattern import pictures
 from sysdyn.online.solver import Solver
@@ -164,10 +162,10 @@ def _times(task: Task, solver: Solver) -> Table:
 
 def _in_place(solver: Solver, given: dict[str, Any]) -> dict[str, Any]:
     """As `bind` reads them: known quantities whole, here zero where only measurements of them are given."""
-    model, problem = solver.model, solver.problem
-    shapes = {m.quantity: (model.nb, 6) if m.quantity in WRENCHES else (model.nv,) for m in problem.raw}
+    problem = solver.problem
     sensed = {m.name: given["y"][m.name] for m in problem.custom if m.name in given.get("y", {})}
-    whole = {x: np.zeros(shape) for x, shape in shapes.items()} | {x: value for x, value in given.items() if x != "y"}
+    whole = {x: np.zeros(problem.inputs[x].shape) for x in problem.known_quantities}
+    whole |= {x: value for x, value in given.items() if x != "y"}
     return whole | ({"y": sensed} if sensed else {})
 
 
@@ -243,9 +241,7 @@ def _loss(solver: Solver, state: tuple, std: Mapping[str, np.ndarray], name: str
 
 
 def _labels(solver: Solver, output: str) -> list[str]:
-    if output in solver.measured:
-        return [f"{output}: {x}" for x in solver.measured[output].components(solver.model)]
-    return list(column_names(solver.model, output, solver.problem.constraints))
+    return list(solver.problem.outputs(solver.options.outputs)[output].labels)
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

@@ -17,8 +17,6 @@ from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary
 from sysdyn.data.states import States, write_states
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.columns import measured_columns
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 
@@ -78,13 +76,13 @@ def _tally(path: Path, found: Summary) -> list[str]:
 def _write(path: Path, given: States, solver: Solver, solution: Solution) -> None:
     arrays = {name: x for name, x in given.arrays.items() if name not in ("y", "active")}
     arrays |= {name: solution[name] for name in solver.outputs}
+    groups = {**solver.problem.inputs, **solver.problem.outputs(solver.options.outputs)}
     n = int(solution.ok.size)
     shaped = {}
     for name, x in arrays.items():
-        tail = (solver.model.nb, 6) if name in WRENCHES else np.shape(x)[-1:]
+        tail = groups[name].shape
         x = np.reshape(x, (-1, *tail))
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
-    columns = measured_columns(solver.options.measured, solver.model)
-    write_states(path, solver.model, shaped, ok, solver.problem.constraints, columns)
+    write_states(path, groups, shaped, ok)
     output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)

@@ -10,15 +10,13 @@ from matplotlib.figure import Figure
 
 from sysdyn.data.sensor_log import Estimates
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.variables import freedom_units
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY, Freedoms
 
 # A curve has at most this many points.
 POINTS = 2000
 # A picture has at most this many panels by default.
 PANELS = 12
-# Labels show the quantities by these symbols.
-SYMBOLS = {"tau": r"$\tau$", "qdd": r"$\ddot{q}$"}
 # Curves and bands have these colours, of Okabe and Ito's palette.
 LINE, BAND = "#0072B2", "#E69F00"
 
@@ -30,7 +28,7 @@ class Bands:
     """
 
     def __init__(self, model: Model, quantity: str):
-        if quantity not in SYMBOLS:
+        if not isinstance(QUANTITY.get(quantity), Freedoms):
             raise InvalidInput(f"{quantity} cannot be drawn over time: choose tau or qdd")
         self.model, self.quantity = model, quantity
         self._parts: list[np.ndarray] = []  # (n, 1 + 2 nv): t, values, standard deviations
@@ -65,7 +63,7 @@ class Bands:
         down = -(-len(shown) // across)
         figure = Figure(figsize=(3.6 * across, 1.9 * down + 0.8), layout="constrained")
         FigureCanvasAgg(figure)
-        units = freedom_units(self.model, self.quantity)
+        units = QUANTITY[self.quantity].units(self.model)
         axes = figure.subplots(down, across, squeeze=False, sharex=True)
         noisy = bool(np.isfinite(std).any())
         for axis, k in zip(axes.flat, shown, strict=False):
@@ -74,7 +72,7 @@ class Bands:
                 axis.fill_between(t, low, high, color=BAND, alpha=0.6, linewidth=0.0, label="±2 σ")
             axis.plot(t, values[:, k], color=LINE, linewidth=0.6, label="estimate")
             axis.set_title(self.model.dof_names[k], fontsize=9)
-            axis.set_ylabel(f"{SYMBOLS[self.quantity]} [{units[k]}]", fontsize=8)
+            axis.set_ylabel(f"{QUANTITY[self.quantity].symbol} [{units[k]}]", fontsize=8)
             axis.tick_params(labelsize=8)
             axis.grid(alpha=0.25, linewidth=0.5)
         for axis in list(axes.flat)[len(shown) :]:

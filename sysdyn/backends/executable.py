@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import NoReturn, TypeGuard
+from typing import NoReturn
 
 import numpy as np
 
@@ -108,13 +108,6 @@ class Step:
             "a bound step cannot be copied or pickled, as it is tied to its arrays: pickle the solver, and bind it "
             "where it is needed"
         )
-
-
-def is_plain(x: object) -> TypeGuard[np.ndarray]:
-    """Whether a kernel can read x in place: C-contiguous, aligned float64, of which nothing is masked."""
-    if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
-        return False
-    return x.dtype == np.float64 and x.flags.c_contiguous and x.flags.aligned
 
 
 def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:

@@ -17,10 +17,11 @@ from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
-from sysdyn.backends.executable import Executable, Step, is_plain, reject_shared
+from sysdyn.backends.executable import Executable, Step, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.groups import Group, Groups, named
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.status import LARGEST_ANGLE
@@ -95,7 +96,7 @@ class Function:
 
     def __init__(self, name: str, backend: Backend, inputs: dict[str, tuple[int, ...]], results: Layout):
         self.name, self.program, self.inputs = name, backend.program, inputs
-        self._results = results
+        self._results, self._groups = results, Groups(Group(x, shape) for x, shape in inputs.items())
         self._executable = Executable(backend)
         self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
 
@@ -111,46 +112,17 @@ class Function:
         return f"Function {self.name}: {takes} → {', '.join(map(str, self._results.shapes))}; {self.program.flops}"
 
     @entry
-    def __call__(self, *arrays: ArrayLike, threads: int | None = None) -> Any:
+    def __call__(self, *arrays: ArrayLike, threads: int | None = None, **by_name: ArrayLike) -> Any:
         """What the function gives, as float arrays; leading axes are batch axes and broadcast.
 
-        C-contiguous arrays of float64 of one state take the shortest way. Raises InvalidInput for wrong shapes or
-        values that are not finite, SingularState where a result is not.
+        Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
+        missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
-        rows, head, count = self._checked(arrays)
-        outputs, status = self._executable.results(rows, count, threads)
+        rows, head = self._groups.arranged(self._named(arrays, by_name))
+        outputs, status = self._executable.results(rows, math.prod(head), threads)
         if status.any():
             self._fail(rows, status)
         return self._results.handed_over(self._shaped(outputs, head))
-
-    def _checked(self, arrays: Sequence) -> tuple[dict[str, np.ndarray], tuple[int, ...], int]:
-        """({input: (size,) or (N, size) C-contiguous float64}, leading axes, N)."""
-        values, heads = {}, []
-        for (name, shape), x in zip(self.inputs.items(), self._matched(arrays), strict=True):
-            try:
-                x = np.asarray(x, dtype=float)
-            except (TypeError, ValueError):
-                raise InvalidInput(f"{name} is not an array of real numbers") from None
-            split = x.ndim - len(shape)
-            if split < 0 or x.shape[split:] != shape:
-                wanted = ", ".join(("…", *map(str, shape)))
-                raise InvalidInput(f"{name} has shape {x.shape}; expected ({wanted}), leading axes being batch axes")
-            values[name] = x
-            heads.append(x.shape[:split])
-        try:
-            head = np.broadcast_shapes(*heads)
-        except ValueError:
-            shown = ", ".join(f"{name} {x.shape}" for name, x in values.items())
-            raise InvalidInput(f"the leading (batch) axes do not broadcast against each other: {shown}") from None
-        count = math.prod(head)
-        rows = {}
-        for name, shape in self.inputs.items():
-            x, size = values[name], math.prod(shape)
-            shared = x.shape == shape
-            rows[name] = np.ascontiguousarray(
-                x.reshape(size) if shared else np.broadcast_to(x, head + shape).reshape(count, size)
-            )
-        return rows, head, count
 
     def plain(self, names: Names, quaternions: Sequence[int] = ()) -> Any:
         """The call of one state by arguments of these names; see `sysdyn.backends.entries.calls.one_state`."""
@@ -161,18 +133,16 @@ class Function:
         constants = np.zeros(self.program.n_inputs)
         return one_state(self._executable.backend, arguments, constants, quaternions, names, shown)
 
-    def bind(self, *arrays: np.ndarray) -> Step:
+    def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
         are kept. `step.status` is not zero where a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
-        rows = {}
-        for (name, shape), x in zip(self.inputs.items(), self._matched(arrays), strict=True):
-            if not is_plain(x) or x.shape != shape:
-                raise InvalidInput(f"{name} must be a C-contiguous float64 array of shape {shape}, not masked")
-            rows[name] = x.reshape(-1)
+        rows, head = self._groups.in_place(self._named(arrays, by_name))
+        if head:
+            raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         reject_shared(rows)
         return self._step(rows, self._results.handed_over)
 
@@ -200,10 +170,8 @@ class Function:
         """
         return casadi.function(self.program, self.name if name is None else name)
 
-    def _matched(self, arrays: Sequence) -> Sequence:
-        if len(arrays) != len(self.inputs):
-            raise InvalidInput(f"{self.name} takes {', '.join(self.inputs) or 'nothing'}; {len(arrays)} arrays given")
-        return arrays
+    def _named(self, arrays: Sequence, by_name: Mapping[str, Any]) -> dict[str, Any]:
+        return named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)
 
     def _step(self, rows: dict[str, np.ndarray], handed_over: Callable[[dict[str, np.ndarray]], Any]) -> Step:
         """The run at one state, of rows that are kept, with new arrays for its results."""
@@ -216,10 +184,7 @@ class Function:
         return {name: x.reshape(head + shape) for (name, x), shape in zip(outputs.items(), shapes, strict=True)}
 
     def _fail(self, rows: dict, status: np.ndarray) -> None:
-        for name, x in rows.items():
-            bad = np.argwhere(~np.isfinite(x))
-            if len(bad):
-                raise InvalidInput(f"{name} is {x[tuple(bad[0])]} at {bad[0].tolist()}; every entry has to be finite")
+        self._groups.reject_not_finite(rows)
         states = tuple(int(k) for k in np.flatnonzero(status))
         raise SingularState(
             f"{self.name} has no finite value at {len(states)} of {len(status)} states, the first being {states[0]}: "

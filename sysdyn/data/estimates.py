@@ -20,7 +20,6 @@ from sysdyn.data.log_columns import OK, TIME
 from sysdyn.data.sensor_log import Estimates, Log, Summary, in_order
 from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
 from sysdyn.files.table_writers import write_table
-from sysdyn.measurements.columns import column_names, measured_columns
 from sysdyn.online.solver import Solver
 
 # So many files of a log are with the cluster at a time, for each of its threads.
@@ -41,12 +40,10 @@ def estimate_log(
     scheduler: address of a Dask scheduler, whose workers see the files of the log under the same names, each a task.
     Memory does not grow with the log. Raises as `Log` does.
     """
-    model = solver.model
-    measured = measured_columns(solver.options.measured, model)
-    names = {x: measured.get(x) or column_names(model, x, solver.problem.constraints) for x in solver.outputs}
+    names = {x: group.labels for x, group in solver.problem.outputs(solver.options.outputs).items()}
     std = {f"std:{x}": [f"std:{c}" for c in columns] for x, columns in names.items()} if log.problem.noisy else {}
     status = {} if solver.on_singular == "raise" else {OK: [OK]}
-    with _written(out, {TIME: [TIME], "q": column_names(model, "q"), **names, **std, **status}) as write:
+    with _written(out, {TIME: [TIME], "q": solver.problem.inputs["q"].labels, **names, **std, **status}) as write:
         for x in log.estimates(solver) if scheduler is None else _distributed(log, solver, scheduler):
             more = {f"std:{name}": s for name, s in x.std.items()}
             write({TIME: x.t[:, None], "q": x.q, **x.values, **more, OK: x.ok[:, None].astype(float)})

@@ -22,10 +22,9 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.files.tables import Table
-from sysdyn.measurements.columns import column_names, measured_units, position_units
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.raw import RawMeasurement
-from sysdyn.measurements.variables import QUANTITIES, flat_place, freedom_units
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.problem import Problem
 
 # The column of time is called this in every file that is written.
@@ -40,7 +39,7 @@ _INDEX = ("", "Unnamed: 0", "index", "__index_level_0__", OK)
 _UNIT = re.compile(r"(.*\S)\s+\[([^\]]+)\]")
 
 
-class Columns:
+class LogColumns:
     """The columns that the states of a problem may have, and those that they must have.
 
     values   names of the measurements whose value is known without a column
@@ -63,19 +62,27 @@ class Columns:
         model = problem.model
         self.problem = problem
         entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), timed is True)]
-        for x, units in (("q", position_units(model)), ("qd", freedom_units(model, "qd"))):
-            for k, name in enumerate(column_names(model, x)):
-                entries.append((name.replace(":", ".", 1), units[k], (x, k), x not in free))
-        for m in problem.valued:
-            needed = not (m.name in values or m.has_default)
-            for k, (c, unit) in enumerate(zip(m.components(model), measured_units(m, model), strict=True)):
-                entries.append((f"{m.name}: {c}", unit, (value_group(m.name), k), needed))
+        for x in ("q", "qd"):
+            group = problem.inputs[x]
+            for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
+                entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free))
+        for name, group in problem.values.items():
+            needed = name not in values and group.default is None
+            for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
+                entries.append((label, unit, (value_group(name), k), needed))
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self.sizes = Counter(group for group, _ in self.group)
         self._timed = timed is not False
+        # scalars of quantities by the columns of files of states
+        self._stated = {
+            (value_group(m.name), k): label
+            for m in problem.valued
+            if isinstance(m, RawMeasurement)
+            for k, label in enumerate(m.labels(model))
+        }
         # wrenches that are not named are zero
-        self._in_part = {value_group(m.name) for m in problem.raw if m.quantity == "fx"} | set(free)
+        self._in_part = {value_group(m.name) for m in problem.raw if m.stated.zero} | set(free)
         self._number = self._spellings()
         self._renames = {old.lstrip("/"): new for old, new in (renames or {}).items()}
         for new in self._renames.values():
@@ -84,8 +91,6 @@ class Columns:
 
     def _spellings(self) -> dict[str, int]:
         """{name: number of the column}, canonical names and others that mean one column only."""
-        model = self.problem.model
-        raw = {m.name: m for m in self.problem.valued if isinstance(m, RawMeasurement)}
         found: dict[str, list[int]] = {}
         for n, (name, (group, k)) in enumerate(zip(self.names, self.group, strict=True)):
             role, owner = group_of(group)
@@ -94,9 +99,8 @@ class Columns:
                 others = [name.replace(".", ":", 1)]
             elif group == TIME:
                 others = list(_TIMES)
-            elif role and owner in raw:
-                quantity, pair = raw[owner].quantity, raw[owner].pairs(model)[k]
-                others.append(column_names(model, quantity)[flat_place(model, quantity, *pair)])
+            elif (group, k) in self._stated:
+                others.append(self._stated[group, k])
             elif role == VALUE and self.sizes[group] == 1:
                 others.append(owner)  # a sensor with one component
             for spelling in {name, *others}:
@@ -156,16 +160,13 @@ class Columns:
     def _shown(self, n: int) -> str:
         """The name of a column in messages: of an exact quantity that of files of states."""
         group, k = self.group[n]
-        m = {value_group(m.name): m for m in self.problem.raw}.get(group)
-        if m is None:
-            return self.names[n]
-        model = self.problem.model
-        return column_names(model, m.quantity)[flat_place(model, m.quantity, *m.pairs(model)[k])]
+        exact = any(value_group(m.name) == group for m in self.problem.raw)
+        return self._stated[group, k] if exact else self.names[n]
 
     def _by_quantity(self, names: Sequence[str], used: Iterable[int]) -> list[str]:
         """The names, those of a quantity's columns as one, and none of a quantity that is used in part."""
         model = self.problem.model
-        quantity = {c: x for x in QUANTITIES for c in column_names(model, x)}
+        quantity = {c: x for x in QUANTITIES for c in QUANTITY[x].labels(model)}
         raw = {m.name: m.quantity for m in self.problem.raw}
         known = {raw.get(group_of(self.group[n][0]).name) for n in used}
         return list(dict.fromkeys(quantity.get(x, x) for x in names if quantity.get(x) not in known - {None}))
@@ -181,7 +182,7 @@ class Columns:
             group = switch_group(group_of(name).name.strip())
         found.append([x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group])
         if name in QUANTITIES:
-            found.append(column_names(problem.model, name))
+            found.append(list(QUANTITY[name].labels(problem.model)))
         elif name == VALUE and not found[0]:
             found.append(list(problem.y_names))
         return [names for names in found if names]
@@ -193,7 +194,7 @@ def listed(names: Sequence[str]) -> str:
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:
     """Raise InvalidInput unless units, by measurement or q and qd, are those that values are in; UnknownName."""
-    columns = Columns(problem)
+    columns = LogColumns(problem)
     for name, given in units.items():
         needed = [u for u, (g, _) in zip(columns.units, columns.group, strict=True) if g in (name, value_group(name))]
         if not needed:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, Columns, listed
+from sysdyn.data.log_columns import TIME, LogColumns, listed
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, Table, read_table
@@ -122,7 +122,7 @@ class Log:
                         "velocities": velocities, "timed": timed}  # fmt: skip
         self.problem = solver.whole if isinstance(solver, Solver) else solver
         free = ("qd",) if velocities == "difference" else ()
-        self.columns = Columns(self.problem, self.values, columns, timed, free)
+        self.columns = LogColumns(self.problem, self.values, columns, timed, free)
         self.told = told if told is not None else set()
         self._first = self._opened(self.files[0])
         self._switchable = {m.name for m in self.problem.switchable}

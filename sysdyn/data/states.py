@@ -28,12 +28,10 @@ from sysdyn.errors import FileError
 from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
-from sysdyn.measurements.columns import column_names
-from sysdyn.measurements.measurement import Constraint
 from sysdyn.measurements.predict import predict
-from sysdyn.measurements.variables import WRENCHES, flat_place
-from sysdyn.model import Model
+from sysdyn.model.quantities import FORCE, QUANTITY
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
 
 # So many numbers of states are held at once.
 MOST = 2**27
@@ -66,9 +64,9 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
         y |= {name: np.broadcast_to(x, (n, len(x))) for name, x in (values or {}).items()}
         arrays["y"] = y
         return States(n, arrays)
-    for name, size in problem.input_sizes[2:]:
-        value = rng.standard_normal((n, size)) * (10.0 if name in ("tau", "fx", "f") else 1.0)
-        arrays[name] = value.reshape(n, -1, 6) if name in WRENCHES else value
+    for name, group in list(problem.inputs.items())[2:]:
+        force = name in QUANTITY and QUANTITY[name].parts == FORCE
+        arrays[name] = rng.standard_normal((n, *group.shape)) * (10.0 if force else 1.0)
     return States(n, _with_values(problem, arrays, values))
 
 
@@ -79,11 +77,11 @@ def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None
     lead = np.shape(arrays["q"])[:-1]
     for m in problem.raw:
         if m.name in values:
-            size = dict(problem.input_sizes)[m.quantity]
-            flat = np.reshape(arrays.get(m.quantity, np.zeros(size)), (-1, size))
-            flat = np.broadcast_to(flat, (math.prod(lead), size)).copy()
-            flat[:, [flat_place(problem.model, m.quantity, *pair) for pair in m.pairs(problem.model)]] = values[m.name]
-            arrays[m.quantity] = flat.reshape(*lead, -1, 6) if m.quantity in WRENCHES else flat.reshape(*lead, -1)
+            group = problem.inputs[m.quantity]
+            flat = np.reshape(arrays.get(m.quantity, np.zeros(group.size)), (-1, group.size))
+            flat = np.broadcast_to(flat, (math.prod(lead), group.size)).copy()
+            flat[:, m.places(problem.model)] = values[m.name]
+            arrays[m.quantity] = flat.reshape(*lead, *group.shape)
     others = {m.name: values[m.name] for m in problem.custom if m.name in values}
     return arrays | {"y": others} if others else arrays
 
@@ -98,7 +96,7 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
     """
     chunks, count = [], 0
     log = Log(source, problem, values, timed=False, **options)
-    width = sum(size for _, size in problem.input_sizes)
+    width = sum(problem.inputs.sizes.values())
     for chunk in log:
         chunks.append(chunk)
         count += len(chunk.rows)
@@ -110,7 +108,7 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
     def whole(parts: Sequence[Any], width: int) -> np.ndarray:
         return np.vstack([np.broadcast_to(x, (len(c.rows), width)) for x, c in zip(parts, chunks, strict=True)])
 
-    sizes = {m.name: len(m.components(problem.model)) for m in problem.valued}
+    sizes = problem.values.sizes
     y = {name: whole([c.y[name] for c in chunks], sizes[name]) for name in chunks[0].y}
     arrays: dict[str, Any] = {"q": np.vstack([c.q for c in chunks]), "qd": np.vstack([c.qd for c in chunks])}
     switched = {name for c in chunks for name in c.active}
@@ -123,20 +121,18 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
 
 
 def write_states(
-    path: str | Path, model: Model, arrays: Mapping[str, np.ndarray], ok: np.ndarray | None = None,
-    constraints: Sequence[Constraint] = (), columns: Mapping[str, Sequence[str]] | None = None,
-) -> Path:  # fmt: skip
-    """Write states and results, arrays (N, …) by name, in one step: the file is whole or not there.
+    path: str | Path, groups: Mapping[str, Group], arrays: Mapping[str, np.ndarray], ok: np.ndarray | None = None
+) -> Path:
+    """Write states and results, arrays (N, …) of groups by name, in one step: the file is whole or not there.
 
-    ok (N,): whether each state was solved. constraints: those of w. columns: names of the columns of arrays that are
-    no quantities. Raises FileError where it cannot be written.
+    ok (N,): whether each state was solved. Raises FileError where it cannot be written.
     """
     if table_suffix(path, "output file", tuple(WRITERS)) == ".npz":  # with the axes of the arrays
         buffer = io.BytesIO()
         everything: dict[str, Any] = {**arrays, **({} if ok is None else {OK: ok})}
         np.savez(buffer, **everything)
         return write_file(path, buffer.getvalue())
-    names = {name: list((columns or {}).get(name) or column_names(model, name, constraints)) for name in arrays}
+    names = {name: list(groups[name].labels) for name in arrays}
     parts = {name: np.reshape(x, (len(x), -1)) for name, x in arrays.items()}
     if ok is not None:
         names[OK], parts[OK] = [OK], np.asarray(ok, dtype=float)[:, None]

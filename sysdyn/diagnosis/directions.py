@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 
 from sysdyn.diagnosis.reduction import involved
-from sysdyn.measurements.variables import COMPONENTS, PARTS, UNIT_OF, WRENCH, Layout, freedom_units
+from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import forward_kinematics
 
 FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of are shown first.
@@ -120,17 +120,7 @@ def _terms(row: np.ndarray, pivot: int, quantity: np.ndarray) -> list[int]:
 
 def units(layout: Layout) -> tuple[str, ...]:
     """Unit of each unknown; of τ and q̈ by what the freedom is, a turn or a slide."""
-    freedoms = {x: freedom_units(layout.model, x) for x in ("tau", "qdd")}
-    result: list[str] = []
-    for x, i in layout.blocks:
-        if x == "w":
-            turn, slide = PARTS["w"]
-            result += [turn if name in (*WRENCH[:3], "torque") else slide for name in layout.constraints[i][1]]
-        elif x in freedoms:
-            result += freedoms[x][layout.model.v_slice(i)]
-        else:
-            result += [UNIT_OF[name] for name in COMPONENTS[x]]
-    return tuple(result)
+    return tuple(unit for block in layout.blocks for unit in layout.units_at(*block))
 
 
 def _as_forces(layout: Layout, change: np.ndarray, q: np.ndarray) -> str:

@@ -16,7 +16,7 @@ from sysdyn.diagnosis.reduction import PART
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_part
 from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
-from sysdyn.measurements.variables import COMPONENTS, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
 # A row is taken where more than the first share of it is new; more than the second, where no other row is left.
@@ -136,7 +136,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
     groups: dict[str | tuple, list[str]] = {}  # bodies of which the same components are wanted
     for i, numbers in by_body.items():
         full = len(numbers) == layout.size(m.quantity, i)
-        names: Sequence = COMPONENTS.get(m.quantity, tuple(range(6)))
+        names = m.stated.components(model, i)
         key = "all" if full else tuple(names[n] for n in sorted(numbers))
         groups.setdefault(key, []).append(layout.owner(m.quantity, i))
     if m.noise is not None:

@@ -15,9 +15,9 @@ from sysdyn.errors import ProblemError, UnknownName
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
 
@@ -109,7 +109,7 @@ def _inputs(form: Form, graph: Graph) -> Given:
     problem, model = form.problem, form.problem.model
     q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
     known = {x: graph.inputs(x, len(form.layout.quantity_columns(x))) for x in problem.known_quantities}
-    return Given(q, qd, known, {p.name: graph.inputs(p.name, len(p.declared)) for p in problem.parameters})
+    return Given(q, qd, known, {p.name: graph.inputs(p.name, p.size) for p in problem.parameters})
 
 
 def _motion(

@@ -26,7 +26,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition
@@ -141,12 +141,6 @@ class AugmentedSystem(LinearSystem):
     def noises(self) -> list[Noise]:
         """The covariances, each once, in the order of the problem."""
         return [noise_of(m, self.model) for m in self.problem.noisy]
-
-    @cached_property
-    def declared(self) -> dict[str, np.ndarray]:
-        """Parameters, numbers of the declared covariances, and switches that are on, by group of inputs."""
-        on = {m.group: np.ones(len(m.components(self.model))) for m in self.problem.switchable}
-        return {**self.plain.declared, **{noise.group: noise.declared for noise in self.noises}, **on}
 
     @cached_property
     def _covariance(self) -> np.ndarray:

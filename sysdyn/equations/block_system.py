@@ -17,7 +17,7 @@ from sysdyn.equations.passes import form
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import ModelNoise, Noise, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.lu import is_unit
@@ -63,11 +63,6 @@ class BlockSystem(LinearSystem):
     @cached_property
     def assembly(self) -> Assembly:
         return self.assemble(Graph("algebraic"))
-
-    @cached_property
-    def declared(self) -> dict[str, np.ndarray]:
-        """Parameters of the model that are inputs, by name."""
-        return {p.name: p.declared for p in self.problem.parameters}
 
     def reported(self, quantity: str) -> list[dict[int, float]]:
         return self.form.frames.reported(quantity, self.layout, self.columns, self.problem.knows(quantity))

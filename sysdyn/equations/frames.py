@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysdyn.measurements.variables import COMPONENTS, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import SPATIAL
 from sysdyn.model.spatial import X_inverse
 
 
@@ -24,7 +25,7 @@ class Frames:
 
     def back(self, quantity: str, body: int) -> np.ndarray | None:
         """(6, 6) from the unknown of a body to the same in the body's frame; None where they are the same."""
-        if self.X is None or quantity not in COMPONENTS or (quantity == "fx" and body in self.own_fx):
+        if self.X is None or quantity not in SPATIAL or (quantity == "fx" and body in self.own_fx):
             return None
         X = self.X[body]
         return (X_inverse(X) if quantity == "a" else X.T).astype(object)

@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, Combination
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY, SPATIAL
 from sysdyn.program.expr import Graph, is_constant
+from sysdyn.program.groups import named, real, reject_not_finite, shown
 from sysdyn.program.program import Program
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
@@ -41,10 +43,8 @@ SINGULAR = 1e-12
 EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
 # Entries below this fraction of their typical size are zeros but for rounding.
 ROUNDING = 1e-14
-# Unknowns of these quantities are two vectors of three.
-_SPATIAL = frozenset({"a", "f", "fB", "fx", "Xa", "Xf"})
-# Whether an unknown is an acceleration or a force of a body, by its quantity.
-_KIND = {**dict.fromkeys(("a", "qdd", "Xa"), "motion"), **dict.fromkeys(("f", "fB", "fx", "tau", "Xf"), "force")}
+# The units of an unknown say whether it is an acceleration or a force of a body.
+_KIND = {name: x.parts for name, x in QUANTITY.items()}
 
 
 class Residual(NamedTuple):
@@ -69,7 +69,7 @@ class Residual(NamedTuple):
 class LinearSystem(ABC):
     """Equations over named unknowns, from which pattern, values and residuals follow.
 
-    Subclasses give `assemble` and `assembly`, `plain`, `declared`, `reported`, and set
+    Subclasses give `assemble` and `assembly`, `plain`, `reported`, and set
 
     problem, known, passes  what the equations are of, and how they are written (see `BlockSystem`)
     layout                  places of the unknowns in the full layout
@@ -108,11 +108,6 @@ class LinearSystem(ABC):
     @abstractmethod
     def plain(self) -> LinearSystem:
         """The equations of the problem alone, without multipliers."""
-
-    @property
-    @abstractmethod
-    def declared(self) -> Mapping[str, np.ndarray]:
-        """Values of the groups of inputs that the problem declares; the others are zero if they are not given."""
 
     @abstractmethod
     def reported(self, quantity: str) -> list[dict[int, float]]:
@@ -194,8 +189,9 @@ class LinearSystem(ABC):
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every group of inputs: what is missing is as declared, or zero."""
-        given = {**self.declared, **inputs}
+        """Every group of inputs: what is missing is its default, or zero."""
+        defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
+        given = {**defaults, **inputs}
         return {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
 
     @cached_property
@@ -284,32 +280,24 @@ class LinearSystem(ABC):
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:
         """D(q) (equations, unknowns) as CSR with the worst-case pattern; q (nq,). Nori eq. (5)."""
-        state = self._one("q", q, self.model.nq)
-        return self.matrix(self.values({"q": state, "qd": np.zeros(self.model.nv)})[0][0])
+        return self.matrix(self.values({"q": self._one("q", q), "qd": np.zeros(self.model.nv)})[0][0])
 
     def b(self, q: ArrayLike, qd: ArrayLike, **known: ArrayLike) -> np.ndarray:
         """b(q, q̇) (equations,).
 
         known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given.
         """
-        inputs = {"q": self._one("q", q, self.model.nq), "qd": self._one("qd", qd, self.model.nv)}
-        for name, x in known.items():
-            if name not in self.problem.known_quantities:
-                raise UnknownName("known quantity", name, self.problem.known_quantities)
-            size = len(self.layout.quantity_columns(name))
-            inputs[name] = self._one(name, np.reshape(x, -1) if np.size(x) == size else x, size)
-        return self.values(inputs)[1][0]
+        given = {"q": q, "qd": qd} | named("the problem", self.problem.known_quantities, (), (), known, ("q", "qd"))
+        return self.values({name: self._one(name, x) for name, x in given.items()})[1][0]
 
-    def _one(self, name: str, value: ArrayLike, n: int) -> np.ndarray:
-        try:
-            x = np.asarray(value, dtype=float)
-        except (TypeError, ValueError):
-            raise InvalidInput(f"{name} must be an array of {n} numbers") from None
-        if x.shape != (n,):
-            raise InvalidInput(f"{name} has shape {x.shape}, but ({n},) is needed: D and b are of one state")
-        if not np.isfinite(x).all():
-            k = int(np.argmin(np.isfinite(x)))
-            raise InvalidInput(f"{name} is {x[k]} at entry {k}: every input must be finite")
+    def _one(self, name: str, value: ArrayLike) -> np.ndarray:
+        """(size,) a group of inputs at one state."""
+        group, x = self.problem.inputs[name], real(name, value)
+        if group.leading(x):
+            needed = shown((), group.shape)
+            raise InvalidInput(f"{name} has shape {x.shape}, but {needed} is needed: D and b are of one state")
+        x = x.reshape(-1)
+        reject_not_finite(name, x, 1)
         return self.model.normalise(x) if name == "q" else x
 
     def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
@@ -376,7 +364,7 @@ class LinearSystem(ABC):
         found = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
             kind = _KIND.get(quantity, quantity), body
-            part = (c - self.layout.columns(quantity, body).start) // 3 if quantity in _SPATIAL else c
+            part = (c - self.layout.columns(quantity, body).start) // 3 if quantity in SPATIAL else c
             vector = quantity, body, part
             found.append((vectors.setdefault(vector, len(vectors)), kinds.setdefault(kind, len(kinds))))
         vector_of, kind_of = np.array(found, dtype=int).reshape(-1, 2).T

@@ -17,11 +17,12 @@ from sysdyn.measurements.measurement import Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import COMPONENTS, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical, moves_frames
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.quantities import SPATIAL
 from sysdyn.passes import named_passes
 
 # Known quantities are rows x = y, or substituted into b.
@@ -126,7 +127,7 @@ def kept_bodies(problem: Statement) -> frozenset[int]:
     equations of motion are noisy.
     """
     noise = (m for m in problem.noisy if isinstance(m, ModelNoise))
-    return frozenset(i for m in noise for quantity, i in m.blocks(problem.model) if quantity in COMPONENTS)
+    return frozenset(i for m in noise for quantity, i in m.blocks(problem.model) if quantity in SPATIAL)
 
 
 def noisy_wrenches(problem: Statement) -> frozenset[int]:

@@ -6,7 +6,7 @@ that the estimate is a least-squares solution. Golub (1965); Bierman (1977).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.measurements.measurement import Output
 from sysdyn.measurements.noise import Noise
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph, sqrt
 
@@ -29,7 +29,7 @@ class WhitenedSystem(LinearSystem):
     """
 
     def __init__(self, augmented: AugmentedSystem):
-        self._plain, self._declared, self.noises = augmented.plain, augmented.declared, augmented.noises
+        self._plain, self.noises = augmented.plain, augmented.noises
         self.body_of = augmented.body_of[: augmented.n_unknowns]
         plain = self._plain
         self.problem, self.known, self.passes, self.layout = plain.problem, plain.known, plain.passes, plain.layout
@@ -40,10 +40,6 @@ class WhitenedSystem(LinearSystem):
     def plain(self) -> BlockSystem:
         """The equations of the problem alone."""
         return self._plain
-
-    @property
-    def declared(self) -> Mapping[str, np.ndarray]:
-        return self._declared
 
     @property
     def sharing(self) -> str:

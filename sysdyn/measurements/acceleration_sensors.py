@@ -6,7 +6,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names, Place
 from sysdyn.measurements.sensor import FrameSensor, diagonal, linear, turned_axes
-from sysdyn.measurements.variables import ACCELERATION
+from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import X_inverse, cross
 
 # ---- accelerations of frames ---------------------------------------------------------------------------------------

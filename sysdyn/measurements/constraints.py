@@ -23,11 +23,11 @@ from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Constraint, Context, Place, find_frame, moving_frame
 from sysdyn.measurements.sensor import Sensor, diagonal, linear, placed
-from sysdyn.measurements.variables import ACCELERATION, WRENCH, freedom_units
 from sysdyn.model import Frame, Model
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.kinematics import joint_placement, path
 from sysdyn.model.poses import checked_pose
+from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH
 from sysdyn.model.spatial import X_inverse, cross, rotation, translation
 
 # A kind of contact or joint has a name, or is named by the components that it holds.
@@ -337,7 +337,7 @@ class JointCoupling(Stabilised):
         return ("acceleration",)
 
     def component_units(self, model: Model) -> tuple[str, ...]:
-        return (freedom_units(model, "qdd")[model.v_slice(model.joint_index(self.coupling.joint)).start],)
+        return (QUANTITY["qdd"].units_at(model, model.joint_index(self.coupling.joint))[0],)
 
     def wrench(self, model: Model) -> tuple[str, ...]:
         return ("torque",) if self.component_units(model) == self.units[:1] else ("force",)

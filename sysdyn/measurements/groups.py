@@ -9,7 +9,15 @@ Programs, solver files and logs hold these texts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY, UNIT_OF
+from sysdyn.program.groups import Group
 
 # These groups belong to measurements.
 VALUE, NOISE, SWITCH = "y", "noise", "active"
@@ -21,8 +29,8 @@ GRAVITY = "gravity"
 ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE)
 
 
-class Group(NamedTuple):
-    """What a group holds: its role, and the name of what it belongs to; no role where it is a quantity or the state."""
+class Holder(NamedTuple):
+    """Role of a group, and the name of what it belongs to; no role of a quantity or the state."""
 
     role: str
     name: str
@@ -31,28 +39,60 @@ class Group(NamedTuple):
         return f"{self.role}:{self.name}" if self.role else self.name
 
 
-def group_of(text: str) -> Group:
-    """The group with this text."""
+def group_of(text: str) -> Holder:
+    """Role and name of the group with this text."""
     role, colon, name = text.partition(":")
-    return Group(role, name) if colon and role in ROLES else Group("", text)
+    return Holder(role, name) if colon and role in ROLES else Holder("", text)
 
 
 def value_group(measurement: str) -> str:
     """The group of the value of a measurement."""
-    return str(Group(VALUE, measurement))
+    return str(Holder(VALUE, measurement))
 
 
 def noise_group(measurement: str) -> str:
     """The group of the numbers of a measurement's covariance."""
-    return str(Group(NOISE, measurement))
+    return str(Holder(NOISE, measurement))
 
 
 def switch_group(measurement: str) -> str:
     """The group of the switches of a measurement's components."""
-    return str(Group(SWITCH, measurement))
+    return str(Holder(SWITCH, measurement))
 
 
 def label_of(text: str) -> str:
     """How a caller hands the group in: the value of a measurement by its name alone."""
     group = group_of(text)
     return group.name if group.role == VALUE else text
+
+
+# ---- what groups hold ----------------------------------------------------------------------------------------------
+
+
+def value_of(m: Measurement, model: Model) -> Group:
+    """The value of a measurement, under its own name; labels as in `problem.y_names`, such as "imu: a_x"."""
+    components = m.components(model)
+    units = tuple(m.component_units(model)) or ("",) * len(components)
+    labels = tuple(f"{m.name}: {c}" for c in components)
+    default = np.zeros(len(components)) if m.has_default else None
+    return Group(
+        m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, f"y={{{m.name!r}: …}}"
+    )
+
+
+def wrenches_of(constraints: Sequence[Constraint], model: Model) -> Group:
+    """The components w of the wrenches of constraints."""
+    parts = [(m.name, c) for m in constraints for c in m.wrench(model)]
+    labels = tuple(f"w:{name}.{c}" for name, c in parts)
+    units, meaning = (
+        tuple(UNIT_OF.get(c, "") for _, c in parts),
+        "components of the wrenches of contacts and loop joints, in the axes of each",
+    )
+    return Group("w", (len(parts),), labels, units, meaning=meaning)
+
+
+def output_group(output: Output, model: Model, constraints: Sequence[Constraint] = ()) -> Group:
+    """A quantity, the wrenches w of constraints, or the value of a measurement, as a solver gives it."""
+    if isinstance(output, Measurement):
+        return value_of(output, model)
+    return wrenches_of(constraints, model) if output == "w" else QUANTITY[output].group(model)

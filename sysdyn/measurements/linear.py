@@ -10,10 +10,11 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.variables import QUANTITIES, Layout
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.tree import SLIP
+from sysdyn.program.groups import real, reject_not_finite
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
@@ -41,7 +42,7 @@ class _Combination(Measurement):
 
     def components(self, model: Model) -> tuple[str, ...]:
         for key, C in self.blocks_of(model).items():
-            _index(key, model)
+            QUANTITY[key[0]].index(model, key[1])
             if isinstance(C, np.ndarray):
                 self._check_block(key, C, model)
         return self.chosen
@@ -51,7 +52,8 @@ class _Combination(Measurement):
         for key, C in self.blocks_of(ctx.model).items():
             block = _called(C, ctx)
             self._check_block(key, block, ctx.model)
-            place = key[0], Layout(ctx.model).owner(key[0], _index(key, ctx.model))
+            quantity, owner = QUANTITY[key[0]], key[1]
+            place = key[0], quantity.owners(ctx.model)[quantity.index(ctx.model, owner)]
             rows[place] = rows[place] + block if place in rows else block  # f by its joint's name and by its body's
         return rows
 
@@ -68,7 +70,8 @@ class _Combination(Measurement):
             )
 
     def _check_block(self, key: tuple[str, str], C: np.ndarray, model: Model) -> None:
-        needed = len(self.chosen), Layout(model).size(key[0], _index(key, model))
+        quantity = QUANTITY[key[0]]
+        needed = len(self.chosen), quantity.size(model, quantity.index(model, key[1]))
         if C.shape != needed:
             raise InvalidInput(
                 f"block {key} of {self.name!r} has shape {C.shape}, but {needed} is needed: "
@@ -204,14 +207,6 @@ class MotorTorque(_Combination):
         return [model.damping[places].tolist(), model.friction[places].tolist()]
 
 
-def _index(key: tuple[str, str], model: Model) -> int:
-    """Body of the unknowns (quantity, name)."""
-    quantity, owner = key
-    if quantity in ("tau", "qdd") or (quantity == "f" and owner in model.joint_names and owner not in model.body_names):
-        return model.joint_index(owner)
-    return model.body_index(owner)
-
-
 def _called(C: Coefficients, ctx: Context) -> np.ndarray:
     """C, or what it gives at the state, with entries float or Expr."""
     values = np.asarray(C(ctx.q, ctx.qd) if callable(C) else C, dtype=object)
@@ -229,14 +224,10 @@ def zeros(n: int) -> np.ndarray:
 def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
     """x as a read-only float array of the shape; None: any length but 0. Raises InvalidInput."""
     shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
-    try:
-        x = np.array(x, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{what} must be an array of numbers of shape {shown}") from None
+    x = np.array(real(what, x))
     if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
         raise InvalidInput(f"{what} has shape {x.shape}, but {shown} is needed")
-    if not np.isfinite(x).all():
-        raise InvalidInput(f"{what} has an entry that is not finite")
+    reject_not_finite(what, x, len(shape))
     x.flags.writeable = False
     return x
 

@@ -15,6 +15,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.model import Frame, Model
 from sysdyn.model.kinematics import path
 from sysdyn.model.poses import checked_pose
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_motion, rotation
 
 # A place is a frame of the model, or (body, T (4, 4)): a pose fixed in a body.
@@ -125,7 +126,7 @@ class Measurement:
     @property
     def has_default(self) -> bool:
         """Whether its value is zero where none is handed in."""
-        return self.optional or self.quantity == "fx"
+        return self.optional or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
 
     def components(self, model: Model) -> tuple[str, ...]:
         raise NotImplementedError(f"{type(self).__name__} must implement components(model)")

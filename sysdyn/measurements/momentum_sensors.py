@@ -10,10 +10,10 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force
-from sysdyn.measurements.variables import ACCELERATION, WRENCH
 from sysdyn.model import Model
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.kinematics import path
+from sysdyn.model.quantities import ACCELERATION, WRENCH
 from sysdyn.model.spatial import cross, rotation, skew
 
 # ---- the robot as a whole ------------------------------------------------------------------------------------------

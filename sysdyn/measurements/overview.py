@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sysdyn.files.html import Table
-from sysdyn.measurements.columns import measured_units
-from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.groups import value_of
+from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import PARTS
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.quantities import FORCE, QUANTITY
 
-# What the unknowns are: per body or joint, in the order of a body's.
-_UNKNOWNS = {
-    "a": "proper acceleration of each body", "f": "wrench across each joint", "tau": "torque or force of each joint",
-    "fx": "external wrench on each body", "qdd": "acceleration of each joint",
-}  # fmt: skip
 # What the equations of motion say.
 _MOTION = {
     "a": "accelerations along the tree", "f": "Newton-Euler: wrenches on each body", "tau": "torques out of wrenches",
@@ -25,34 +23,37 @@ _MOTION = {
 
 def unknowns(problem: Statement) -> Table:
     """Each quantity, what it is, how many scalars, and their units."""
-    model = problem.model
-    rows = [(x, what, f"{_size(model, x):,}", ", ".join(PARTS[x])) for x, what in _UNKNOWNS.items()]
-    rows += [
-        ("w", f"wrench of {m.name}", str(len(m.wrench(model))), ", ".join(PARTS["w"]))
-        for m in problem.measurements
-        if isinstance(m, Constraint)
-    ]
-    count = sum(_size(model, x) for x in _UNKNOWNS) + sum(len(m.wrench(model)) for m in problem.constraints)
+    model, rows, count = problem.model, [], 0
+    for x in dict.fromkeys(x for x, _ in Layout(model).blocks):
+        quantity, size = QUANTITY[x], _size(model, x)
+        rows.append((x, quantity.meaning, f"{size:,}", ", ".join(quantity.parts)))
+        count += size
+    for m in problem.constraints:
+        size = len(m.wrench(model))
+        rows.append(("w", f"wrench of {m.name}", str(size), ", ".join(FORCE)))
+        count += size
     return Table(f"{count:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
 
 
 def equations(problem: Statement) -> Table:
     """The equations of motion and each measurement: of what kind it is, its components, their units and noise."""
     model = problem.model
-    rows = [(f"c({x})", what, f"{_size(model, x):,}", ", ".join(PARTS[x]), "exact") for x, what in _MOTION.items()]
+    rows = [
+        (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].parts), "exact") for x, what in _MOTION.items()
+    ]
     count = sum(_size(model, x) for x in _MOTION)
     for m in problem.measurements:
         names = m.components(model)
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         kind = type(m.of).__name__
-        units = ", ".join(dict.fromkeys(measured_units(m, model)))
+        units = ", ".join(dict.fromkeys(value_of(m, model).units))
         rows.append((m.name, f"{kind}: {shown}", f"{len(names):,}", units, _noise(m, model)))
         count += 0 if isinstance(m, ModelNoise) else len(names)  # which makes equations of motion inexact
     return Table(f"{count:,} equations", ("equations", "of", "scalars", "unit", "noise"), rows, 2)
 
 
 def _size(model: Model, quantity: str) -> int:
-    return model.nv if quantity in ("tau", "qdd") else 6 * model.nb
+    return math.prod(QUANTITY[quantity].shape(model))
 
 
 def _noise(m: Measurement, model: Model) -> str:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Group, group_of
+from sysdyn.measurements.groups import ARMATURE, GRAVITY, INERTIA, Holder, group_of
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import inertial_parameters
-from sysdyn.model.inertia import PARAMETERS, with_parameters
+from sysdyn.model.inertia import PARAMETER_UNITS, PARAMETERS, with_parameters
 from sysdyn.program.expr import Expr
+from sysdyn.program.groups import Group
 from sysdyn.program.plain import exp, norm, product
 
 # Parameters that can be inputs are called so.
-KINDS = (GRAVITY, str(Group(INERTIA, "BODY")), str(Group(ARMATURE, "JOINT")))
+KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))
 
 
-@dataclass(frozen=True, eq=False)
-class Parameter:
-    """One group of inputs: its name, what the model has for it (size,), and the names of its components."""
-
-    name: str
-    declared: np.ndarray
-    components: tuple[str, ...]
-
-
-def parameter(model: Model, name: str) -> Parameter:
+def parameter(model: Model, name: str) -> Group:
     """The parameter called "gravity" [m/s²], "inertia:BODY" (as of `inertial_parameters`) or "armature:JOINT" [kg m²].
 
     Raises UnknownName, and InvalidInput for what is no name.
@@ -38,13 +30,15 @@ def parameter(model: Model, name: str) -> Parameter:
         raise InvalidInput(f"parameters are named, as in 'gravity' or 'inertia:{model.body_names[0]}'; got {name!r}")
     kind, owner = group_of(name)
     if name == GRAVITY:
-        return Parameter(name, model.gravity, ("x", "y", "z"))
+        return Group(name, (3,), ("x", "y", "z"), ("m/s²",) * 3, model.gravity)
     if kind == INERTIA and owner:
         i = model.body_index(owner)
-        return Parameter(name, inertial_parameters(model)[10 * i : 10 * i + 10], PARAMETERS)
+        declared = inertial_parameters(model)[10 * i : 10 * i + 10]
+        return Group(name, (10,), PARAMETERS, PARAMETER_UNITS, declared)
     if kind == ARMATURE and owner:
         part = model.v_slice(model.joint_index(owner))
-        return Parameter(name, model.armature[part], tuple(model.dof_names[part]))
+        names = model.dof_names[part]
+        return Group(name, (len(names),), names, default=model.armature[part])
     raise UnknownName("parameter", name, KINDS)
 
 
@@ -74,14 +68,14 @@ def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.nda
 
     Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
     """
-    found = parameter(model, name)
+    found = parameter(model, name).required()
     if name == GRAVITY:
-        return norm(found.declared) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
-    x = found.declared * exp(math.log(10.0) * rng.uniform(-0.5, 0.5, n))[:, None]
+        return norm(found) * rng.standard_normal((n, 3)) / np.sqrt(3.0)
+    x = found * exp(math.log(10.0) * rng.uniform(-0.5, 0.5, n))[:, None]
     if group_of(name).role == ARMATURE:
         return x
-    mass = found.declared[0]
-    radius = np.sqrt(max(found.declared[[4, 6, 9]].max(), 0.0) / mass) if mass > 0.0 else 0.1
+    mass = found[0]
+    radius = np.sqrt(max(found[[4, 6, 9]].max(), 0.0) / mass) if mass > 0.0 else 0.1
     m, c = mass * rng.uniform(0.0, 1.0, n)[:, None], radius * rng.standard_normal((n, 3))
     (cx, cy, cz), zero = c.T, np.zeros(n)
     cross = np.moveaxis(np.array([[zero, -cz, cy], [cz, zero, -cx], [-cy, cx, zero]]), -1, 0)

@@ -12,9 +12,10 @@ from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES, WRENCHES, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import Graph
 from sysdyn.program.plain import product
 from sysdyn.program.program import Program
@@ -37,13 +38,11 @@ def predict(
     a solver as y, they give the motion back where the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
     model = problem.model
-    tau, a, f, _ = newton_euler(model, q, qd, qdd, fx)
-    lead, n = tau.shape[:-1], math.prod(tau.shape[:-1])
-    motion = {"qdd": qdd, "fx": 0.0 if fx is None else fx, "tau": tau, "a": a, "f": f}
-    d = {
-        x: np.broadcast_to(motion[x], (*lead, model.nb, 6) if x in WRENCHES else (*lead, model.nv)).reshape(n, -1)
-        for x in QUANTITIES
-    }
+    motion = newton_euler(model, q, qd, qdd, fx)
+    lead = motion.tau.shape[:-1]
+    n = math.prod(lead)
+    values = motion.quantities(qdd, 0.0 if fx is None else fx)
+    d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
     values = shown(problem.valued, model, state, d)
@@ -70,8 +69,7 @@ def shown(
         terms[m.name] = []
         for (quantity, owner), block in m.rows(ctx).items():
             group, i = f"{m.name} {quantity} {owner}", layout.block(quantity, owner)[1]
-            part = slice(6 * i, 6 * i + 6) if quantity in WRENCHES else model.v_slice(i)
-            terms[m.name].append((group, d[quantity][:, part]))
+            terms[m.name].append((group, d[quantity][:, QUANTITY[quantity].part(model, i)]))
             groups.append((group, list(np.asarray(block).astype(object).flat)))
     out = interpreter.run_groups(Program.from_graph(graph, tuple(inputs.items()), groups), state)
     values = {}

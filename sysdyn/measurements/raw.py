@@ -9,8 +9,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement, Names
-from sysdyn.measurements.variables import COMPONENTS, PARTS, UNITS, Layout, flat_place, freedom_units
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY, Quantity
 
 
 @dataclass(frozen=True, init=False)
@@ -46,49 +46,48 @@ class RawMeasurement(Measurement):
         for field, value in (("targets", as_given), ("chosen", chosen), ("name", name or default), ("noise", noise)):
             object.__setattr__(self, field, value)
 
+    @property
+    def stated(self) -> Quantity:
+        """The quantity of which it states scalars."""
+        return QUANTITY[self.quantity]
+
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
         """(body, component number) of each scalar, in the order of the value."""
-        names = model.joint_names if self.quantity in ("tau", "qdd") else model.body_names
+        kind = f"{self.stated.owner} in {self.name!r}:"
         if self.targets == "all":
             bodies = list(range(model.nb))
         else:
-            bodies = [self._body(model, names, target) for target in as_tuple(self.targets)]
-        layout = Layout(model)
+            bodies = [self.stated.index(model, target, kind, ("all",)) for target in as_tuple(self.targets)]
         result = []
         for i in bodies:
-            size = layout.size(self.quantity, i)
-            valid = COMPONENTS.get(self.quantity, tuple(range(size)))
-            for component in valid[:size] if self.chosen == "all" else self.chosen:
+            valid = list(self.stated.components(model, i))
+            for component in valid if self.chosen == "all" else self.chosen:
                 if component not in valid:
                     raise UnknownName(f"component in {self.name!r}:", component, [str(x) for x in valid])
                 result.append((i, valid.index(component)))
         return tuple(result)
 
-    def _body(self, model: Model, names: Sequence[str], target: str) -> int:
-        """The number of the body that a target means, by one of `names`. Raises UnknownName."""
-        if target in names:
-            return names.index(target)
-        if self.quantity == "f" and target in model.joint_names:
-            return model.joint_names.index(target)
-        kind = "joint" if self.quantity in ("tau", "qdd") else "body"
-        raise UnknownName(f"{kind} in {self.name!r}:", target, ("all", *names))
+    def places(self, model: Model) -> list[int]:
+        """Where its scalars are in the flat array of the quantity, in the order of the value."""
+        return [self.stated.part(model, i).start + k for i, k in self.pairs(model)]
+
+    def labels(self, model: Model) -> list[str]:
+        """Its scalars as columns of the quantity, such as "tau:l_knee"."""
+        labels = self.stated.labels(model)
+        return [labels[k] for k in self.places(model)]
 
     def components(self, model: Model) -> tuple[str, ...]:
-        layout = Layout(model)
-        return tuple(layout.scalar_names(self.quantity, i)[k] for i, k in self.pairs(model))
+        return tuple(self.stated.scalar_names(model, i)[k] for i, k in self.pairs(model))
 
     def component_units(self, model: Model) -> tuple[str, ...]:
-        if self.quantity in COMPONENTS:
-            return tuple(PARTS[self.quantity][k // 3] for _, k in self.pairs(model))
-        units = freedom_units(model, self.quantity)
-        return tuple(units[flat_place(model, self.quantity, i, k)] for i, k in self.pairs(model))
+        return tuple(self.stated.units_at(model, i)[k] for i, k in self.pairs(model))
 
     def rows(self, ctx: Context) -> dict[tuple[str, str], np.ndarray]:
-        layout, pairs = Layout(ctx.model), self.pairs(ctx.model)
+        model, pairs = ctx.model, self.pairs(ctx.model)
         result: dict[tuple[str, str], np.ndarray] = {}
         for row, (i, k) in enumerate(pairs):
-            key = (self.quantity, layout.owner(self.quantity, i))
-            block = result.setdefault(key, np.zeros((len(pairs), layout.size(self.quantity, i))))
+            key = (self.quantity, self.stated.owners(model)[i])
+            block = result.setdefault(key, np.zeros((len(pairs), self.stated.size(model, i))))
             block[row, k] = 1.0
         return result
 
@@ -97,35 +96,35 @@ class JointAcceleration(RawMeasurement):
     """q̈ of joints is known [rad/s² or m/s²]."""
 
     quantity = "qdd"
-    units = UNITS["qdd"]
+    units = QUANTITY["qdd"].unit
 
 
 class JointTorque(RawMeasurement):
     """τ of joints is known [N m or N]."""
 
     quantity = "tau"
-    units = UNITS["tau"]
+    units = QUANTITY["tau"].unit
 
 
 class ExternalWrench(RawMeasurement):
     """fx of bodies is known [N m, N], at the body's origin, in its coordinates; zero where no value is handed in."""
 
     quantity = "fx"
-    units = UNITS["fx"]
+    units = QUANTITY["fx"].unit
 
 
 class BodyAcceleration(RawMeasurement):
     """Proper spatial acceleration a of bodies is known [rad/s², m/s²], in body coordinates."""
 
     quantity = "a"
-    units = UNITS["a"]
+    units = QUANTITY["a"].unit
 
 
 class JointWrench(RawMeasurement):
     """Wrench f transmitted through joints to their bodies is known [N m, N], in body coordinates."""
 
     quantity = "f"
-    units = UNITS["f"]
+    units = QUANTITY["f"].unit
 
 
 class Subset(RawMeasurement):

@@ -23,9 +23,9 @@ from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.measurements.linear import stored, zeros
 from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part
-from sysdyn.measurements.variables import UNIT_OF
 from sysdyn.model import Model
 from sysdyn.model.poses import checked_pose
+from sysdyn.model.quantities import UNIT_OF
 from sysdyn.model.spatial import X_inverse, cross_force
 from sysdyn.program.expr import is_zero
 

@@ -6,20 +6,23 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Self, TypeVar
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
-from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.groups import output_group, value_group, value_of
+from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.registry import description, restored
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.program.groups import Group, Groups, common, leading, real
 
 MOST_KEPT = 8  # A statement keeps so many layouts and systems of equations.
 
@@ -233,63 +236,67 @@ class Statement:
         return tuple(x for x in QUANTITIES if self.knows(x))
 
     @cached_property
-    def input_sizes(self) -> tuple[tuple[str, int], ...]:
-        """(name, scalars) of each group of inputs of the problem's programs.
+    def inputs(self) -> Groups:
+        """Groups of inputs of the problem's programs: all that a call takes, with shapes, labels, units and defaults.
 
         q, qd, exact quantities at full size, values of other measurements, numbers of each covariance, switches,
         and parameters.
         """
-        model, layout = self.model, Layout(self.model)
-        known = tuple((x, len(layout.quantity_columns(x))) for x in self.known_quantities)
-        custom = tuple((value_group(m.name), len(m.components(model))) for m in self.custom)
-        noise = tuple((x.group, x.scalars) for x in (noise_of(m, model) for m in self.noisy))
-        active = tuple((m.group, len(m.components(model))) for m in self.switchable)
-        varied = tuple((p.name, len(p.declared)) for p in self.parameters)
-        return (("q", model.nq), ("qd", model.nv), *known, *custom, *noise, *active, *varied)
+        model = self.model
+        groups = [QUANTITY[x].group(model) for x in ("q", "qd", *self.known_quantities)]
+        groups += [replace(value_of(m, model), name=value_group(m.name)) for m in self.custom]
+        for m in self.noisy:
+            noise = noise_of(m, model)
+            groups.append(Group(noise.group, (noise.scalars,), default=noise.declared, label=f"noise[{m.name!r}]"))
+        for m in self.switchable:
+            size = len(m.components(model))
+            groups.append(Group(m.group, (size,), default=np.ones(size), label=f"active[{m.name!r}]"))
+        return Groups([*groups, *self.parameters])
+
+    @property
+    def input_sizes(self) -> tuple[tuple[str, int], ...]:
+        """(name, scalars) of each group of inputs."""
+        return tuple(self.inputs.sizes.items())
+
+    def outputs(self, outputs: Iterable[Output]) -> Groups:
+        """Groups of outputs: quantities, w of the constraints, and values of measurements, as a solver gives them."""
+        return Groups(output_group(x, self.model, self.constraints) for x in outputs)
 
     @cached_property
+    def values(self) -> Groups:
+        """Values of measurements by name, in the order of the packed y."""
+        return Groups(value_of(m, self.model) for m in self.valued)
+
+    @property
     def y_names(self) -> tuple[str, ...]:
         """Name of each entry of the packed value y."""
-        return tuple(f"{m.name}: {c}" for m in self.valued for c in m.components(self.model))
+        return tuple(label for x in self.values.values() for label in x.labels)
 
     @property
     def ny(self) -> int:
-        return len(self.y_names)
+        return sum(self.values.sizes.values())
 
     def pack(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """y (…, ny) in the order of `y_names` of {measurement: (…, m)}; zero where an optional one is left out.
 
         Raises UnknownName, InvalidInput for shapes that do not fit and values that are missing.
         """
-        sizes = {m.name: len(m.components(self.model)) for m in self.valued}
         for name in values:
-            if name not in sizes:
-                raise UnknownName("measurement", name, sizes)
-        parts = []
-        for m in self.valued:
-            if m.name not in values and not m.has_default:
-                raise InvalidInput(f"no value for measurement {m.name!r}: pack needs {', '.join(map(repr, sizes))}")
-            if np.ma.is_masked(values.get(m.name)):
-                raise InvalidInput(f"the value of {m.name!r} has masked entries, which y has no place for")
-            x = np.asarray(values.get(m.name, np.zeros(sizes[m.name])), dtype=float)
-            if x.shape[-1:] != (sizes[m.name],):
-                raise InvalidInput(
-                    f"the value of {m.name!r} has shape {x.shape}, but its last axis must be {sizes[m.name]}"
-                )
+            if name not in self.values:
+                raise UnknownName("measurement", name, self.values)
+        parts, leads = [], {}
+        for name, group in self.values.items():
+            x = real(f"y[{name!r}]", values[name]) if name in values else group.required()
             parts.append(x)
-        try:
-            lead = np.broadcast_shapes(*(x.shape[:-1] for x in parts))
-        except ValueError:
-            raise InvalidInput("the leading (batch) axes of the values do not fit together") from None
+            leads[f"y[{name!r}]"] = leading(f"y[{name!r}]", x, group.shape)
+        lead = common(leads)
         return np.concatenate([np.zeros((*lead, 0)), *(np.broadcast_to(x, (*lead, x.shape[-1])) for x in parts)], -1)
 
     def unpack(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """{measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
         y = np.asarray(y)
-        if y.shape[-1:] != (self.ny,):
-            raise InvalidInput(f"y has shape {y.shape}, but its last axis must be ny = {self.ny} (problem.y_names)")
-        ends = np.cumsum([0, *(len(m.components(self.model)) for m in self.valued)])
-        return {m.name: y[..., ends[k] : ends[k + 1]] for k, m in enumerate(self.valued)}
+        leading("y", y, (self.ny,))
+        return {name: y[..., place] for name, place in self.values.slices.items()}
 
     def to_dict(self) -> dict:
         """Plain description (JSON). Raises ProblemError where a measurement has none."""

@@ -12,44 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from sysdyn.errors import UnknownName
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY, UNIT_OF
 
-# The components of a wrench have these names.
-WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
-# The components of a spatial acceleration have these names.
-ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
-# Six numbers of a body have these names, by quantity; the other quantities have the freedoms of the joints.
-COMPONENTS = {"a": ACCELERATION, "fB": WRENCH, "f": WRENCH, "fx": WRENCH, "Xa": ACCELERATION, "Xf": WRENCH}
-# A user can know or ask for these quantities.
-QUANTITIES = ("tau", "qdd", "fx", "a", "f")
-# These quantities are arrays (nb, 6); τ and q̈ are arrays (nv,).
-WRENCHES = ("fx", "a", "f")
-# The angular and the linear part of each quantity, and of the state, have these units.
-PARTS = {
-    "q": ("rad", "m"), "qd": ("rad/s", "m/s"),
-    **dict.fromkeys(("qdd", "a", "Xa"), ("rad/s²", "m/s²")),
-    **dict.fromkeys(("tau", "fx", "f", "fB", "Xf", "w"), ("N m", "N")),
-}  # fmt: skip
-# Scalars of a quantity have one of these units: those of a joint the one that its freedoms have.
-UNITS = {x: PARTS[x] if x in WRENCHES else (" or ".join(PARTS[x]),) for x in QUANTITIES}
-# The component of this name has this unit.
-UNIT_OF = {c: PARTS[x][k // 3] for x in ("f", "a") for k, c in enumerate(COMPONENTS[x])}
 # The unknowns can be laid out in these ways.
 LAYOUTS = ("paper", "net_force")
-
-
-def freedom_units(model: Model, quantity: str) -> list[str]:
-    """Unit of each freedom (nv) of qd, qdd or tau: whether it is a turn or a slide."""
-    angular, straight = PARTS[quantity]
-    return [angular if np.any(joint.S[:3, k]) else straight for joint in model.joints for k in range(joint.nv)]
-
-
-def flat_place(model: Model, quantity: str, body: int, component: int) -> int:
-    """Place of a scalar in the flat array of its quantity."""
-    return 6 * body + component if quantity in WRENCHES else model.v_slice(body).start + component
 
 
 @dataclass(frozen=True)
@@ -97,7 +65,7 @@ class Layout:
     def size(self, quantity: str, body: int) -> int:
         if quantity == "w":
             return len(self.constraints[body][1])
-        return self.model.joints[body].nv if quantity in ("tau", "qdd") else 6
+        return QUANTITY[quantity].size(self.model, body)
 
     def columns(self, quantity: str, body: int) -> range:
         """Column numbers of a block."""
@@ -119,22 +87,25 @@ class Layout:
             if owner not in names:
                 raise UnknownName("constraint", owner, names)
             return quantity, names.index(owner)
-        find = self.model.joint_index if quantity in ("tau", "qdd") else self.model.body_index
-        return quantity, find(owner)
+        return quantity, QUANTITY[quantity].index(self.model, owner)
 
     def owner(self, quantity: str, body: int) -> str:
         """Name under which the block is known: the joint's for τ and q̈, the constraint's for w, else the body's."""
         if quantity == "w":
             return self.constraints[body][0]
-        return (self.model.joint_names if quantity in ("tau", "qdd") else self.model.body_names)[body]
+        return QUANTITY[quantity].owners(self.model)[body]
+
+    def units_at(self, quantity: str, body: int) -> list[str]:
+        """Unit of each scalar of a block."""
+        if quantity == "w":
+            return [UNIT_OF.get(c, "") for c in self.constraints[body][1]]
+        return QUANTITY[quantity].units_at(self.model, body)
 
     def scalar_names(self, quantity: str, body: int) -> list[str]:
-        owner, size = self.owner(quantity, body), self.size(quantity, body)
         if quantity == "w":
-            return [f"w({owner}).{c}" for c in self.constraints[body][1]]
-        if quantity in COMPONENTS:
-            return [f"{quantity}({owner}).{c}" for c in COMPONENTS[quantity]]
-        return [f"{quantity}({owner})"] if size == 1 else [f"{quantity}({owner})[{k}]" for k in range(size)]
+            owner, components = self.constraints[body]
+            return [f"w({owner}).{c}" for c in components]
+        return QUANTITY[quantity].scalar_names(self.model, body)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from sysdyn.measurements.sensor import (
     turned_axes,
     wrench_axes,
 )
-from sysdyn.measurements.variables import WRENCH
 from sysdyn.model import Model
+from sysdyn.model.quantities import WRENCH
 from sysdyn.model.spatial import X_inverse
 
 # The wrench across a joint acts on one of these two bodies.

@@ -37,6 +37,7 @@ def spatial_inertia(P: np.ndarray) -> np.ndarray:
 
 # The names of the 10 inertial parameters of a body, in the order of Pinocchio's `Inertia.toDynamicParameters`.
 PARAMETERS = ("m", "mc_x", "mc_y", "mc_z", "I_xx", "I_xy", "I_yy", "I_xz", "I_yz", "I_zz")
+PARAMETER_UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
 # Parameter number → (row, column, sign) of each entry of the spatial inertia that is made of it.
 _PLACES = {
     0: ((3, 3, 1), (4, 4, 1), (5, 5, 1)),

@@ -12,6 +12,7 @@ from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import rotate
 from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
 from sysdyn.model.mujoco_files import check_type
+from sysdyn.program.groups import leading, real, reject_not_finite
 
 
 class MujocoState:
@@ -141,13 +142,7 @@ class MujocoState:
 
 
 def _numbers(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        x = np.asarray(x, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be an array of numbers") from None
-    wanted = ", ".join(str(n) for n in shape)
-    if x.shape[max(0, x.ndim - len(shape)) :] != shape:
-        raise InvalidInput(f"{name} has shape {x.shape}, but the mjModel needs (…, {wanted})")
-    if not np.all(np.isfinite(x)):
-        raise InvalidInput(f"{name} has an entry that is not a finite number")
+    x = real(name, x)
+    x = x.reshape(leading(name, x, shape) + shape)
+    reject_not_finite(name, x, len(shape))
     return x

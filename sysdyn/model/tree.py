@@ -47,6 +47,7 @@ from sysdyn.model.closures import (
 )
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
+from sysdyn.program.groups import common, leading, real
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
 # The fields of limits of joints, each (nv,).
@@ -261,11 +262,9 @@ class Model:
         self, q: ArrayLike, qd: ArrayLike | None = None, qdd: ArrayLike | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(q (…, nq), q̇ (…, nv), q̈ (…, nv)) with the entries of followers as their leaders demand; None: zeros."""
-        q = self._shaped("q", q, self.nq)
-        rest = np.zeros((*q.shape[:-1], self.nv))
-        rates = [rest if x is None else self._shaped(name, x, self.nv) for name, x in (("qd", qd), ("qdd", qdd))]
-        lead = np.broadcast_shapes(*(x.shape[:-1] for x in (q, *rates)))
-        q, qd, qdd = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (q, *rates))
+        rest = np.zeros(self.nv)
+        rates = [(name, rest if x is None else x, self.nv) for name, x in (("qd", qd), ("qdd", qdd))]
+        q, qd, qdd = self._together(("q", q, self.nq), *rates)
         return impose(self.couplings, q, qd, qdd)
 
     def coupling_matrix(self, q: ArrayLike) -> np.ndarray:
@@ -281,20 +280,16 @@ class Model:
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> np.ndarray:
         """q ⊕ v dt (…, nq): exact for velocities v (…, nv) constant in body coordinates over dt [s]."""
-        q, v = self._shaped("q", q, self.nq), self._shaped("v", v, self.nv) * dt
-        shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
-        q, v = np.broadcast_to(q, (*shape, self.nq)), np.broadcast_to(v, (*shape, self.nv))
-        result = np.empty((*shape, self.nq))
+        q, v = self._together(("q", q, self.nq), ("v", v, self.nv))
+        result, v = np.empty(q.shape), v * dt
         for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
             result[..., iq] = joint.integrate(q[..., iq], v[..., iv])
         return result
 
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> np.ndarray:
         """v (…, nv) with q0 ⊕ v = q1 (quaternions up to sign, by the shortest rotation)."""
-        q0, q1 = self._shaped("q0", q0, self.nq), self._shaped("q1", q1, self.nq)
-        shape = np.broadcast_shapes(q0.shape[:-1], q1.shape[:-1])
-        q0, q1 = np.broadcast_to(q0, (*shape, self.nq)), np.broadcast_to(q1, (*shape, self.nq))
-        result = np.empty((*shape, self.nv))
+        q0, q1 = self._together(("q0", q0, self.nq), ("q1", q1, self.nq))
+        result = np.empty((*q0.shape[:-1], self.nv))
         for joint, iq, iv in zip(self.joints, self._q_slices, self._v_slices, strict=True):
             result[..., iv] = joint.difference(q0[..., iq], q1[..., iq])
         return result
@@ -307,7 +302,7 @@ class Model:
         """
         q = self._shaped("q", q, self.nq)
         result = q
-        for name, part in self._quaternions:
+        for name, part in self.quaternions:
             norm = np.linalg.norm(q[..., part], axis=-1)
             error = np.abs(norm - 1.0)
             if np.any(~(error <= 1e-6)):
@@ -325,21 +320,24 @@ class Model:
         return result
 
     @cached_property
-    def _quaternions(self) -> tuple[tuple[str, slice], ...]:
+    def quaternions(self) -> tuple[tuple[str, slice], ...]:
+        """(joint, place in q) of each quaternion."""
         found = []
         for name, joint, part in zip(self.joint_names, self.joints, self._q_slices, strict=True):
             if joint.quaternion is not None:
                 found.append((name, slice(part.start + joint.quaternion.start, part.start + joint.quaternion.stop)))
         return tuple(found)
 
+    def _together(self, *given: tuple[str, ArrayLike, int]) -> list[np.ndarray]:
+        """Arrays (…, n), each with its name and n, with the same leading axes."""
+        found = {x[0]: self._shaped(*x) for x in given}
+        lead = common({name: x.shape[:-1] for name, x in found.items()})
+        return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in found.values()]
+
     @staticmethod
     def _shaped(name: str, x: ArrayLike, n: int) -> np.ndarray:
-        try:
-            x = np.asarray(x, dtype=float)
-        except (TypeError, ValueError):
-            raise InvalidInput(f"{name} must be an array of numbers of shape (…, {n})") from None
-        if x.ndim == 0 or x.shape[-1] != n:
-            raise InvalidInput(f"{name} has shape {x.shape}, but the model needs (…, {n})")
+        x = real(name, x)
+        leading(name, x, (n,))
         return x
 
     # ---- copies and files ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement, Output, output_name
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
 
 # The ordering of this name is the caller's own.

@@ -9,8 +9,8 @@ from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES
 
 # These names belong to quantities and to the columns that files of results have beside the outputs.
 RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok", "t")

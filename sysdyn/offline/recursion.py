@@ -17,8 +17,9 @@ from sysdyn.errors import SingularState
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Inputs, judge
@@ -136,7 +137,7 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     free = applies(system.problem) or frozenset()
     known = np.isin(np.arange(model.nv), sorted(free))
     tau = np.where(known, inputs.get("tau", 0.0), motion.tau)
-    found = {"tau": tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f} | values
+    found = motion.quantities(qdd, fx) | {"tau": tau} | values
     d = np.zeros((n, system.layout.n))
     _fill(system.layout, d, {name: found[name] for name in QUANTITIES})
     error = system.residual(inputs, d).backward_error

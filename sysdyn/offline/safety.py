@@ -349,9 +349,9 @@ def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
 def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
     """(N,) bool: covariances are the declared ones, and nothing is switched off."""
     changed = np.zeros(len(inputs["q"]), dtype=bool)
-    for name, x in system.declared.items():
+    for name, group in system.problem.inputs.items():
         if group_of(name).role in (NOISE, SWITCH):
-            changed |= (inputs[name] != x).any(axis=1)
+            changed |= (inputs[name] != group.required()).any(axis=1)
     return ~changed
 
 

@@ -13,8 +13,7 @@ from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
 from sysdyn.equations.linear_system import SINGULAR
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
-from sysdyn.measurements.groups import SWITCH, group_of, value_group
-from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
 from sysdyn.measurements.predict import shown
 from sysdyn.measurements.statement import Statement
@@ -104,25 +103,26 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     pushed = np.arange(n) % 3 == 0
     fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
-    values = {"tau": motion.tau, "qdd": qdd, "fx": fx, "a": motion.a, "f": motion.f}
+    values = motion.quantities(qdd, fx)
     if ranges and not problem.noisy:  # what sensors read then, or it would never be small beside its terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
     loose = np.arange(n) % 4 >= 2
     inputs = {"q": q, "qd": qd}
-    declared = {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
-    varied = {p.name: p.declared for p in problem.parameters}
-    for name, size in problem.input_sizes[2:]:
-        if group_of(name).role == SWITCH:  # all of a measurement on or off
+    varied = {p.name for p in problem.parameters}
+    for name, group in list(problem.inputs.items())[2:]:
+        role, size = group_of(name).role, group.size
+        declared = np.zeros(size) if group.default is None else group.default
+        if role == SWITCH:  # all of a measurement on or off
             inputs[name] = np.broadcast_to(np.where(loose & (rng.random(n) < 0.5), 0.0, 1.0)[:, None], (n, size)).copy()
             continue
-        if name in declared:  # as declared, or all of a measurement multiplied by one factor
+        if role == NOISE:  # as declared, or all of a measurement multiplied by one factor
             factor = exp(math.log(10.0) * rng.uniform(-NOISE_DECADES, NOISE_DECADES, n))
-            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared[name]
+            inputs[name] = np.where(loose, factor, 1.0)[:, None] * declared
             continue
         if name in varied:
-            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), varied[name])
+            inputs[name] = np.where(loose[:, None], sampled(model, name, n, rng), declared)
             continue
         factor = rng.standard_normal((n, size))
         moving = values[name].reshape(n, size) if name in values else np.ones((n, size))

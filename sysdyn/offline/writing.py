@@ -14,7 +14,7 @@ from sysdyn.equations.augmented import system as system_of
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.measurements.statement import Statement
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.options import Options

@@ -13,14 +13,16 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries import calls as entries
 from sysdyn.backends.entries.calls import Argument, Names, Shown
-from sysdyn.backends.executable import Executable, Step, checked_threads, is_plain, reject_shared
+from sysdyn.backends.executable import Executable, Step, checked_threads, reject_shared
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
-from sysdyn.online.arguments import Arguments, Arrays, Inputs
+from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.batches import Batches
-from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LARGEST_ANGLE
+from sysdyn.program.groups import Arrays, is_plain
+from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
+from sysdyn.reference.generic import reject_large_angles
 
 # Calls by so many different names are arranged to go the shortest way.
 MOST_LAYOUTS = 64
@@ -207,14 +209,14 @@ class Calls(Generic[Key]):
     def _shapes(self, given: Arguments, arrays: Sequence[ArrayLike]) -> list[tuple[int, ...]] | None:
         """The shapes of these arguments at one state; None where they are of others or not known."""
         inputs = self.inputs
-        groups = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
-        expected = [inputs.shape(name, inputs.sizes[name]) for name in groups if name in inputs.sizes]
+        names = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
+        expected = [inputs.groups[name].shape for name in names if name in inputs.groups]
         if isinstance(given.y, dict):
             expected += [(inputs.measurements[name][1],) for name in given.y if name in inputs.measurements]
         elif given.y is not None:
             expected.append((sum(size for _, size in inputs.measurements.values()),))
         parameters = given.parameters if isinstance(given.parameters, dict) else {}
-        expected += [inputs.declared[name].shape for name in parameters if name in inputs.declared]
+        expected += [inputs.parameters[name].shape for name in parameters if name in inputs.parameters]
         if len(expected) != len(arrays):
             return None
         found = []
@@ -247,8 +249,8 @@ class Calls(Generic[Key]):
     def reject_bad_inputs(self, run: Run) -> None:
         """Raise InvalidInput where an input is why states were not solved."""
         if (run.status & BAD_INPUT).any():
-            self.inputs.reject_not_finite(run.arrays)
-        self.inputs.reject_large_angles(run.at(np.flatnonzero(run.status))["q"], LARGEST_ANGLE)
+            self.inputs.groups.reject_not_finite(run.arrays)
+        reject_large_angles(self.inputs.model, run.at(np.flatnonzero(run.status))["q"])
 
     def results(self, run: Run) -> dict[Key, np.ndarray]:
         """Outputs with the axes of the call and of the quantity."""

@@ -6,7 +6,7 @@ inconsistency = what the left-out measurements would read at the solution − wh
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,14 +19,14 @@ from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
-from sysdyn.measurements.variables import WRENCHES, flat_place
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
-from sysdyn.online.arguments import Arguments, Arrays, Inputs, Named
+from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
 
 # A measurement contradicts the others where it is off by more than this times 1 + its greatest value, in its units.
 TOLERANCE = 1e-6
@@ -109,18 +109,16 @@ class CheckedSolver(Solver):
         self._found, self._whole_inputs = found, Inputs(whole, options.wrenches)
 
     def __call__(
-        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
-        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
-        on_singular: str | None = None, threads: int | None = None, **quantities: ArrayLike,
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,
+        threads: int | None = None, **given: Any,
     ) -> Solution:  # fmt: skip
         """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
-        given, lead = self._whole_inputs.checked(Arguments(q, qd, known, quantities, y, noise, active, parameters))
-        self._whole_inputs.reject_not_finite(given)
-        values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in given.items()}
-        solution = super().__call__(
-            values["q"], values["qd"], *self._quantities(values), y=self._kept(values), noise=noise, active=active,
-            parameters=parameters, on_singular=on_singular, threads=threads,
-        )  # fmt: skip
+        arrays, lead = self._whole_inputs.checked(Arguments.of(q, qd, known, given))
+        self._whole_inputs.groups.reject_not_finite(arrays)
+        values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in arrays.items()}
+        others = {name: x for name, x in given.items() if name in ("noise", "active", "parameters")}
+        found: dict[str, Any] = {**self._quantities(values), **others, "y": self._kept(values)}
+        solution = super().__call__(values["q"], values["qd"], on_singular=on_singular, threads=threads, **found)
         off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
@@ -129,7 +127,7 @@ class CheckedSolver(Solver):
             bad |= (np.abs(off[m.name]) > self.tolerance * size).any(axis=-1)
         solution.differences = off
         if bad.any() and (on_singular or self.on_singular) == "raise":
-            raise self._inconsistent(given, off, np.flatnonzero(bad.reshape(-1)))
+            raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
         solution.ok = solution.ok & ~bad
         return solution
 
@@ -143,9 +141,9 @@ class CheckedSolver(Solver):
         gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
         return [k for k in range(len(m.components(self.model))) if k not in gone]
 
-    def _quantities(self, values: Arrays) -> list[np.ndarray]:
-        """Values of the known quantities of `problem`, in their shapes and as their positions are."""
-        found = {x: values.get(x, np.zeros(self._inputs.sizes[x])) for x in self._inputs.positional}
+    def _quantities(self, values: Arrays) -> Arrays:
+        """Values of the known quantities of `problem`."""
+        found = {x: values.get(x, np.zeros(self._inputs.sizes[x])) for x in self._inputs.known}
         raw = {m.name for m in self.problem.raw}
         for m in self.whole.custom:  # what states some scalars again, and others alone
             if isinstance(m, RawMeasurement) and m.name in raw:
@@ -153,7 +151,7 @@ class CheckedSolver(Solver):
                 x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1])).copy()
                 x[..., np.array(self._places(m))[rest]] = y[..., rest]
                 found[m.quantity] = x
-        return [x.reshape(*x.shape[:-1], -1, 6) if name in WRENCHES else x for name, x in found.items()]
+        return found
 
     def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
         group = value_group(m.name)
@@ -167,7 +165,7 @@ class CheckedSolver(Solver):
     def _places(self, m: Measurement) -> list[int]:
         """Where the components of a raw measurement are in its quantity."""
         assert isinstance(m, RawMeasurement)
-        return [flat_place(self.model, m.quantity, i, k) for i, k in m.pairs(self.model)]
+        return m.places(self.model)
 
     def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
         """The error that names what contradicts what at the first bad state."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +15,7 @@ from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
-from sysdyn.measurements.groups import label_of, value_group
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
@@ -23,10 +23,11 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
-from sysdyn.online.arguments import Arguments, Inputs, Named
+from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
+from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.status import WEAK_PIVOT
@@ -51,9 +52,7 @@ def compile_derivatives(
 ) -> Derivatives:
     """See `Solver.derivatives`."""
     of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
-    varied = tuple(p.name for p in problem.parameters)
-    values = ("q", "qd", *problem.known_quantities, *(value_group(m.name) for m in problem.custom), *varied)
-    groups = {label_of(name): name for name in values}
+    groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
     wrt = _names("input to differentiate by", wrt, default, groups)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
@@ -89,7 +88,7 @@ def _cheapest(
     system = ordered_system(problem, options, choice)
     limits = {guard.label: guard for guard in guards}
     rows = sum(len(_scalars(system, x)) for x in of)
-    sizes = dict(problem.input_sizes) | {"q": problem.model.nv}
+    sizes = problem.inputs.sizes | {"q": problem.model.nv}
     columns = sum(sizes[name] for name in wrt)
 
     def form(transposed: bool) -> Expressions:
@@ -130,13 +129,8 @@ class Derivatives:
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs = Inputs(problem, options.wrenches)
         self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
-        sizes = dict(problem.input_sizes) | {"q": self.model.nv}
-        groups = {label_of(name): name for name in sizes}
-        nv, nb = self.model.nv, self.model.nb
-        shape = {x: (nv,) if x in ("tau", "qdd") else (nb, 6) for x in QUANTITIES}
-        shape["w"] = (len(problem.layout().quantity_columns("w")),)
-        shape |= {m.name: (len(m.components(self.model)),) for m in options.measured}
-        by = {name: shape[name] if name in QUANTITIES else (sizes[groups[name]],) for name in wrt}
+        shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
+        by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}
         self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
         results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
         self._names = {group: block for group, (block, _) in results.items()}
@@ -193,18 +187,15 @@ class Derivatives:
                 x[bad] = np.nan
         return self._calls.results(run)
 
-    def bind(
-        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
-        noise: Named | None = None, active: Named | None = None, parameters: Mapping[str, np.ndarray] | None = None,
-        threads: int = 1, **quantities: np.ndarray,
-    ) -> Step:  # fmt: skip
+    def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1, **given: Unpack[Given]) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
-        return self._calls.bind(Arguments(q, qd, known, quantities, y, noise, active, parameters), threads)
+        return self._calls.bind(Arguments.of(q, qd, known, given), threads)
 
     def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
         """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""
         default = f"{export.problem_name(self.problem)}_derivatives"
-        return export.export_c(folder, name or default, self.problem, tuple(self._names), self._executable)
+        blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
+        return export.export_c(folder, name or default, self.problem, blocks, self._executable)
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)

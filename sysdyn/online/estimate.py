@@ -10,7 +10,6 @@ import numpy as np
 
 from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.posterior import Part, Posterior, States
 from sysdyn.online.solution import Solution
 
@@ -45,9 +44,9 @@ class Estimate(Solution):
         The program for it is compiled when it is first asked for.
         """
         values = np.sqrt(self._posterior.variances(quantity, self._states))
-        model = self._problem.model
-        shape = (model.nb, 6) if quantity in WRENCHES else values.shape[1:]
-        return self._picked(values.reshape(*self._lead, *shape), quantity, name)
+        known = self._outputs  # others can be asked for, too
+        group = known[quantity] if quantity in known else self._problem.outputs([quantity])[quantity]
+        return self._picked(values.reshape(*self._lead, *group.shape), quantity, name)
 
     def covariance(self, first: Part, second: Part | None = None) -> np.ndarray:
         """Posterior covariance (…, m, n) of one part or between two: "tau", "imu", ("fx", "l_foot"), flattened."""

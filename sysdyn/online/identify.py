@@ -12,7 +12,8 @@ Among the parameters that bodies can have, with positive semidefinite pseudo-ine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,15 +21,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.variables import freedom_units
 from sysdyn.model import Model, inertial_parameters
-from sysdyn.model.inertia import PARAMETERS, parameters, pseudo_inertia, spatial_inertia, with_parameters
+from sysdyn.model.inertia import (
+    PARAMETER_UNITS,
+    PARAMETERS,
+    parameters,
+    pseudo_inertia,
+    spatial_inertia,
+    with_parameters,
+)
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.tree import SLIP
+from sysdyn.program.groups import Groups
 from sysdyn.reference import regressor, rnea
-from sysdyn.reference.generic import checked_array
 
-# The units of the 10 parameters of a body.
-UNITS = ("kg", *("kg m",) * 3, *("kg m²",) * 6)
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.
 JOINT_UNITS = {"armature": ("kg m²", "kg"), "damping": ("N m s/rad", "N s/m"), "friction": ("N m", "N")}
 # Parameters are called so.
@@ -145,9 +151,7 @@ def identify(
         )
     chosen = _Chosen(model, parameters)
     p, nv = len(chosen.names), model.nv
-    states = _states(
-        model, {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "fx": np.zeros((model.nb, 6)) if fx is None else fx}
-    )
+    states = _states(model, {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "fx": fx})
     N = len(states[0])
     sigma = np.ones(nv) if noise is None else _deviations(noise, nv)
     measured = np.isfinite(sigma)
@@ -211,7 +215,7 @@ class _Chosen:
         units: list[str] = []
         declared: list[float] = []
         scale: list[float] = []
-        turns = [unit == "rad/s²" for unit in freedom_units(model, "qdd")]
+        turns = [unit == "rad/s²" for unit in QUANTITY["qdd"].units(model)]
         for group in wanted:
             kind, _, owner = group.partition(":") if isinstance(group, str) else ("", "", "")
             start = len(names)
@@ -219,7 +223,7 @@ class _Chosen:
                 i = model.body_index(owner)
                 self.bodies[i] = slice(start, start + 10)
                 names += [f"{owner}.{x}" for x in PARAMETERS]
-                units += UNITS
+                units += PARAMETER_UNITS
                 declared += inertial_parameters(model)[10 * i : 10 * i + 10].tolist()
                 scale += np.abs(_parameters(np.ones((4, 4)), _size(model, i))).tolist()
             elif kind in JOINT_UNITS and owner:
@@ -290,17 +294,13 @@ class _Chosen:
         return tuple((self.names[k], float(coefficients[k])) for k in order)
 
 
-def _states(model: Model, given: dict[str, ArrayLike]) -> list[np.ndarray]:
+def _states(model: Model, given: Mapping[str, ArrayLike | None]) -> list[np.ndarray]:
     """The arrays, checked, with one batch axis of the same length."""
-    sizes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,), "tau": (model.nv,), "fx": (model.nb, 6)}
-    arrays = {name: checked_array(name, x, sizes[name]) for name, x in given.items()}
-    heads = {name: x.shape[: x.ndim - len(sizes[name])] for name, x in arrays.items()}
-    try:
-        head = np.broadcast_shapes(*heads.values())
-    except ValueError:
-        shown = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
-        raise InvalidInput(f"the leading axes do not broadcast against each other: {shown}") from None
-    return [np.broadcast_to(x, head + sizes[name]).reshape(-1, *sizes[name]) for name, x in arrays.items()]
+    groups = Groups(QUANTITY[name].group(model) for name in given)
+    arrays, lead = groups.arranged({name: x for name, x in given.items() if name != "fx" or x is not None})
+    groups.reject_not_finite(arrays)
+    n = math.prod(lead)
+    return [np.broadcast_to(x, (n, groups[name].size)).reshape(n, *groups[name].shape) for name, x in arrays.items()]
 
 
 def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
 
 # An equation contradicts others where more than this share of its terms is left.
 AGREEMENT = 1e-8
@@ -42,8 +42,8 @@ def least_norm(
 
         min ‖W d‖   subject to   D d + b = 0
 
-    q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver: by position, as tau,
-    qdd, fx, a, f, or as y={name: …}. Redundant equations are welcome as long as they agree. Dense matrices of the
+    q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver, in
+    tau=, qdd=, fx=, a=, f= or y={name: …}. Redundant equations are welcome as long as they agree. Dense matrices of the
     freedoms that are not known, so slower than a Solver.
 
     weights: {quantity: number, or array of its shape at one state, ≥ 0} of tau, qdd, fx, a, f, w: W is diagonal, zero
@@ -60,7 +60,7 @@ def least_norm(
         )
     inputs = Inputs(problem)
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
-    inputs.reject_not_finite(arrays)
+    inputs.groups.reject_not_finite(arrays)
     system = problem.system().plain
     W = _weights(system, {} if weights is None else weights)
     reduction = Reduction(system, system.noisy_mask)
@@ -77,9 +77,10 @@ def least_norm(
             raise ProblemError(_contradiction(system, involved(reduced.dependent) & (misfit > AGREEMENT), residual, k))
         free[k] = involved(reduced.free)
         d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
-    values = {x: _shaped(system, d, x, lead) for x in problem.quantities}
-    solution = LeastNormSolution(About(problem, {}), Results(arrays, lead, values, np.ones(lead, dtype=bool)))
-    solution.determined = {x: ~_shaped(system, free, x, lead) for x in problem.quantities}
+    outputs = problem.outputs(problem.quantities)
+    values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
+    solution = LeastNormSolution(About(problem, outputs), Results(arrays, lead, values, np.ones(lead, dtype=bool)))
+    solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution
 
@@ -110,11 +111,12 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
     if not isinstance(given, Mapping):
         raise InvalidInput(f"weights is {{quantity: number or array}}, not {given!r}")
     found, names = np.zeros(system.layout.n), system.problem.quantities
+    outputs = system.problem.outputs(names)
     for quantity, value in given.items():
         if quantity not in names:
             raise UnknownName("quantity with a weight", quantity, names)
         chosen = system.layout.quantity_columns(quantity)
-        shape = (len(chosen) // 6, 6) if quantity in WRENCHES else (len(chosen),)
+        shape = outputs[quantity].shape
         try:
             x = np.broadcast_to(np.asarray(value, dtype=float), shape)
         except (TypeError, ValueError):
@@ -127,10 +129,9 @@ def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:
     return found
 
 
-def _shaped(system: BlockSystem, x: np.ndarray, quantity: str, lead: tuple[int, ...]) -> np.ndarray:
+def _shaped(system: BlockSystem, x: np.ndarray, group: Group, lead: tuple[int, ...]) -> np.ndarray:
     """The part of x (n, unknowns) that is of a quantity, in the shape of the quantity."""
-    chosen = system.layout.quantity_columns(quantity)
-    return x[:, chosen].reshape(*lead, *((-1, 6) if quantity in WRENCHES else (len(chosen),)))
+    return x[:, system.layout.quantity_columns(group.name)].reshape(*lead, *group.shape)
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:

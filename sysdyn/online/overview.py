@@ -7,48 +7,38 @@ from collections.abc import Mapping
 import numpy as np
 
 from sysdyn.files.html import Table
-from sysdyn.measurements import variables
-from sysdyn.measurements.columns import column_names
-from sysdyn.measurements.variables import WRENCHES
-from sysdyn.problem import Problem
-
-# Units of a quantity in words; w, the wrenches of constraints, has those of every wrench.
-UNITS = {quantity: ", ".join(units) for quantity, units in (*variables.UNITS.items(), ("w", variables.UNITS["f"]))}
-
-# {name of a measured output: {component: unit}}.
-Components = Mapping[str, Mapping[str, str]]
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.program.groups import Group, Groups
 
 
-def values(problem: Problem, found: Mapping[str, np.ndarray], components: Components) -> list[Table]:
+def values(outputs: Groups, found: Mapping[str, np.ndarray]) -> list[Table]:
     """Of one state: a table of each output, with a row for each joint, body or component."""
-    model, tables = problem.model, []
-    for name, x in found.items():
-        if name in components:
-            rows = [
-                (component, f"{value:.9g}", unit)
-                for (component, unit), value in zip(components[name].items(), np.reshape(x, -1), strict=True)
-            ]
-            tables.append(Table(name, (name, "value", "unit"), rows))
-            continue
-        title = f"{name} ({UNITS[name]})"
-        if name in WRENCHES:
-            heads = "αx αy αz ax ay az" if name == "a" else "nx ny nz fx fy fz"
-            wrenches = zip(model.body_names, np.reshape(x, (-1, 6)), strict=True)
-            rows6 = [(body, *(f"{value:.5g}" for value in row)) for body, row in wrenches]
-            tables.append(Table(title, (title, *heads.split()), rows6))
-        else:
-            columns = (column.partition(":")[2] for column in column_names(model, name, problem.constraints))
-            rows2 = [(column, f"{value:.9g}") for column, value in zip(columns, np.reshape(x, -1), strict=True)]
-            tables.append(Table(title, ("wrench" if name == "w" else "joint", title), rows2))
-    return tables
+    return [_table(outputs[name], x) for name, x in found.items()]
 
 
-def ranges(found: Mapping[str, np.ndarray], components: Components) -> Table:
+def _table(group: Group, x: np.ndarray) -> Table:
+    title = f"{group.name} ({_units(group)})"
+    names = [label.removeprefix(f"{group.name}:").strip() for label in group.labels]
+    if len(group.shape) > 1:  # a row for each body
+        heads = [name.rpartition(".")[2].replace("alpha_", "α").replace("_", "") for name in names[:6]]
+        bodies = [name.rpartition(".")[0] for name in names[::6]]
+        found = zip(bodies, np.reshape(x, (-1, 6)), strict=True)
+        return Table(title, (title, *heads), [(body, *(f"{value:.5g}" for value in row)) for body, row in found])
+    numbers = [f"{value:.9g}" for value in np.reshape(x, -1)]
+    if group.name in QUANTITY or group.name == "w":
+        return Table(title, ("wrench" if group.name == "w" else "joint", title), [*zip(names, numbers, strict=True)])
+    return Table(group.name, (group.name, "value", "unit"), [*zip(names, numbers, group.units, strict=True)])
+
+
+def ranges(outputs: Groups, found: Mapping[str, np.ndarray]) -> Table:
     """Of several states: the least and the greatest entry of each output."""
     rows = []
     for name, x in found.items():
         finite = x[np.isfinite(x)]
         least, most = (f"{finite.min():.6g}", f"{finite.max():.6g}") if finite.size else ("–", "–")
-        unit = ", ".join(dict.fromkeys(components[name].values())) if name in components else UNITS[name]
-        rows.append((name, str(x.shape), least, most, unit))
+        rows.append((name, str(x.shape), least, most, _units(outputs[name])))
     return Table("values", ("quantity", "shape", "least", "greatest", "unit"), rows, 2)
+
+
+def _units(group: Group) -> str:
+    return ", ".join(dict.fromkeys(group.units))

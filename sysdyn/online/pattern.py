@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
@@ -16,11 +18,10 @@ from sysdyn.sparse.lu import eliminate
 
 # These kinds of entry stand beside the quantities of the unknowns.
 KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
-# Each kind has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
-COLOURS = {
-    "a": "#0072B2", "f": "#009E73", "fB": "#F0E442", "tau": "#E69F00", "fx": "#56B4E9", "qdd": "#CC79A7",
-    "w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00",
-}  # fmt: skip
+# Each quantity has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
+_PALETTE = ("#E69F00", "#CC79A7", "#56B4E9", "#0072B2", "#009E73", "#F0E442")
+COLOURS = dict(zip((*QUANTITIES, "fB"), itertools.cycle(_PALETTE), strict=False))
+COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00"}
 # A picture is so many pixels wide, and of systems of so many unknowns at most.
 SIDE, MOST_DRAWN = 260, 2000
 

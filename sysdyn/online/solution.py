@@ -14,14 +14,14 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
 from sysdyn.files import html
 from sysdyn.files.html import Table
-from sysdyn.measurements.columns import column_names, quantity_units
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, find_frame
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Groups
 
 # Wrenches and accelerations are given in one of these axes.
 REFERENCES = ("local", "world")
@@ -50,7 +50,7 @@ class About(NamedTuple):
     """What all solutions of a solver have in common, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
 
     problem: Problem
-    components: Mapping[str, Mapping[str, str]]
+    outputs: Groups
     posterior: Any = None
     refuse: bool = True
 
@@ -145,8 +145,8 @@ class Solution(calls.Result):
         return self._about.problem
 
     @property
-    def _components(self) -> Mapping[str, Mapping[str, str]]:
-        return self._about.components
+    def _outputs(self) -> Groups:
+        return self._about.outputs
 
     @property
     def _inputs(self) -> Mapping[str, np.ndarray]:
@@ -169,18 +169,17 @@ class Solution(calls.Result):
     def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
         if name is None:
             return values
-        if quantity in self._components:
-            components = list(self._components[quantity])
-            if name not in components:
-                raise UnknownName(f"component of {quantity!r}:", name, components)
-            return values[..., components.index(name)]
-        model = self._problem.model
-        if quantity in ("tau", "qdd"):
-            block = values[..., model.v_slice(model.joint_index(name))]
-            return block[..., 0] if block.shape[-1] == 1 else block
         if quantity == "w":
             return values[..., self._place(name)[1]]
-        return values[..., model.body_index(name), :]
+        if quantity in QUANTITY:
+            model, known = self._problem.model, QUANTITY[quantity]
+            flat = values.reshape(*self._lead, -1)
+            block = flat[..., known.part(model, known.index(model, name))]
+            return block[..., 0] if block.shape[-1] == 1 else block
+        components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
+        if name not in components:
+            raise UnknownName(f"component of {quantity!r}:", name, components)
+        return values[..., components.index(name)]
 
     def _place(self, name: str) -> tuple[Constraint, slice]:
         """The constraint of that name, and where its components are in w."""
@@ -288,16 +287,13 @@ class Solution(calls.Result):
             pandas = importlib.import_module("pandas")
         except ImportError as error:
             raise BackendUnavailable("to_pandas needs pandas, which is not installed: pip install pandas") from error
-        model, constraints = self._problem.model, self._problem.constraints
         columns: dict[str, np.ndarray] = {}
         units: dict[str, str] = {}
         for prefix, values in self._tables():
             for name, x in values.items():
-                measured = self._components.get(name)
-                names = [f"{name}: {c}" for c in measured] if measured else column_names(model, name, constraints)
-                each = list(measured.values()) if measured else quantity_units(model, name, constraints)
-                columns |= {f"{prefix}{c}": y for c, y in zip(names, x.reshape(self._n, -1).T, strict=True)}
-                units |= {f"{prefix}{c}": unit for c, unit in zip(names, each, strict=True)}
+                names = [f"{prefix}{label}" for label in self._outputs[name].labels]
+                columns |= dict(zip(names, x.reshape(self._n, -1).T, strict=True))
+                units |= dict(zip(names, self._outputs[name].units, strict=True))
         index = pandas.MultiIndex.from_product(map(range, self._lead)) if len(self._lead) > 1 else range(self._n)
         frame = pandas.DataFrame({**columns, "ok": np.reshape(self.ok, self._n)}, index=index)
         frame.attrs["units"] = units
@@ -310,8 +306,8 @@ class Solution(calls.Result):
     def tables(self) -> list[Table]:
         """The values of one state by name, with units; of several the least and greatest of each output."""
         if self._n == 1:
-            return overview.values(self._problem, self._values, self._components)
-        return [overview.ranges(self._values, self._components)]
+            return overview.values(self._outputs, self._values)
+        return [overview.ranges(self._outputs, self._values)]
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 

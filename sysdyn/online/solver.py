@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,9 +24,8 @@ from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
-from sysdyn.measurements.columns import measured_units
 from sysdyn.measurements.measurement import Measurement, Output
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
@@ -36,7 +35,7 @@ from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import REFINED, is_unsolvable, pivoted, reach
 from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
-from sysdyn.online.arguments import Arguments, Inputs, Named
+from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
@@ -91,18 +90,15 @@ class Solver:
         began = time.perf_counter()
         self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
         self._machine_code_seconds = time.perf_counter() - began
-        results = {name: (name, self._inputs.shape(name, size)) for name, size in self.program.output_groups}
+        outputs = problem.outputs(options.outputs)
+        results = {name: (name, group.shape) for name, group in outputs.items()}
         self._calls = Calls(self._inputs, self._executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
-        components = {
-            m.name: dict(zip(m.components(self.model), measured_units(m, self.model), strict=True))
-            for m in options.measured
-        }
         self._posterior: Posterior | None = None
         if problem.noisy:
             self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, components, self._posterior, on_singular == "raise")
+        self._about = About(problem, outputs, self._posterior, on_singular == "raise")
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -122,9 +118,9 @@ class Solver:
     ) -> Solution:
         """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
 
-        Known quantities are full-size and positional (in the order tau, qdd, fx, a, f of those the problem knows) or
-        by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). Entries that the problem does not know are ignored; fx is
-        zero where it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
+        Known quantities are full-size and go by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only one that is
+        needed may go by position, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is
+        zero if it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
         and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
         what `active` switches off may be NaN.
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
@@ -281,30 +277,29 @@ class Solver:
     # ---- control loops ------------------------------------------------------------------------------------------
 
     def bind(
-        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, y: Mapping[str, np.ndarray] | None = None,
-        noise: Named | None = None, active: Named | None = None, parameters: Mapping[str, np.ndarray] | None = None,
-        out: np.ndarray | Mapping[str, np.ndarray] | None = None, threads: int = 1, **quantities: np.ndarray,
+        self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
+        out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[Given],
     ) -> Step:  # fmt: skip
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
-        Arrays are C-contiguous float64 of full size, of one state or of N states each (N, …); they are kept, and no two
-        share memory. y: those of sensors by name; parameters by name; noise and active: as for a call, at the values
-        they have now; of what is off in all states nothing is read. out: an array where one output is asked for, or
-        {output: array}; made if None. threads: that share the states of a batch, the caller's included. Quaternions are
-        taken to be normalised. `step.status` (bits of `sysdyn.program.status`) is not zero where the order failed, and
-        WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the solver would keep. A step is for one
-        thread at a time, see `Step`.
+        given: what a call takes by keyword. Arrays are C-contiguous float64 of full size, of one state or of N states
+        each (N, …); they are kept, and no two share memory. y: those of sensors by name; parameters by name; noise and
+        active: as for a call, at the values they have now; of what is off in all states nothing is read. out: an array
+        where one output is asked for, or {output: array}; made if None. threads: that share the states of a batch, the
+        caller's included. Quaternions are taken to be normalised. `step.status` (bits of `sysdyn.program.status`) is
+        not zero where the order failed, and WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the
+        solver would keep. A step is for one thread at a time, see `Step`.
 
         Raises InvalidInput for arrays that are of another kind, are masked, or overlap. It is not seen whether digits
         are kept where variances are other than declared: LostDigits refuses factors beyond 1e8.
         """
-        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
-        if noise and self._posterior is not None:
-            arrays, lead = self._inputs.in_place(given)
+        arguments = Arguments.of(q, qd, known, given)
+        if arguments.noise and self._posterior is not None:
+            arrays, lead = self._inputs.in_place(arguments)
             far = self._posterior.distance.far(arrays, math.prod(lead), TOO_FAR)
             if len(far):
                 raise self._posterior.distance.lost("a prepared call", arrays, math.prod(lead), far, hint="")
-        return self._calls.bind(given, threads, out)
+        return self._calls.bind(arguments, threads, out)
 
     # ---- derivatives --------------------------------------------------------------------------------------------
 
@@ -420,7 +415,7 @@ class Solver:
         )
 
     def __repr__(self) -> str:
-        known = ", ".join((*self._inputs.positional, *(m.name for m in self.problem.custom))) or "nothing"
+        known = ", ".join((*self._inputs.known, *(m.name for m in self.problem.custom))) or "nothing"
         return (
             f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms): "
             f"{', '.join(self.outputs)} from {known}; "
@@ -446,7 +441,7 @@ class Solver:
 
         Raises InvalidInput for the name, FileError where the folder cannot be written.
         """
-        return export.export_c(folder, name, self.problem, self.outputs, self._executable, self.options.measured)
+        return export.export_c(folder, name, self.problem, self._about.outputs, self._executable)
 
     def to_casadi(self, name: str | None = None):
         """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.

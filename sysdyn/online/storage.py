@@ -18,7 +18,6 @@ import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
 from sysdyn.measurements.measurement import Output
-from sysdyn.measurements.variables import WRENCHES
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
@@ -116,20 +115,15 @@ def _check_choice(choice: Choice) -> None:
 def _check_groups(program: Program, options: Options, problem: Problem) -> None:
     """Raise FileError unless the program takes the inputs of the problem and gives the outputs of the options."""
     check_inputs(program, problem)
-    model = problem.model
-    sizes = {"tau": model.nv, "qdd": model.nv, **dict.fromkeys(WRENCHES, 6 * model.nb)}
-    if "w" in options.names:
-        sizes["w"] = len(problem.layout().quantity_columns("w"))
-    sizes |= {m.name: len(m.components(model)) for m in options.measured}
-    wanted = {name: sizes[name] for name in options.names}
+    wanted = problem.outputs(options.outputs).sizes
     if dict(program.output_groups) != wanted:
         raise FileError(f"its program gives {dict(program.output_groups)}, and its outputs are {wanted}")
 
 
 def check_inputs(program: Program, problem: Problem) -> None:
     """Raise FileError unless the program takes the inputs of the problem."""
-    if dict(program.input_groups) != dict(problem.input_sizes):
-        takes, needs = dict(program.input_groups), dict(problem.input_sizes)
+    if dict(program.input_groups) != problem.inputs.sizes:
+        takes, needs = dict(program.input_groups), problem.inputs.sizes
         raise FileError(f"its program takes {takes}, and its problem has {needs}")
 
 

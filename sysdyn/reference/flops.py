@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import Flops
 
@@ -26,21 +28,19 @@ def count_flops(algorithm: Callable, model: Model, sharing: str = "structural", 
     pairs are counted apart. Raises InvalidInput for an algorithm with other arguments.
     """
     graph = Graph(sharing)
-    wrench = np.array([graph.inputs(f"fx[{i}]", 6) for i in range(model.nb)], dtype=object)
-    sizes = {"q": model.nq, "qd": model.nv, "qdd": model.nv, "tau": model.nv}
     inputs = dict(options)
     names = list(inspect.signature(algorithm).parameters.values())[1:]
     for parameter in names:
         if parameter.name in inputs or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if parameter.name in sizes:
-            inputs[parameter.name] = graph.inputs(parameter.name, sizes[parameter.name])
-        elif parameter.name == "fx":
-            inputs["fx"] = wrench if fx else None
+        if parameter.name in QUANTITY:
+            shape = QUANTITY[parameter.name].shape(model)
+            symbols = graph.inputs(parameter.name, math.prod(shape))
+            inputs[parameter.name] = None if parameter.name == "fx" and not fx else np.reshape(symbols, shape)
         elif parameter.default is parameter.empty:
             raise InvalidInput(
                 f"{_name(algorithm)} needs the argument {parameter.name!r}, which count_flops cannot supply "
-                f"(it knows {', '.join(sizes)} and fx); give it as an option: count_flops(…, {parameter.name}=…)"
+                f"(it knows q, qd, {', '.join(QUANTITIES)}); give it as an option: count_flops(…, {parameter.name}=…)"
             )
     if fx and "fx" not in {parameter.name for parameter in names}:
         raise InvalidInput(f"{_name(algorithm)} takes no external wrenches: leave fx=True out")

@@ -16,10 +16,15 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import Expr
+from sysdyn.program.groups import array_of, common, leading, real, reject_not_finite
+from sysdyn.program.status import LARGEST_ANGLE
 
 # The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
 BATCH = 1024
+# Quaternions whose squared norm differs from 1 by less are used as they are.
+UNIT_NORM = 1e-15
 
 
 def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> tuple[np.ndarray, ...]:
@@ -29,13 +34,14 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
         "fx" (…, nb, 6), where None stands for no external wrench. Leading axes are broadcast against each other.
     Raises InvalidInput where a shape, a dtype, a value or the norm of a quaternion is wrong.
     """
-    sizes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,), "tau": (model.nv,), "fx": (model.nb, 6)}
+    sizes = {name: QUANTITY[name].shape(model) for name in arguments}
 
     def checked(name: str, value) -> np.ndarray:
         array = checked_array(name, value, sizes[name])
         return model.normalise(array) if name == "q" and array.dtype != object else array
 
-    values = {name: checked(name, value) for name, value in arguments.items() if value is not None}
+    given = {name: x for name, x in arguments.items() if x is not None or not QUANTITY[name].zero}
+    values = {name: checked(name, x) for name, x in given.items()}
     return _spread(partial(recursion, model), sizes, values, tuple(arguments))
 
 
@@ -53,11 +59,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
-    try:
-        head = np.broadcast_shapes(*heads.values())
-    except ValueError:
-        shown = ", ".join(f"{name} {heads[name] + sizes[name]}" for name in heads)
-        raise InvalidInput(f"the leading (batch) axes do not broadcast against each other: {shown}") from None
+    head = common(heads)
     if head == ():
         return recursion(*(values.get(name) for name in names))
 
@@ -80,12 +82,9 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
     Raises InvalidInput.
     """
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InvalidInput(f"{name} is not an array of numbers: {error}") from None
-    if array.dtype.kind not in "iufO":
-        raise InvalidInput(f"{name} has dtype {array.dtype}; expected real numbers")
+    array = array_of(name, value)
+    if array.dtype != object:
+        array = real(name, array)
     symbols = np.full(array.shape, False)
     if array.dtype == object:
         symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
@@ -93,13 +92,37 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
         numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} holds something that is not a real number: {array!r}") from None
-    if array.shape[max(0, array.ndim - len(shape)) :] != shape:
-        wanted = ", ".join(str(n) for n in shape)
-        raise InvalidInput(f"{name} has shape {array.shape}; expected (…, {wanted}), leading axes being batch axes")
-    if not np.isfinite(numbers).all():
-        where = tuple(int(k) for k in np.argwhere(~np.isfinite(numbers))[0])
-        raise InvalidInput(f"{name}{list(where)} is {array[where]}; every entry has to be finite")
+    array, numbers = (x.reshape(leading(name, x, shape) + shape) for x in (array, numbers))
+    reject_not_finite(name, numbers, len(shape))
     return np.where(symbols, array, numbers) if symbols.any() else numbers
+
+
+def normalised(model: Model, q: np.ndarray) -> np.ndarray:
+    """q (…, nq) with unit quaternions; values that are not finite stay, for the kernel to find."""
+    if not model.quaternions:
+        return q
+    if q.ndim == 1:  # one state: plain floats are several times faster than array operations
+        for _, part in model.quaternions:
+            norm = sum([x * x for x in q[part].tolist()])
+            if not (abs(norm - 1.0) < UNIT_NORM or norm != norm):
+                break
+        else:
+            return q
+    elif not np.isfinite(q).all():
+        return q
+    return model.normalise(q)
+
+
+def reject_large_angles(model: Model, q: np.ndarray) -> None:
+    """Raise InvalidInput that names a joint whose angle is so large that its sine has no meaning."""
+    for i, joint in enumerate(model.joints):
+        for k in joint.angles:
+            largest = np.abs(q[..., model.q_slice(i).start + k]).max(initial=0.0)
+            if largest > LARGEST_ANGLE:
+                raise InvalidInput(
+                    f"the angle of joint {model.joint_names[i]!r} is {largest:.3g} rad: beyond {LARGEST_ANGLE:.0e} its "
+                    "sine has no meaning; reduce it modulo 2π"
+                )
 
 
 def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:

@@ -22,6 +22,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
+from sysdyn.program.groups import real
 
 DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
 # The damping grows by the first factor after a step that does not help, and shrinks by the second after one that does.
@@ -480,10 +481,7 @@ def _error(model: Model, frame: str, dofs: np.ndarray, q: np.ndarray, target: np
 
 
 def _checked_start(model: Model, q0: ArrayLike) -> np.ndarray:
-    try:
-        q0 = np.array(q0, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"q0 must be an array of numbers of shape ({model.nq},)") from None
+    q0 = np.array(real("q0", q0))
     if q0.shape != (model.nq,):
         raise InvalidInput(f"q0 has shape {q0.shape}, but the model needs ({model.nq},): one start, for all its joints")
     _check_largest("q0", q0)

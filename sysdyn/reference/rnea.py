@@ -21,6 +21,10 @@ class NewtonEuler(NamedTuple):
     f: np.ndarray  # (…, nb, 6) [N m, N] body: wrench transmitted to the body across its joint
     v: np.ndarray  # (…, nb, 6) [rad/s, m/s] body: spatial velocity
 
+    def quantities(self, qdd: ArrayLike, fx: ArrayLike) -> dict[str, np.ndarray]:
+        """{quantity: its value} during this motion with accelerations q̈ under external wrenches fx."""
+        return {"tau": self.tau, "qdd": np.asarray(qdd), "fx": np.asarray(fx), "a": self.a, "f": self.f}
+
 
 def rnea(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
     """tau (…, nv): the joint forces that give the accelerations q̈.

@@ -20,12 +20,14 @@ from sysdyn.backends.function import Function, compile_function
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.program.groups import Group, Groups, leading, named, real
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import LARGEST_ANGLE
 from sysdyn.reference import centroidal
 from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate
+from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
 _EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
@@ -173,8 +175,7 @@ def kinematics(
         raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
     chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
     needed = {x for function, _ in chosen.values() for x in function.needs}
-    sizes = {"q": (model.nq,), "qd": (model.nv,), "fx": (model.nb, 6)}
-    inputs = {name: shape for name, shape in sizes.items() if name in needed}
+    inputs = {name: x.shape(model) for name, x in QUANTITY.items() if name in needed}
 
     def results(*arrays: np.ndarray) -> Any:
         given = dict(zip(inputs, arrays, strict=True))
@@ -197,14 +198,9 @@ class Kinematics:
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
         self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
-        self._quaternions = [
-            slice(model.q_slice(i).start + joint.quaternion.start, model.q_slice(i).start + joint.quaternion.stop)
-            for i, joint in enumerate(model.joints)
-            if joint.quaternion is not None
-        ]
         keywords = tuple((x, ...) for x in function.inputs if x == "fx" and not self._takes[0])
         names = Names(len(function.inputs) - len(keywords), keywords)
-        call = function.plain(names, [part.start for part in self._quaternions])
+        call = function.plain(names, [part.start for _, part in model.quaternions])
         self._plain = [] if call is None else [call]  # which `entry` tries first
 
     @property
@@ -244,12 +240,12 @@ class Kinematics:
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
         arrays = self._given(q, qd, fx)
-        if self._quaternions:
+        if self.model.quaternions:
             arrays = (self._normalised(q), *arrays[1:])
         try:
             return self.function(*arrays, threads=threads)
         except SingularState:
-            self._reject_large_angles(np.asarray(q, dtype=float))
+            reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
 
     def bind(self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None) -> Step:
@@ -279,30 +275,19 @@ class Kinematics:
     def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
         """The arguments that are there, which have to be those that are needed."""
         if (qd is not None, fx is not None) != self._takes:
-            given = ", ".join(name for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None)
-            raise InvalidInput(f"{', '.join(self.names)} depend on {', '.join(self.function.inputs)}; given: {given}")
+            groups = Groups(Group(name, shape) for name, shape in self.function.inputs.items())
+            given = {name: x for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None}
+            groups.arranged(named(", ".join(self.names), tuple(groups), (), (), given))
         arrays = (q,) if qd is None else (q, qd)
         return arrays if fx is None else (*arrays, fx)
 
-    def _normalised(self, q: Any) -> Any:
-        """q with unit quaternions; what is not finite or of another shape stays, for the function to find."""
-        try:
-            values = np.asarray(q, dtype=float)
-        except (TypeError, ValueError):
-            return q
-        good = values.shape[-1:] == (self.model.nq,) and np.isfinite(values).all()
-        return self.model.normalise(values) if good else q
-
-    def _reject_large_angles(self, q: np.ndarray) -> None:
-        """Raise InvalidInput naming a joint whose angle is beyond what has a sine."""
-        for i, joint in enumerate(self.model.joints):
-            for k in joint.angles:
-                largest = np.abs(q[..., self.model.q_slice(i).start + k]).max()
-                if largest > LARGEST_ANGLE:
-                    raise InvalidInput(
-                        f"the angle of joint {self.model.joint_names[i]!r} is {largest:.3g} rad: beyond "
-                        f"{LARGEST_ANGLE:.0e} its sine has no meaning; reduce it modulo 2π"
-                    )
+    def _normalised(self, q: Any) -> np.ndarray:
+        """q with unit quaternions."""
+        if type(q) is not np.ndarray or q.dtype != np.float64 or q.ndim != 1:
+            q = real("q", q)
+        if q.shape != (self.model.nq,):
+            leading("q", q, (self.model.nq,))
+        return normalised(self.model, q)
 
 
 # ---- names ---------------------------------------------------------------------------------------------------------

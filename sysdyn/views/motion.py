@@ -11,6 +11,8 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.program.groups import Group, Groups, real, reject_not_finite
 
 # Of more states every k-th is shown, so that at most so many are.
 MOST_STATES = 1000
@@ -35,30 +37,26 @@ class Motion:
 def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
     """The arguments of `show`, checked, with one axis of states."""
     q = model.neutral() if q is None else q
-    each: dict[str, tuple[Any, tuple[int, ...]]] = {"q": (q, (model.nq,))}
-    if tau is not None:
-        each["tau"] = (tau, (model.nv,))
+    given = {"q": q} | {
+        name: x for name, x in (("tau", tau), ("fx", fx)) if x is not None and not isinstance(x, Mapping)
+    }
+    groups = [QUANTITY[name].group(model) for name in given]
     if isinstance(fx, Mapping):
         for name, x in fx.items():
             model.frame(name)
-            each[f"fx[{name!r}]"] = (x, (6,))
-    elif fx is not None:
-        each["fx"] = (fx, (model.nb, 6))
-    arrays = {name: _numbers(name, x, tail) for name, (x, tail) in each.items()}
-    leads = {name: x.shape[: x.ndim - len(each[name][1])] for name, x in arrays.items()}
-    try:
-        lead = np.broadcast_shapes(*leads.values())
-    except ValueError:
-        shown = ", ".join(f"{name} {lead}" for name, lead in leads.items())
-        raise InvalidInput(f"the batch axes do not fit together: {shown}") from None
+            given[f"fx[{name!r}]"] = x
+            groups.append(Group(f"fx[{name!r}]", (6,)))
+    table = Groups(groups)
+    arrays, lead = table.arranged(given)
+    table.reject_not_finite(arrays)
     total = math.prod(lead)
     if not total:
         raise InvalidInput("there is no state to show: q has a batch axis of length 0")
     every = -(-total // MOST_STATES)
 
     def states(name: str) -> np.ndarray:
-        tail = each[name][1]
-        return np.broadcast_to(arrays[name], (*lead, *tail)).reshape(total, *tail)[::every]
+        shape = table[name].shape
+        return np.broadcast_to(arrays[name], (total, table[name].size)).reshape(total, *shape)[::every]
 
     if isinstance(fx, Mapping):
         wrenches = {name: states(f"fx[{name!r}]") for name in fx}
@@ -71,23 +69,10 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
     )  # fmt: skip
 
 
-def _numbers(name: str, x: Any, tail: tuple[int, ...]) -> np.ndarray:
-    """x (…, *tail) as finite floats. Raises InvalidInput."""
-    try:
-        x = np.asarray(x, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be an array of numbers") from None
-    if x.shape[max(0, x.ndim - len(tail)) :] != tail:
-        shown = ", ".join(("…", *map(str, tail)))
-        raise InvalidInput(f"{name} has shape {x.shape}, but the model needs ({shown})")
-    if not np.isfinite(x).all():
-        raise InvalidInput(f"{name} has values that are not finite: leave out states that are not solution.ok")
-    return x
-
-
 def _times(t: Any, total: int) -> np.ndarray:
     """t (total,) from its first value on. Raises InvalidInput."""
-    t = _numbers("t", t, ())
+    t = real("t", t)
+    reject_not_finite("t", t, 0)
     if t.shape != (total,) or np.any(np.diff(t) <= 0.0):
         raise InvalidInput(f"t has shape {t.shape}; it is the time of each of the {total} states, and increases")
     return t - t[0]

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import SysdynError
 from sysdyn.files.atomic import write_file
-from sysdyn.measurements.variables import UNIT_OF, freedom_units
 from sysdyn.model import Model
 from sysdyn.model.kinematics import forward_kinematics, joint_placement
 from sysdyn.model.poses import pose
+from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.model.spatial import rotation, rotx, translation
 from sysdyn.views.motion import Motion, motion_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
@@ -242,7 +242,7 @@ def _torques(model: Model, motion: Motion) -> tuple[list[np.ndarray], list[Entry
     colours = [np.tile(none, (len(motion.q), 1)) for _ in range(model.nb + 1)]
     if motion.tau is None:
         return colours, legend
-    units = freedom_units(model, "tau")
+    units = QUANTITY["tau"].units(model)
     for unit, what in (("N m", "torque"), ("N", "force")):
         bodies = [i for i in range(model.nb) if model.joints[i].nv == 1 and units[model.v_slice(i).start] == unit]
         if not bodies:

@@ -56,7 +56,7 @@ def error(*arguments: object, code: int = WRONG) -> str:
 
 
 def states_file(path: Path, problem: sd.Problem, n: int = 4) -> Path:
-    return write_states(path, problem.model, random_states(problem, n).arrays)
+    return write_states(path, problem.inputs, random_states(problem, n).arrays)
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_hybrid_needs_only_the_columns_of_what_is_known(tmp_path):
     given.write_text(",".join(names) + "\n" + ",".join("0.1" for _ in names) + "\n\n")
     text = run("solve", ROBOT, "--torque", "joint1", "--states", given).stdout
     q = np.full(3, 0.1)
-    known = sd.compile(sd.hybrid_dynamics(model, ["joint1"]))(q, q, q, q)
+    known = sd.compile(sd.hybrid_dynamics(model, ["joint1"]))(q, q, tau=q, qdd=q)
     assert f"{known['tau', 'joint0']:.9g}" in text and f"{known['qdd', 'joint1']:.9g}" in text
 
 

@@ -27,7 +27,9 @@ def test_results_of_states_have_no_time(tmp_path):
     q, qd, tau = MODEL.random_state(seed=0, batch=3)
     fx = np.random.default_rng(1).standard_normal((3, 2, 6))
     for name in ("result.csv", "result.npz"):
-        path = write_states(tmp_path / name, MODEL, {"q": q, "qd": qd, "tau": tau, "fx": fx})
+        path = write_states(
+            tmp_path / name, sd.forward_dynamics(MODEL).inputs, {"q": q, "qd": qd, "tau": tau, "fx": fx}
+        )
         motion = read_motion(MODEL, [path])
         assert set(motion) == {"q", "tau", "fx"}
         for key, x in (("q", q), ("tau", tau), ("fx", fx)):

@@ -215,13 +215,13 @@ def test_the_header_names_every_entry(tmp_path):
     inputs, outputs = header.split("_inputs;")
     for i, joint in enumerate(LEG.joint_names):
         for k in range(LEG.joints[i].nv):
-            name = f"qdd({joint})[{k}]" if LEG.joints[i].nv > 1 else f"qdd({joint})"
+            name = f"qdd:{joint}[{k}]" if LEG.joints[i].nv > 1 else f"qdd:{joint}"
             line = f" *   qdd[{LEG.v_slice(i).start + k}] {name}"
             assert f"{line}\n" in outputs
             assert (f"{line}\n" in inputs, f"{line}, not read\n" in inputs) == (i != 2, i == 2)
-    assert f"fx[8] fx({LEG.body_names[1]}).nz" in header
+    assert f"fx[8] fx:{LEG.body_names[1]}.nz" in header
     free = next(i for i, joint in enumerate(LEG.joints) if joint.kind == "free")
-    assert f"q[{LEG.q_slice(free).start + 6}] {LEG.joint_names[free]}[6]\n" in header
+    assert f"q[{LEG.q_slice(free).start + 6}] q:{LEG.joint_names[free]}[6]\n" in header
 
 
 @pytest.mark.parametrize(

@@ -75,18 +75,18 @@ def test_a_prepared_call_reads_its_arrays_as_they_are_then(pair):
 
 def test_bad_input_is_named(pair):
     x, y = np.ones((2, 3)), np.ones(3)
-    with pytest.raises(InvalidInput, match=r"x has shape \(2,\); expected \(…, 3\)"):
+    with pytest.raises(InvalidInput, match=r"x has shape \(2,\), but \(…, 3\) is needed"):
         pair(np.ones(2), y)
-    with pytest.raises(InvalidInput, match="two_results takes x, y; 1 arrays given"):
+    with pytest.raises(InvalidInput, match="no value was given for 'y': pass y="):
         pair(x)
-    with pytest.raises(InvalidInput, match="x is not an array of real numbers"):
+    with pytest.raises(InvalidInput, match="x has type <U1, but real numbers are needed"):
         pair(["a", "b", "c"], y)
-    with pytest.raises(InvalidInput, match="do not broadcast"):
+    with pytest.raises(InvalidInput, match="do not fit together"):
         pair(x, np.ones((3, 3)))
     x[1, 2] = np.nan
-    with pytest.raises(InvalidInput, match=r"x is nan at \[1, 2\]"):
+    with pytest.raises(InvalidInput, match=r"x is nan at state 1, entry 2"):
         pair(x, y)
-    with pytest.raises(InvalidInput, match="y must be a C-contiguous float64 array of shape"):
+    with pytest.raises(InvalidInput, match="bind keeps y and reads it in place: it must be a C-contiguous float64"):
         pair.bind(np.ones(3), [1.0, 2.0, 3.0])
     with pytest.raises(SingularState, match="two_results has no finite value at 1 of 3 states, the first being 2") as e:
         pair(np.ones(3), np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 1.0], [1.0, 0.0, 1.0]]))
@@ -145,7 +145,7 @@ def test_the_interpreter_runs_the_same_program(pair):
     x, y = np.array([[1.0, 2.0, 3.0], [0.1, 0.2, 0.3]]), np.array([0.5, 4.0, -1.0])
     for a, b in zip(slow(x, y), pair(x, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-15)
-    with pytest.raises(InvalidInput, match=r"x is nan at \[1\]"):
+    with pytest.raises(InvalidInput, match="x is nan at entry 1"):
         slow(np.array([1.0, np.nan, 0.0]), y)
     with pytest.raises(UnknownName, match="unknown backend 'fortran'"):
         sd.compile_function(two_results, {"x": (3,), "y": (3,)}, backend="fortran")

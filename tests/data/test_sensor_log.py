@@ -17,7 +17,7 @@ from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.tasks import Task
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import Columns
+from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
 
@@ -92,7 +92,7 @@ def expected(keep=slice(None), active=None) -> sd.Solution:
 
 
 def header(group: str) -> list[str]:
-    names = Columns(task().problem, task().values)
+    names = LogColumns(task().problem, task().values)
     return [name for name, (g, _) in zip(names.names, names.group, strict=True) if g in (group, f"y:{group}")]
 
 
@@ -282,7 +282,7 @@ def test_what_the_problem_cannot_do_without(tmp_path):
 
 
 def test_switches_of_a_log(tmp_path):
-    """Columns active: NAME, beside gaps of the same sensor."""
+    """LogColumns active: NAME, beside gaps of the same sensor."""
     arrays = with_gaps(("imu", 4, 1))
     on = (np.arange(N) % 3 != 0).astype(float)
     np.savez(
@@ -448,7 +448,7 @@ def test_wrenches_of_contacts_have_columns(tmp_path):
     compiled = sd.compile(problem, outputs=["qdd", "w"], level="fast")
     q, qd, _ = model.random_state(seed=1, batch=5)
     tau = np.random.default_rng(1).standard_normal((5, 3))
-    names = [c for c in Columns(problem).names if not c.startswith(("ExternalWrench", "tip"))]
+    names = [c for c in LogColumns(problem).names if not c.startswith(("ExternalWrench", "tip"))]
     x = np.hstack([np.arange(5.0)[:, None], q, qd, tau])
     path, out = tmp_path / "log.csv", tmp_path / "out.csv"
     path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in x.tolist())]), encoding="utf-8")
@@ -478,7 +478,7 @@ def test_measured_outputs_have_columns(tmp_path):
     compiled = sd.compile(problem, outputs=["qdd", sd.Accelerometer("body2", ["a_x", "a_y"], name="imu")], level="fast")
     q, qd, _ = model.random_state(seed=1, batch=5)
     tau = np.random.default_rng(1).standard_normal((5, 3))
-    names = [c for c in Columns(problem).names if not c.startswith("ExternalWrench")]
+    names = [c for c in LogColumns(problem).names if not c.startswith("ExternalWrench")]
     x = np.hstack([np.arange(5.0)[:, None], q, qd, tau])
     path, out = tmp_path / "log.csv", tmp_path / "out.csv"
     path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in x.tolist())]), encoding="utf-8")

@@ -11,8 +11,7 @@ import sysdyn as sd
 from sysdyn.data.log_columns import OK
 from sysdyn.data.states import random_states, read_states, write_states
 from sysdyn.errors import FileError, LogWarning, SysdynError
-from sysdyn.measurements.columns import column_names
-from sysdyn.measurements.variables import flat_place
+from sysdyn.model.quantities import QUANTITY
 
 PROBLEM = sd.forward_dynamics(sd.chain(2))
 
@@ -23,7 +22,8 @@ def test_states_come_back_bit_by_bit(tmp_path, suffix):
     problem = sd.inverse_dynamics(sd.random_tree(5, seed=2))
     model, arrays = problem.model, dict(random_states(problem, 4).arrays)
     more = {"tau": np.ones((4, model.nv)), "a": np.ones((4, model.nb, 6))}
-    path = write_states(tmp_path / f"states{suffix}", model, {**arrays, **more}, ok=np.array([True, False] * 2))
+    groups = {**problem.inputs, **problem.outputs(more)}
+    path = write_states(tmp_path / f"states{suffix}", groups, {**arrays, **more}, ok=np.array([True, False] * 2))
     with pytest.warns(LogWarning, match="left out what this problem does not know: tau, a$"):
         found = read_states(path, problem)
     assert found.n == 4 and set(found.arrays) == set(arrays)
@@ -34,7 +34,7 @@ def test_states_come_back_bit_by_bit(tmp_path, suffix):
 
 def test_joints_with_several_variables_have_numbered_columns(tmp_path):
     problem = sd.forward_dynamics(sd.random_tree(4, seed=1, joints=("free", "spherical", "planar")))
-    path = write_states(tmp_path / "states.csv", problem.model, random_states(problem, 4).arrays)
+    path = write_states(tmp_path / "states.csv", problem.inputs, random_states(problem, 4).arrays)
     assert f"q:{problem.model.joint_names[0]}[0]" in path.read_text()
     for name, x in read_states(path, problem).arrays.items():
         np.testing.assert_array_equal(x, random_states(problem, 4).arrays[name])
@@ -44,10 +44,10 @@ def test_places_of_scalars_are_those_of_their_columns():
     model = sd.random_tree(6, seed=3)
     for i, joint in enumerate(model.joints):
         for k in range(joint.nv):
-            name = column_names(model, "tau")[flat_place(model, "tau", i, k)]
+            name = QUANTITY["tau"].labels(model)[model.v_slice(i).start + k]
             assert name.removeprefix("tau:").partition("[")[0] == model.joint_names[i]
         for k, component in enumerate(("nx", "ny", "nz", "fx", "fy", "fz")):
-            assert column_names(model, "f")[flat_place(model, "f", i, k)] == f"f:{model.body_names[i]}.{component}"
+            assert QUANTITY["f"].labels(model)[6 * i + k] == f"f:{model.body_names[i]}.{component}"
 
 
 # ---- malformed files -----------------------------------------------------------------------------------------------
@@ -130,5 +130,7 @@ def test_npz_that_is_something_else(tmp_path):
 
 def test_column_names_are_unique():
     model = sd.random_tree(8, seed=0)
-    names = [name for quantity in ("q", "qd", "tau", "qdd", "fx", "a", "f") for name in column_names(model, quantity)]
+    names = [
+        name for quantity in ("q", "qd", "tau", "qdd", "fx", "a", "f") for name in QUANTITY[quantity].labels(model)
+    ]
     assert len(names) == len(set(names)) == model.nq + 3 * model.nv + 18 * model.nb

@@ -19,8 +19,9 @@ from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, StructurallySingular, UnknownName
 from sysdyn.measurements.predict import predict
-from sysdyn.measurements.variables import WRENCH, Layout
+from sysdyn.measurements.variables import Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
+from sysdyn.model.quantities import WRENCH
 from sysdyn.model.spatial import rotation
 from sysdyn.paper.problems import load_cells
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics

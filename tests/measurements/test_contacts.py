@@ -19,7 +19,7 @@ from sysdyn.measurements.acceleration_sensors import FrameAcceleration
 from sysdyn.measurements.constraints import CONTACTS, Contact
 from sysdyn.measurements.measurement import Constraint
 from sysdyn.measurements.raw import ExternalWrench, JointTorque
-from sysdyn.measurements.variables import ACCELERATION
+from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import X_motion, rotx, roty
 from sysdyn.problem import Problem, forward_dynamics
 
@@ -69,7 +69,7 @@ def test_both_feet_of_icub_on_the_ground(seed):
     q, qd, tau, fx = state(model, seed)
     J = np.concatenate([sd.frame_jacobian(model, q, f) for f in FEET])
     qd = qd - np.linalg.pinv(J) @ (J @ qd)
-    solution = feet_solver()(q, qd, tau, fx)
+    solution = feet_solver()(q, qd, tau, fx=fx)
     contacts = [(pin.ContactType.CONTACT_6D, *placed(oracle, f)) for f in FEET]
     qdd, wrenches = constrained(oracle, contacts, q, qd, tau, fx)
     close(solution.qdd, qdd, 1e-10)
@@ -84,7 +84,7 @@ def test_point_feet_of_icub(seed):
     model = icub("floating")
     oracle = Pinocchio(model, icub_urdf())
     q, qd, tau, fx = state(model, seed)
-    solution = feet_solver("point")(q, qd, tau, fx)
+    solution = feet_solver("point")(q, qd, tau, fx=fx)
     contacts = [(pin.ContactType.CONTACT_3D, *placed(oracle, f)) for f in FEET]
     qdd, wrenches = constrained(oracle, contacts, q, qd, tau, fx)
     close(solution.qdd, qdd, 1e-10)
@@ -124,7 +124,7 @@ def test_every_kind_of_contact(kind, reference):
     held = [ACCELERATION.index(c) for c in (CONTACTS[kind] if isinstance(kind, str) else kind)]
     y = np.random.default_rng(1).standard_normal(len(held))
     solver = sd.compile(problem, level="fast", backend="python")
-    solution = solver(q, qd, tau, fx, y={"tool": y})
+    solution = solver(q, qd, tau, fx=fx, y={"tool": y})
     A = sd.frame_jacobian(model, q, "tool", reference)[held]
     m = len(held)
     kkt = np.block([[sd.crba(model, q), -A.T], [A, np.zeros((m, m))]])
@@ -151,8 +151,8 @@ def test_layouts_and_orders_agree(order, layout, known):
     problem = forward_dynamics(model) + contacts
     q, qd, tau, fx = state(model, 2, 3)
     options = {"level": "fast", "on_singular": "repivot"}
-    solution = sd.compile(problem, order, layout=layout, known=known, **options)(q, qd, tau, fx)
-    reference = sd.compile(problem, "aba", **options)(q, qd, tau, fx)
+    solution = sd.compile(problem, order, layout=layout, known=known, **options)(q, qd, tau, fx=fx)
+    reference = sd.compile(problem, "aba", **options)(q, qd, tau, fx=fx)
     close(solution.qdd, reference.qdd, 1e-9)
     close(solution.w, reference.w, 1e-9)
     assert solution.w.shape == (3, 4) and solution["w", "b"].shape == (3, 1)
@@ -164,12 +164,12 @@ def test_bound_calls_and_chosen_outputs():
     problem = forward_dynamics(tree()) + Contact("tool", "point")
     q, qd, tau, fx = state(tree(), 4)
     y = np.array([0.1, 0.2, -0.3])
-    expected = sd.compile(problem, level="fast")(q, qd, tau, fx, y={"Contact(tool)": y})
+    expected = sd.compile(problem, level="fast")(q, qd, tau, fx=fx, y={"Contact(tool)": y})
     solver = sd.compile(problem, outputs=["w"], level="fast")
-    step = solver.bind(q, qd, tau, fx, y={"Contact(tool)": y})
+    step = solver.bind(q, qd, tau, fx=fx, y={"Contact(tool)": y})
     step()
     close(step.out["w"], expected["w"], 1e-12)
-    only = sd.compile(problem, outputs=["qdd"], level="fast")(q, qd, tau, fx)
+    only = sd.compile(problem, outputs=["qdd"], level="fast")(q, qd, tau, fx=fx)
     with pytest.raises(AttributeError, match="w was not asked for"):
         _ = only.w
     with pytest.raises(UnknownName, match="output 'w'"):
@@ -201,7 +201,7 @@ def test_custom_constraints_have_their_own_wrench():
     model = tree()
     problem = forward_dynamics(model) + Rope()
     q, qd, tau, fx = state(model, 8)
-    solution = sd.compile(problem, level="fast")(q, qd, tau, fx)
+    solution = sd.compile(problem, level="fast")(q, qd, tau, fx=fx)
     loads = fx.copy()
     loads[6] += model.frame("tool").X.T @ np.array([0, 0, 0, 0, 0.6, 0.8]) * solution["w", "rope"]
     close(sd.rnea(model, q, qd, solution.qdd, loads), tau, 1e-9)
@@ -242,13 +242,13 @@ def test_derivatives_in_contact(outputs):
     model = tree()
     solver = sd.compile(forward_dynamics(model) + Contact("tool", "point", name="tool"), outputs=outputs, level="fast")
     q, qd, tau, fx = state(model, 9)
-    found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau, fx)
+    found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau, fx=fx)
     h = 1e-6
     for name in ("q", "qd", "tau"):
         for k, e in enumerate(np.eye(model.nv)):
             at = {"q": lambda s, e=e: (model.integrate(q, s * e), qd, tau), "qd": lambda s, e=e: (q, qd + s * e, tau),
                   "tau": lambda s, e=e: (q, qd, tau + s * e)}[name]  # fmt: skip
-            plus, minus = (solver(*at(s), fx) for s in (h, -h))
+            plus, minus = (solver(*at(s), fx=fx) for s in (h, -h))
             for x in outputs:
                 close(found[x, name][:, k], (plus[x] - minus[x]) / (2 * h), 1e-6)
 
@@ -257,7 +257,7 @@ def test_exported_code_names_the_wrench(tmp_path):
     solver = sd.compile(forward_dynamics(tree()) + Contact("tool", "point", name="tool"), level="fast")
     solver.export_c(tmp_path)
     text = "".join(path.read_text() for path in tmp_path.rglob("*.h"))
-    assert "components of the wrenches of contacts" in text and "w(tool).fz" in text
+    assert "components of the wrenches of contacts" in text and "w:tool.fz" in text
 
 
 # ---- diagnosis, singular states, storing ---------------------------------------------------------------------------
@@ -310,8 +310,8 @@ def test_stored_problems_and_solvers_are_the_same(kind, tmp_path):
     solver = sd.compile(problem, level="fast")
     q, qd, tau, fx = state(model, 3)
     loaded = sd.load_solver(solver.save(tmp_path / "contact.solver"))
-    np.testing.assert_array_equal(loaded(q, qd, tau, fx).w, solver(q, qd, tau, fx).w)
-    np.testing.assert_array_equal(loaded(q, qd, tau, fx).wrench("a"), solver(q, qd, tau, fx).wrench("a"))
+    np.testing.assert_array_equal(loaded(q, qd, tau, fx=fx).w, solver(q, qd, tau, fx=fx).w)
+    np.testing.assert_array_equal(loaded(q, qd, tau, fx=fx).wrench("a"), solver(q, qd, tau, fx=fx).wrench("a"))
 
 
 def test_a_contact_is_drawn():

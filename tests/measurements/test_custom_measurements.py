@@ -36,17 +36,17 @@ def test_an_accelerometer_in_place_of_an_encoder(backend):
     assert problem.y_names[-1] == "accelerometer: x"
     q, qd, qdd = model.random_state(seed=4, batch=20)
     fx = np.random.default_rng(0).uniform(-10.0, 10.0, (20, model.nb, 6))
-    full = sd.compile(inverse_dynamics(model), "rnea", level="fast")(q, qd, qdd, fx)
+    full = sd.compile(inverse_dynamics(model), "rnea", level="fast")(q, qd, qdd, fx=fx)
     y = full.acceleration("imu", classical=True, gravity=True)[:, [3]]
     known = qdd.copy()
     known[:, model.v_slice(model.joint_index("l_knee"))] = 1e6  # ignored
     found = solver(q, qd, qdd=known, fx=fx, y={"accelerometer": y})
     for x in ("qdd", "tau"):
         np.testing.assert_allclose(found[x], full[x], rtol=0, atol=1e-9 * np.abs(full[x]).max())
-    with pytest.raises(sd.InvalidInput, match="'accelerometer', but no value was given"):
-        solver(q, qd, known, fx)
+    with pytest.raises(sd.InvalidInput, match="no value was given for 'accelerometer'"):
+        solver(q, qd, known, fx=fx)
     with pytest.raises(sd.InvalidInput, match="accelerometer is nan at state 3, entry 0"):
-        solver(q, qd, known, fx, y={"accelerometer": np.where(np.arange(20) == 3, np.nan, 1.0)[:, None]})
+        solver(q, qd, known, fx=fx, y={"accelerometer": np.where(np.arange(20) == 3, np.nan, 1.0)[:, None]})
 
 
 def test_diagnosis_of_accelerometers():

@@ -11,9 +11,9 @@ import pytest
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, StructurallySingular, UnknownName
 from sysdyn.measurements.constraints import LOOPS, Contact, LoopJoint
-from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model import Fixed, forward_kinematics
 from sysdyn.model.poses import pose
+from sysdyn.model.quantities import ACCELERATION
 from sysdyn.model.spatial import X_motion, rotx, roty, rotz, translation
 from sysdyn.problem import Problem, forward_dynamics
 

@@ -8,7 +8,8 @@ import pytest
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements import classical, groups
-from sysdyn.measurements.variables import Layout, flat_place, freedom_units
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITY
 
 
 def robot() -> sd.Model:
@@ -19,9 +20,9 @@ def test_units_of_components_are_those_of_each_freedom_and_number():
     model = robot()
     for cls, quantity in ((sd.JointTorque, "tau"), (sd.JointAcceleration, "qdd")):
         m = cls("all")
-        assert m.component_units(model) == tuple(freedom_units(model, quantity))
+        assert m.component_units(model) == QUANTITY[quantity].units(model)
         assert sd.Switchable(cls("all", noise=1.0)).component_units(model) == m.component_units(model)
-    assert set(freedom_units(model, "tau")) == {"N m", "N"}  # there are turns and slides
+    assert set(QUANTITY["tau"].units(model)) == {"N m", "N"}  # there are turns and slides
     assert sd.ExternalWrench("all", ("fz", "nx")).component_units(model)[:2] == ("N", "N m")
     assert sd.BodyAcceleration(("body1",), ("alpha_x", "a_z")).component_units(model) == ("rad/s²", "m/s²")
     assert sd.LoadCells("body1", ["nz"]).component_units(model) == ("N m",)
@@ -34,7 +35,7 @@ def test_the_place_of_a_scalar_is_that_of_the_layout():
         columns = layout.quantity_columns(quantity)
         for i in range(model.nb):
             for k, column in enumerate(layout.columns(quantity, i)):
-                assert columns[flat_place(model, quantity, i, k)] == column
+                assert columns[QUANTITY[quantity].part(model, i).start + k] == column
 
 
 @pytest.mark.parametrize("noise", [None, 0.5, (1.0, 2.0, 3.0), np.diag([1.0, 4.0, 9.0])])

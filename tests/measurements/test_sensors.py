@@ -448,9 +448,9 @@ def test_order_does_not_matter(case):
 def test_values_that_are_zero_may_be_left_out():
     close(solved(replaced("point contact"), optional=False).fx, moving()[2]["fx"], 1e-9)
     problem = replaced("load cells")
-    with pytest.raises(InvalidInput, match=r"'LoadCells\(tool\)', but no value was given"):
+    with pytest.raises(InvalidInput, match=r"no value was given for 'LoadCells\(tool\)'"):
         q, qd, expected = moving()
-        sd.compile(problem, "markowitz", level="fast")(q, qd, expected["qdd"], expected["fx"])
+        sd.compile(problem, "markowitz", level="fast")(q, qd, expected["qdd"], fx=expected["fx"])
 
 
 def test_a_foot_at_rest_on_the_ground():

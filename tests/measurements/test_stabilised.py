@@ -14,9 +14,9 @@ import sysdyn as sd
 from sysdyn.app.problem_files import load_task
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.constraints import CONTACTS, LOOPS, Contact, JointCoupling, LoopJoint, closures
-from sysdyn.measurements.variables import ACCELERATION
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.poses import pose, se3_exp
+from sysdyn.model.quantities import ACCELERATION
 from sysdyn.problem import Problem, forward_dynamics
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def test_a_place_of_each_step_is_a_value():
     for at, y in ((pose(np.eye(3), p), np.zeros(3)), (np.eye(4), 100.0 * p)):
         foot = Contact("tool", "point", "world", "foot", stabilise=0.1, at=at)
         solver = sd.compile(forward_dynamics(model) + foot, outputs=["qdd"], level="fast", backend="python")
-        found.append(solver(q, qd, tau, fx, y={"foot": y}).qdd)
+        found.append(solver(q, qd, tau, fx=fx, y={"foot": y}).qdd)
     close(*found, 1e-10)
 
 
@@ -177,9 +177,9 @@ def test_derivatives_by_the_place_of_a_free_base():
     solver = sd.compile(
         forward_dynamics(model) + Contact("tool", stabilise=0.5, at=at), outputs=["qdd"], level="fast", backend="python"
     )
-    found = solver.derivatives(wrt=("q",))(q, qd, tau, fx)["qdd", "q"]
+    found = solver.derivatives(wrt=("q",))(q, qd, tau, fx=fx)["qdd", "q"]
     h, e = 1e-6, np.eye(model.nv)
-    plus, minus = (np.array([solver(model.integrate(q, s * x), qd, tau, fx).qdd for x in e]) for s in (h, -h))
+    plus, minus = (np.array([solver(model.integrate(q, s * x), qd, tau, fx=fx).qdd for x in e]) for s in (h, -h))
     close(found, (plus - minus).T / (2 * h), 1e-6)
 
 

@@ -12,8 +12,8 @@ from systems import PROBLEMS, Accelerometer
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Context
 from sysdyn.measurements.raw import RAW, ExternalWrench, JointAcceleration, JointTorque, JointWrench
-from sysdyn.measurements.variables import COMPONENTS
 from sysdyn.model import chain, random_tree
+from sysdyn.model.quantities import WRENCH
 from sysdyn.problem import Problem, inverse_dynamics
 
 
@@ -47,7 +47,7 @@ def test_components_and_targets():
     )  # fmt: skip
     assert one.knows("tau") == {(1, 0), (1, 1)}
     by_joint = Problem(model, [JointWrench("joint2", name="f")])
-    assert by_joint.y_names == tuple(f"f: f(body2).{c}" for c in COMPONENTS["f"])
+    assert by_joint.y_names == tuple(f"f: f(body2).{c}" for c in WRENCH)
     assert by_joint.knows("f") == {(2, k) for k in range(6)}
 
 

@@ -225,13 +225,13 @@ def test_integrate_and_difference_are_inverse_with_batch_axes():
 
 def test_state_shapes_are_checked():
     m = model()
-    with pytest.raises(InvalidInput, match=r"q has shape \(5,\), but the model needs \(…, 6\)"):
+    with pytest.raises(InvalidInput, match=r"q has shape \(5,\), but \(…, 6\) is needed"):
         m.integrate(np.zeros(5), np.zeros(5))
     with pytest.raises(InvalidInput, match="v has shape"):
         m.integrate(m.neutral(), np.zeros(6))
     with pytest.raises(InvalidInput, match="q1 has shape"):
         m.difference(m.neutral(), np.zeros((6, 1)))
-    with pytest.raises(InvalidInput, match="array of numbers"):
+    with pytest.raises(InvalidInput, match="q has type <U1, but real numbers are needed"):
         m.normalise(["a"] * 6)
     with pytest.raises(InvalidInput, match=r"q has shape \(2, 6\).*object array"):
         joint_transforms(m, np.zeros((2, 6)))

@@ -90,7 +90,7 @@ def test_files_and_pictures_know_the_frames(tmp_path):
     solver = sd.compile(problem, level="fast")
     again = sd.load_solver(solver.save(tmp_path / "s.npz"))
     q, qd, x = model.random_state(seed=1)
-    assert np.array_equal(again(q, qd, x, x).f, solver(q, qd, x, x).f)
+    assert np.array_equal(again(q, qd, tau=x, qdd=x).f, solver(q, qd, tau=x, qdd=x).f)
     assert again.passes == solver.passes
 
 
@@ -104,7 +104,7 @@ def test_wrenches_stated_in_two_parts():
         sd.compile(problem, "aba", level="fast", formulation="elimination")
     q, qd, tau = model.random_state(seed=1)
     fx = np.random.default_rng(0).standard_normal((model.nb, 6))
-    found = sd.compile(problem, level="fast", formulation="elimination")(q, qd, tau, fx)
+    found = sd.compile(problem, level="fast", formulation="elimination")(q, qd, tau, fx=fx)
     assert found.qdd == pytest.approx(sd.aba(model, q, qd, tau, fx), rel=1e-9)
     assert found.fx == pytest.approx(fx, abs=1e-12)
 

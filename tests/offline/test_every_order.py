@@ -145,9 +145,11 @@ def test_forward_dynamics_inverts_inverse_dynamics(name):
     forward, inverse = icub_or(name, "fd"), icub_or(name, "id")
     q, qd, qdd = model.random_state(seed=11, batch=64, scale=5.0)
     fx = wrenches(model, 64, seed=12)
-    tau = inverse(q, qd, qdd, fx).tau
-    assert relative_error(forward(q, qd, tau, fx).qdd, qdd) <= TOLERANCE
-    assert relative_error(inverse(q, qd, forward(q, qd, qdd, fx).qdd, fx).tau, qdd) <= 1e-8  # any numbers as torques
+    tau = inverse(q, qd, qdd, fx=fx).tau
+    assert relative_error(forward(q, qd, tau, fx=fx).qdd, qdd) <= TOLERANCE
+    assert (
+        relative_error(inverse(q, qd, forward(q, qd, qdd, fx=fx).qdd, fx=fx).tau, qdd) <= 1e-8
+    )  # any numbers as torques
 
 
 @pytest.mark.parametrize("torque", ["none", "all", "some", "one"])

@@ -15,8 +15,8 @@ from sysdyn.equations.turned_joints import turned
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import Contact
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque, JointWrench
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
 from sysdyn.problem import hybrid_dynamics, inverse_dynamics
 from sysdyn.sparse.lu import eliminate
@@ -253,7 +253,7 @@ def test_orders_between_the_articulated_and_the_composite_one():
         again = sd.compile(problem, outputs=["tau", "qdd"], effort=effort, formulation="paper", backend="python")
         assert ("mixed" in {name for name, _ in again.compiled.considered}) == (effort > 1.0)
     q, qd, x = model.random_state(seed=2)
-    reference = sd.compile(problem, "aba", ["tau", "qdd"], level="fast")(q, qd, x, x)
-    assert solver(q, qd, x, x).qdd == pytest.approx(reference.qdd, rel=1e-9)
+    reference = sd.compile(problem, "aba", ["tau", "qdd"], level="fast")(q, qd, tau=x, qdd=x)
+    assert solver(q, qd, tau=x, qdd=x).qdd == pytest.approx(reference.qdd, rel=1e-9)
     with pytest.raises(sd.ProblemError, match="'mixed'"):
         sd.compile(sd.inverse_dynamics(model) + sd.Accelerometer(model.body_names[0], noise=1.0), "mixed")

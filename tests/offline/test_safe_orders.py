@@ -52,7 +52,7 @@ def test_a_problem_that_is_singular_at_right_angles_compiles():
         solver = sd.compile(sd.forward_dynamics(model), level="fast", on_singular="nan")
         q, qd, tau, fx = aligning_states(angle)
         for policy in ("nan", "repivot"):  # pivoting has a tiny residual there, and no meaning
-            solution = solver(q, qd, tau, fx, on_singular=policy)
+            solution = solver(q, qd, tau, fx=fx, on_singular=policy)
             assert solution.ok.tolist() == [not singular for singular in ALIGNED]
             assert np.isnan(solution.qdd).any(axis=1).tolist() == ALIGNED
 
@@ -105,9 +105,9 @@ def check_a_large_robot(solver: Solver) -> None:
     q, qd, _ = model.random_state(seed=1, batch=9, scale=0.1)
     tau = np.random.default_rng(1).standard_normal((9, model.nv))
     fx = wrenches(model, 9)
-    solution = solver(q, qd, tau, fx)
+    solution = solver(q, qd, tau, fx=fx)
     assert solution.backward_error().max() <= 1e-12
     assert relative_error(solution.qdd, aba(model, q, qd, tau, fx)) <= 1e-6
-    single = solver(q[0], qd[0], tau[0], fx[0])
+    single = solver(q[0], qd[0], tau[0], fx=fx[0])
     assert single.backward_error() <= 1e-12
     assert relative_error(rnea(model, q[0], qd[0], single.qdd, fx[0])[None], tau[0][None]) <= 1e-6

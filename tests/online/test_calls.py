@@ -10,20 +10,20 @@ from solvers import TOLERANCE, compiled, model_of, relative_error, small, small_
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.reference import aba, rnea
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 31, 1000])
 def test_batches_of_any_size(count):
     q, qd, tau, fx = small_states(count)
-    solution = small()(q, qd, tau, fx)
+    solution = small()(q, qd, tau, fx=fx)
     assert solution.qdd.shape == (count, small().model.nv)
     assert solution.a.shape == solution.f.shape == solution.fx.shape == (count, small().model.nb, 6)
     assert solution.ok.shape == (count,) and solution.ok.all()
     assert solution.backward_error().shape == (count,)
     for k in range(min(count, 40)):
-        one = small()(q[k], qd[k], tau[k], fx[k])
+        one = small()(q[k], qd[k], tau[k], fx=fx[k])
         for quantity in QUANTITIES:
             scale = np.abs(solution[quantity][k]).max()
             np.testing.assert_allclose(one[quantity], solution[quantity][k], rtol=0, atol=1e-12 * scale)
@@ -34,32 +34,34 @@ def test_batches_of_any_size(count):
 def test_several_leading_axes_and_broadcasting():
     model = small().model
     q, qd, tau, fx = small_states(12)
-    flat = small()(q, qd, tau, fx)
-    shaped = small()(*(x.reshape(3, 4, *x.shape[1:]) for x in (q, qd, tau, fx)))
+    flat = small()(q, qd, tau, fx=fx)
+    parts = [x.reshape(3, 4, *x.shape[1:]) for x in (q, qd, tau, fx)]
+    shaped = small()(*parts[:3], fx=parts[3])
     assert shaped.f.shape == (3, 4, model.nb, 6) and shaped.ok.shape == (3, 4)
     np.testing.assert_array_equal(shaped.f.reshape(flat.f.shape), flat.f)
     assert shaped.residual().shape[:2] == (3, 4)
     assert shaped.acceleration("body2").shape == (3, 4, 6)
     np.testing.assert_array_equal(shaped["a", "body2"].reshape(12, 6), flat.a[:, 2])
 
-    grid = small()(q[:3, None], qd[None, :4], tau[0], fx[:3, None])  # (3, 1), (1, 4), () → (3, 4)
+    grid = small()(q[:3, None], qd[None, :4], tau[0], fx=fx[:3, None])  # (3, 1), (1, 4), () → (3, 4)
     assert grid.qdd.shape == (3, 4, model.nv)
     for i in range(3):
         for j in range(4):
-            one = small()(q[i], qd[j], tau[0], fx[i])
+            one = small()(q[i], qd[j], tau[0], fx=fx[i])
             np.testing.assert_allclose(grid.qdd[i, j], one.qdd, rtol=0, atol=1e-12 * np.abs(one.qdd).max())
     assert small()(q[:1], qd[:1], tau[:1]).qdd.shape == (1, model.nv)
     assert small()(q[:, None], qd[None, :1], tau[0]).qdd.shape == (12, 1, model.nv)
-    one = small()(q[0], qd[0], tau[0], fx[0])
+    one = small()(q[0], qd[0], tau[0], fx=fx[0])
     assert one.qdd.shape == (model.nv,) and one.ok.shape == ()
 
 
 def test_arrays_of_any_memory_order_and_real_type():
     q, qd, tau, fx = small_states(10)
-    expected = small()(q, qd, tau, fx)
-    strided = small()(np.asfortranarray(q), qd[::-1][::-1], np.repeat(tau, 2, axis=1)[:, ::2], fx.transpose(2, 1, 0).T)
+    expected = small()(q, qd, tau, fx=fx)
+    spread, turned = np.repeat(tau, 2, axis=1)[:, ::2], fx.transpose(2, 1, 0).T
+    strided = small()(np.asfortranarray(q), qd[::-1][::-1], spread, fx=turned)
     np.testing.assert_array_equal(strided.f, expected.f)
-    packed = small()(q, qd, tau, fx.reshape(10, -1))
+    packed = small()(q, qd, tau, fx=fx.reshape(10, -1))
     np.testing.assert_array_equal(packed.f, expected.f)
     whole = small()(q[0].tolist(), np.zeros(len(qd[0]), dtype=int), np.ones(len(tau[0]), dtype=np.float32))
     same = small()(q[0], np.zeros(len(qd[0])), np.ones(len(tau[0])))
@@ -69,17 +71,17 @@ def test_arrays_of_any_memory_order_and_real_type():
 @pytest.mark.parametrize("count", [1, 7, 64, 5000])
 def test_threads_give_identical_results(count):
     q, qd, tau, fx = small_states(count)
-    expected = small()(q, qd, tau, fx, threads=1)
+    expected = small()(q, qd, tau, fx=fx, threads=1)
     for threads in (2, 3, None):
-        found = small()(q, qd, tau, fx, threads=threads)
+        found = small()(q, qd, tau, fx=fx, threads=threads)
         for quantity in QUANTITIES:
             np.testing.assert_array_equal(found[quantity], expected[quantity])
 
 
 def test_one_solver_called_from_eight_threads_at_once():
     q, qd, tau, fx = small_states(400)
-    expected = small()(q, qd, tau, fx, threads=1).qdd
-    single = [small()(q[k], qd[k], tau[k], fx[k]).qdd for k in range(len(q))]
+    expected = small()(q, qd, tau, fx=fx, threads=1).qdd
+    single = [small()(q[k], qd[k], tau[k], fx=fx[k]).qdd for k in range(len(q))]
     wrong = []
 
     def work(number: int) -> None:
@@ -87,10 +89,10 @@ def test_one_solver_called_from_eight_threads_at_once():
         for _ in range(20):
             start = int(rng.integers(0, 300))
             part = slice(start, start + int(rng.integers(8, 100)))
-            found = small()(q[part], qd[part], tau[part], fx[part], threads=1 + number % 2).qdd
+            found = small()(q[part], qd[part], tau[part], fx=fx[part], threads=1 + number % 2).qdd
             if not np.allclose(found, expected[part], rtol=1e-12, atol=0):
                 wrong.append((number, part))
-            one = small()(q[start], qd[start], tau[start], fx[start]).qdd
+            one = small()(q[start], qd[start], tau[start], fx=fx[start]).qdd
             if not np.array_equal(one, single[start]):
                 wrong.append((number, start))
 
@@ -105,7 +107,7 @@ def test_one_solver_called_from_eight_threads_at_once():
 def test_positional_keyword_and_measured_values_are_the_same():
     solver, model = small(), small().model
     q, qd, tau, fx = small_states(5)
-    expected = solver(q, qd, tau, fx).qdd
+    expected = solver(q, qd, tau, fx=fx).qdd
     flat = fx.reshape(5, -1)
     packed = np.concatenate([{"tau": tau, "fx": flat}[m.name] for m in solver.problem.measurements], axis=-1)
     assert packed.shape == (5, solver.problem.ny)
@@ -120,7 +122,7 @@ def test_positional_keyword_and_measured_values_are_the_same():
     ):
         np.testing.assert_array_equal(found.qdd, expected)
     zero = solver(q, qd, tau).qdd
-    np.testing.assert_array_equal(zero, solver(q, qd, tau, np.zeros((model.nb, 6))).qdd)
+    np.testing.assert_array_equal(zero, solver(q, qd, tau, fx=np.zeros((model.nb, 6))).qdd)
     np.testing.assert_array_equal(zero, solver(q, qd, y={"tau": tau}).qdd)
     assert np.abs(zero - expected).max() > 1e-3
 
@@ -161,7 +163,7 @@ def test_measurements_of_one_quantity_are_scattered_by_name():
     assert relative_error(solver(q, qd, y=packed).qdd, qdd) <= TOLERANCE
     only_some = solver(q, qd, y={k: v for k, v in y.items() if k != "others"})  # unstated wrenches are zero
     masked = fx * np.array([1, 0, 0, 0, 0, 1])
-    np.testing.assert_array_equal(only_some.qdd, solver(q, qd, expected.tau, masked).qdd)
+    np.testing.assert_array_equal(only_some.qdd, solver(q, qd, expected.tau, fx=masked).qdd)
 
 
 def test_large_angles_are_good_up_to_a_limit_and_rejected_beyond():

@@ -9,7 +9,8 @@ import pytest
 from estimates import FAST, dense_inverse, matrix, multiplied, random_problem, small
 
 import sysdyn as sd
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITIES
 
 TOLERANCE = 1e-10  # of standard deviations, each relative to itself
 NOTHING = 1e-22  # variance relative to the greatest of its kind: zero but for the last digit of the matrix

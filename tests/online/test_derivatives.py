@@ -75,7 +75,7 @@ def test_derivatives_are_those_of_pinocchio(name):
     inverse = fast(sd.inverse_dynamics(model), outputs="tau", ordering="rnea").derivatives(wrt=("q", "qd", "qdd"))
     forward = fast(sd.forward_dynamics(model), outputs="qdd", ordering="aba").derivatives(wrt=("q", "qd", "tau"))
     assert inverse.method == forward.method == "analytic"
-    found, solved = inverse(q, qd, x, fx), forward(q, qd, x, fx)
+    found, solved = inverse(q, qd, x, fx=fx), forward(q, qd, x, fx=fx)
     for k in range(5):
         state = (twin.position(q[k]), twin.T @ qd[k], twin.T @ x[k], twin.wrenches(fx[k]))
         pin.computeRNEADerivatives(twin.pin, twin.data, *state)
@@ -87,7 +87,7 @@ def test_derivatives_are_those_of_pinocchio(name):
         for key, expected in (("q", twin.data.ddq_dq), ("qd", twin.data.ddq_dv), ("tau", Minv)):
             close(solved["qdd", key][k], twin.ours(expected))
     for J, values in ((inverse, found), (forward, solved)):
-        for key, value in J(q[2], qd[2], x[2], fx[2]).items():  # by the kernel of one state
+        for key, value in J(q[2], qd[2], x[2], fx=fx[2]).items():  # by the kernel of one state
             close(value, values[key][2], 1e-10)
 
 
@@ -315,11 +315,11 @@ def test_what_is_wrong_is_named(tree):
         tree(q, qd, tau, on_singular="repivot")
     without = fast(tree.problem, outputs="qdd", wrenches=False).derivatives(wrt="q")
     fx = np.zeros((tree.model.nb, 6))
-    close(without(q, qd, tau, fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)
+    close(without(q, qd, tau, fx=fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)
     fx[2, 3] = 1.0
     for call in (without, without.bind):
         with pytest.raises(InvalidInput, match="wrenches=False"):
-            call(q, qd, tau, fx)
+            call(q, qd, tau, fx=fx)
 
 
 def test_singular_states_raise_or_are_nan():

@@ -8,7 +8,8 @@ from estimates import FAST, dense_inverse, matrix, multiplied, random_problem, s
 
 import sysdyn as sd
 from sysdyn.measurements.noise import Noise
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.online import posterior
 from sysdyn.online.digits import Distance
 

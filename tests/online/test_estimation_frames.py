@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import sysdyn as sd
-from sysdyn.measurements.variables import COMPONENTS, QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 
 TOLERANCE = 1e-8
 FAST = {"backend": "python", "level": "fast", "formulation": "elimination"}
@@ -23,7 +24,7 @@ def covariance(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def components(rng: np.random.Generator, quantity: str) -> list[str]:
-    names = COMPONENTS[quantity]
+    names = QUANTITY[quantity].names
     return sorted(rng.choice(names, rng.integers(1, 6), replace=False), key=names.index)
 
 
@@ -159,7 +160,7 @@ def test_wrenches_stated_with_noise_stay_in_their_frames():
     problem = sd.inverse_dynamics(model) - sd.ExternalWrench(last) + sd.ExternalWrench(last, noise=0.1, name="cells")
     system = problem.system(passes="all")
     rows = dict(zip(system.plain.row_names, system.plain.assembly.rows, strict=True))
-    assert all(len(rows[f"y:cells: fx({last}).{c}"]) == 1 for c in COMPONENTS["fx"])
+    assert all(len(rows[f"y:cells: fx({last}).{c}"]) == 1 for c in QUANTITY["fx"].names)
     assert system.plain.row_names == problem.system().plain.row_names  # as residuals and diagnoses know them
 
 

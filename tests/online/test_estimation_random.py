@@ -12,7 +12,8 @@ from scipy import stats
 import sysdyn as sd
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.measurements.noise import noise_of
-from sysdyn.measurements.variables import QUANTITIES, Layout
+from sysdyn.measurements.variables import Layout
+from sysdyn.model.quantities import QUANTITIES
 
 
 def close(found, expected, scale, tolerance):

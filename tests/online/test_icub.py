@@ -15,7 +15,7 @@ def test_inverse_dynamics_of_icub_agrees_with_oracle(base, oracle):
     q, qd, qdd, fx = oracle_states(base)
     other = oracle(icub(base), icub_urdf())
     reference = other.rnea if oracle is Pinocchio else other.inverse
-    tau = icub_or(f"icub {base}", "id")(q, qd, qdd, fx).tau
+    tau = icub_or(f"icub {base}", "id")(q, qd, qdd, fx=fx).tau
     expected = np.array([reference(*state) for state in zip(q, qd, qdd, fx, strict=True)])
     assert relative_error(tau, expected) <= TOLERANCE
 
@@ -26,7 +26,7 @@ def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):
     q, qd, tau, fx = oracle_states(base)
     other = oracle(icub(base), icub_urdf())
     reference = other.aba if oracle is Pinocchio else other.forward
-    qdd = icub_or(f"icub {base}", "fd")(q, qd, tau, fx).qdd
+    qdd = icub_or(f"icub {base}", "fd")(q, qd, tau, fx=fx).qdd
     expected = np.array([reference(*state) for state in zip(q, qd, tau, fx, strict=True)])
     assert relative_error(qdd, expected) <= TOLERANCE
 
@@ -36,7 +36,7 @@ def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):
 def test_body_quantities_of_icub_agree_with_pinocchio(base, kind):
     model, (q, qd, x, fx) = icub(base), oracle_states(base)
     count = 200
-    solution = icub_or(f"icub {base}", kind)(q[:count], qd[:count], x[:count], fx[:count])
+    solution = icub_or(f"icub {base}", kind)(q[:count], qd[:count], x[:count], fx=fx[:count])
     oracle = Pinocchio(model, icub_urdf())
     a, f = np.empty((2, count, model.nb, 6))
     for k in range(count):
@@ -52,7 +52,7 @@ def test_body_quantities_of_icub_agree_with_pinocchio(base, kind):
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_acceleration_of_a_frame_agrees_with_pinocchio(base, classical, reference):
     model, (q, qd, x, fx) = icub(base), oracle_states(base)
-    solution = icub_or(f"icub {base}", "fd")(q[:3], qd[:3], x[:3], fx[:3])
+    solution = icub_or(f"icub {base}", "fd")(q[:3], qd[:3], x[:3], fx=fx[:3])
     oracle = Pinocchio(model, icub_urdf())
     data = oracle.pin.createData()
     which = pin.LOCAL if reference == "local" else pin.LOCAL_WORLD_ALIGNED

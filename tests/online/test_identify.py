@@ -156,7 +156,7 @@ BAD = [
     (dict(noise=0.0), InvalidInput, "noise of τ is one standard deviation > 0, or \\(3,\\)"),
     (dict(noise=[1.0, 2.0]), InvalidInput, "noise of τ"),
     (dict(tau=np.ones((4, 2))), InvalidInput, "tau has shape"),
-    (dict(qd=np.ones((5, 3))), InvalidInput, "do not broadcast"),
+    (dict(qd=np.ones((5, 3))), InvalidInput, "do not fit together"),
     (dict(tau=np.ones((4, 3)), parameters=None), InvalidInput, "12 torques do not tell 30 parameters"),
 ]  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_what_is_bound_and_off_is_not_read():
 def test_solutions_become_frames():
     pytest.importorskip("pandas")
     x = states()
-    solution = forward()(x["q"], x["qd"], x["tau"], x["fx"])
+    solution = forward()(x["q"], x["qd"], x["tau"], fx=x["fx"])
     frame = solution.to_pandas()
     assert list(frame.columns) == [*(f"qdd:{c}" for c in MODEL.dof_names), *(
         f"a:{body}.{c}" for body in MODEL.body_names for c in ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
@@ -191,9 +191,10 @@ def test_solutions_become_frames():
     assert set(units) == {*frame.columns} - {"ok"} and frame["ok"].all()
     prismatic = MODEL.joint_names[[joint.kind for joint in MODEL.joints].index("prismatic")]
     assert units[f"qdd:{prismatic}"] == "m/s²" and units[f"a:{MODEL.body_names[0]}.alpha_y"] == "rad/s²"
-    one = forward()(*(x[name][0] for name in ("q", "qd", "tau", "fx"))).to_pandas()
+    one = forward()(**{name: x[name][0] for name in ("q", "qd", "tau", "fx")}).to_pandas()
     assert one.shape == (1, frame.shape[1])
-    many = forward()(*(x[name][:4].reshape(2, 2, *x[name].shape[1:]) for name in ("q", "qd", "tau", "fx"))).to_pandas()
+    grid = {name: x[name][:4].reshape(2, 2, *x[name].shape[1:]) for name in ("q", "qd", "tau", "fx")}
+    many = forward()(**grid).to_pandas()
     np.testing.assert_array_equal(many.loc[(1, 0)].filter(like="qdd:").to_numpy(), solution.qdd[2])
 
 

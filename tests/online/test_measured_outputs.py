@@ -20,8 +20,8 @@ from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.raw import RAW
 from sysdyn.measurements.registry import SENSORS
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import Free, Model
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.model.spatial import X_motion, rotx, roty
 from sysdyn.online.solution import Solution
 from sysdyn.reference import newton_euler
@@ -169,7 +169,7 @@ def test_outputs_of_icub(base, outputs):
     fx = np.random.default_rng(2).uniform(-5.0, 5.0, (3, model.nb, 6))
     sensors = [m for m in outputs if isinstance(m, Measurement)]
     solver = sd.compile(sd.inverse_dynamics(model), ordering="rnea", outputs=outputs, **QUICK)
-    solution = solver(q, qd, qdd, fx)
+    solution = solver(q, qd, qdd, fx=fx)
     for name, y in sd.predict(sd.Problem(model, sensors), q, qd, qdd, fx).items():
         close(solution[name], y)
 
@@ -191,7 +191,7 @@ def test_outputs_of_random_trees(seed, kind, data):
     q, qd, qdd = model.random_state(seed=seed, batch=2)
     fx = np.random.default_rng(seed).uniform(-1.0, 1.0, (2, model.nb, 6))
     moved = newton_euler(model, q, qd, qdd, fx)
-    solution = solver(q, qd, moved.tau if kind == "fd" else qdd, fx)
+    solution = solver(q, qd, moved.tau if kind == "fd" else qdd, fx=fx)
     for name, y in sd.predict(sd.Problem(model, chosen), q, qd, qdd, fx).items():
         close(solution[name], y, 1e-7)
 
@@ -225,7 +225,9 @@ def test_counts_are_those_of_an_execution(formulation):
     flops, results = executed(solver.program, numbers)
     assert flops == solver.flops.end_to_end
     assert solver.program.output_groups == (("qdd", model.nv), ("imu", 3), ("cells", 6))
-    np.testing.assert_allclose(results[-9:-6], solver(q[0], qd[0], values["tau"][0], values["fx"][0])["imu"], rtol=1e-9)
+    np.testing.assert_allclose(
+        results[-9:-6], solver(q[0], qd[0], values["tau"][0], fx=values["fx"][0])["imu"], rtol=1e-9
+    )
 
 
 def test_only_what_an_output_needs_is_computed():
@@ -284,7 +286,7 @@ def test_a_longer_search_keeps_the_outputs():
     model, q, qd, values = known("fixed")
     outputs = [sd.Accelerometer("tool", name="imu"), "qdd"]
     solver = sd.compile(sd.forward_dynamics(model), "markowitz", outputs, backend="python", seconds=2.0, level="fast")
-    solution = solver(q, qd, values["tau"], values["fx"])
+    solution = solver(q, qd, values["tau"], fx=values["fx"])
     close(solution["qdd"], values["qdd"], 1e-8)
     expected = sd.predict(sd.Problem(model, outputs[:1]), q, qd, values["qdd"], values["fx"])["imu"]
     close(solution["imu"], expected, 1e-8)
@@ -300,7 +302,7 @@ def test_names_and_order_of_outputs():
     assert solver.outputs == ("tau", "fx", "MomentumRate(all)", "imu")
     assert [name for name, _ in solver.program.output_groups] == list(solver.outputs)
     assert solver.measured == {"MomentumRate(all)": h, "imu": imu} and solver.measured["imu"].units == ("m/s²",) * 3
-    solution = solver(q, qd, values["qdd"], values["fx"])
+    solution = solver(q, qd, values["qdd"], fx=values["fx"])
     assert solution["imu"].shape == (6, 3) and solution.imu is solution["imu"]
     assert solver(q[0], qd[0], values["qdd"][0]).imu.shape == (3,)
     with pytest.raises(sd.UnknownName, match=r"output 'imo'.*Did you mean 'imu'"):
@@ -311,7 +313,7 @@ def test_names_and_order_of_outputs():
     assert alone.outputs == ("imu",)
     everything = sd.compile(sd.inverse_dynamics(model), "rnea", ["all", imu], backend="python", **QUICK)
     assert everything.outputs == (*QUANTITIES, "imu")
-    assert everything(q, qd, values["qdd"], values["fx"]).backward_error().max() < 1e-12
+    assert everything(q, qd, values["qdd"], fx=values["fx"]).backward_error().max() < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -364,18 +366,19 @@ def test_a_bound_call_writes_outputs_in_place():
     model, q, qd, values = known("fixed")
     imu = sd.Accelerometer("tool", name="imu")
     solver = sd.compile(sd.inverse_dynamics(model), "rnea", ["tau", imu], level="fast")
-    given = [np.ascontiguousarray(x) for x in (q, qd, values["qdd"], values["fx"])]
+    given = {"q": q, "qd": qd, "qdd": values["qdd"], "fx": values["fx"]}
+    given = {name: np.ascontiguousarray(x) for name, x in given.items()}
     out = np.full((6, 3), np.nan)
-    step = solver.bind(*given, out={"imu": out})
+    step = solver.bind(**given, out={"imu": out})
     step()
-    expected = solver(*given)
+    expected = solver(**given)
     np.testing.assert_array_equal(out, expected["imu"])
     np.testing.assert_array_equal(step.out["tau"], expected.tau)
     with pytest.raises(sd.InvalidInput, match=r"out\['imu'\] must be .* of shape \(6, 3\)"):
-        solver.bind(*given, out={"imu": np.zeros((6, 2))})
+        solver.bind(**given, out={"imu": np.zeros((6, 2))})
     alone = sd.compile(sd.inverse_dynamics(model), "rnea", imu, level="fast")
     single = np.zeros(3)
-    alone.bind(*(x[0].copy() for x in given), out=single)()
+    alone.bind(**{name: x[0].copy() for name, x in given.items()}, out=single)()
     np.testing.assert_allclose(single, out[0], rtol=1e-12)
 
 
@@ -384,7 +387,7 @@ def test_saved_solvers_keep_their_outputs(name, tmp_path):
     model, q, qd, values = known("fixed")
     outputs = ["tau", *OUTPUTS[name]]
     solver = sd.compile(sd.inverse_dynamics(model), "rnea", outputs, backend="python", **QUICK)
-    given = (q, qd, values["qdd"], values["fx"])
+    given = {"q": q, "qd": qd, "qdd": values["qdd"], "fx": values["fx"]}
     functions = any(callable(C) for m in outputs[1:] for C in getattr(m, "blocks", {}).values())
     if name == "custom" or functions:
         with pytest.raises(sd.ProblemError, match="is custom and cannot be stored in a file"):
@@ -395,7 +398,7 @@ def test_saved_solvers_keep_their_outputs(name, tmp_path):
         assert pickle.loads(pickle.dumps(solver)).outputs == solver.outputs
     assert loaded.outputs == solver.outputs and loaded.program.digest == solver.program.digest
     for m in OUTPUTS[name]:
-        np.testing.assert_array_equal(loaded(*given)[m.name], solver(*given)[m.name])
+        np.testing.assert_array_equal(loaded(**given)[m.name], solver(**given)[m.name])
         assert loaded.measured[m.name].components(model) == m.components(model)
 
 
@@ -423,12 +426,12 @@ def test_states_at_which_only_the_order_fails_have_outputs():
     compiled = replace(solver.compiled, program=replace(solver.program, guards=guards))
     failing = sd.Solver(solver.problem, solver.options, compiled, "repivot")
     _, q, qd, values = known("fixed")
-    expected, found = (x(q, qd, values["tau"], values["fx"]) for x in (solver, failing))
+    expected, found = (x(q, qd, values["tau"], fx=values["fx"]) for x in (solver, failing))
     assert found.ok.all()
     for name in solver.outputs:
         close(found[name], expected[name])
         assert (found[name] != expected[name]).any()
-    nan = failing(q, qd, values["tau"], values["fx"], on_singular="nan")
+    nan = failing(q, qd, values["tau"], fx=values["fx"], on_singular="nan")
     assert np.isnan(nan["imu"]).all() and not nan.ok.any()
 
 
@@ -438,7 +441,7 @@ def test_repivoted_states_have_outputs():
     imu, net = sd.Accelerometer("tool", name="imu"), sd.NetWrench("tool", name="net")
     solver = sd.compile(sd.forward_dynamics(model), "aba", [imu, net], backend="python", **QUICK)
     _, q, qd, values = known("fixed")
-    run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (values["tau"], values["fx"]), {}), None)
+    run = solver._calls.run(sd.online.arguments.Arguments(q, qd, (), {"tau": values["tau"], "fx": values["fx"]}), None)
     expected = {name: x.copy() for name, x in run.outputs.items()}
     run.outputs["imu"][2:4], run.outputs["net"][2:4] = np.nan, np.nan
     run.status[2:4] = 1

@@ -98,7 +98,7 @@ def test_a_solution_gives_values_by_name_with_units(solver):
     assert cells(tables[1]) == [[f"joint{k}", f"{solution.qdd[k]:.9g}"] for k in range(3)]
     assert cells(tables[4])[2] == ["body2", *(f"{x:.5g}" for x in solution.f[2])]
     batch = parsed(solver(np.stack([q, q]), np.stack([qd, -qd]), np.ones(3)))
-    assert cells(batch)[0] == ["tau", "(2, 3)", "1", "1", "N m or N"]
+    assert cells(batch)[0] == ["tau", "(2, 3)", "1", "1", "N m"]
 
 
 def test_a_diagnosis_says_at_once_whether_it_is_well():

@@ -8,13 +8,13 @@ from solvers import ALL_JOINTS, compiled, icub_or, oracle_states, small, small_s
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 
 
 def test_acceleration_of_one_state_and_of_the_base():
     solver = compiled(ALL_JOINTS, "id")
     q, qd, qdd, fx, expected = (x[0] if isinstance(x, np.ndarray) else x for x in states(solver.model))
-    solution = solver(q, qd, qdd, fx)
+    solution = solver(q, qd, qdd, fx=fx)
     body = solver.model.body_names[3]
     np.testing.assert_allclose(solution.acceleration(body, gravity=True), expected.a[0][3], rtol=1e-9)
     np.testing.assert_array_equal(solution.acceleration("base"), np.zeros(6))
@@ -35,7 +35,7 @@ def test_outputs_are_those_asked_for_and_need_fewer_operations(outputs):
         compiled(name, "fd", "aba"),
     )
     q, qd, _, fx, expected = states(solver.model)
-    solution, reference = solver(q, qd, expected.tau, fx), full(q, qd, expected.tau, fx)
+    solution, reference = solver(q, qd, expected.tau, fx=fx), full(q, qd, expected.tau, fx=fx)
     wanted = QUANTITIES if outputs == "all" else (outputs,) if isinstance(outputs, str) else outputs
     assert set(solver.outputs) == set(wanted)
     for quantity in QUANTITIES:
@@ -57,13 +57,13 @@ def test_a_known_quantity_as_the_only_output_costs_nothing():
     solver = compiled("random 9 1", "fd", "aba", "tau")
     q, qd, _, fx, expected = states(solver.model)
     assert solver.flops.end_to_end.total == 0
-    np.testing.assert_array_equal(solver(q, qd, expected.tau, fx).tau, expected.tau)
+    np.testing.assert_array_equal(solver(q, qd, expected.tau, fx=fx).tau, expected.tau)
 
 
 def test_solution_by_name():
     solver = icub_or("icub floating", "fd")
     q, qd, tau, fx = (x[:5] for x in oracle_states("floating"))
-    solution, model = solver(q, qd, tau, fx), solver.model
+    solution, model = solver(q, qd, tau, fx=fx), solver.model
     knee = model.joint_index("l_knee")
     np.testing.assert_array_equal(solution["qdd", "l_knee"], solution.qdd[:, model.v_slice(knee).start])
     free = solution["tau", model.joint_names[0]]
@@ -83,7 +83,7 @@ def test_solution_by_name():
 def test_residual_is_that_of_the_assembled_system():
     solver = small()
     q, qd, tau, fx = small_states(6)
-    solution, system = solver(q, qd, tau, fx), solver.problem.system()
+    solution, system = solver(q, qd, tau, fx=fx), solver.problem.system()
     residual, error = solution.residual(), solution.backward_error()
     assert residual.shape == (6, system.shape[0]) and error.shape == (6,)
     for k in range(6):

@@ -143,7 +143,7 @@ def parametric() -> tuple[sd.Solver, tuple, dict]:
 
 def flat_wrenches() -> tuple[sd.Solver, tuple, dict]:
     solver = sd.compile(sd.inverse_dynamics(ARM), level="fast")
-    return solver, (*state(ARM), np.random.default_rng(1).normal(size=6 * ARM.nb)), {}
+    return solver, state(ARM), {"fx": np.random.default_rng(1).normal(size=6 * ARM.nb)}
 
 
 CALLS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
@@ -280,8 +280,8 @@ def test_other_noise_goes_the_general_way():
 @pytest.mark.parametrize("first", [True, False])
 def test_quaternions_are_normalised(forward, scale, first):
     """To the bits of the general way, whichever of them are off; those of batches, too."""
-    quaternions = [part for _, part in FLOATING._quaternions]
-    (name, _), *_ = FLOATING._quaternions
+    quaternions = [part for _, part in FLOATING.quaternions]
+    (name, _), *_ = FLOATING.quaternions
     part = quaternions[0 if first else -1]
     kin = sd.kinematics(FLOATING, "bias")
     forward(q, qd, tau)
@@ -310,7 +310,7 @@ def test_other_arrays_take_the_other_way(inverse):
     """Views, other types, subclasses, batches and flat wrenches; each gives the same torques."""
     q, qd, qdd = state(ARM)
     fx = np.ones((ARM.nb, 6))
-    expected = inverse(q, qd, qdd, fx).tau
+    expected = inverse(q, qd, qdd, fx=fx).tau
 
     class Own(np.ndarray):
         pass
@@ -324,16 +324,16 @@ def test_other_arrays_take_the_other_way(inverse):
              [*q], q.astype(np.longdouble))  # fmt: skip
     for _ in range(2):
         for x in kinds:
-            found = inverse(x, qd, qdd, fx).tau
+            found = inverse(x, qd, qdd, fx=fx).tau
             assert np.array_equal(found, expected) and type(found) is np.ndarray
-        assert np.array_equal(inverse(q, qd, qdd, fx.reshape(-1)).tau, expected)
-        assert np.array_equal(inverse(q, qd, qdd, np.asfortranarray(fx)).tau, expected)
-        assert np.array_equal(inverse(q[None], qd, qdd, fx).tau, expected[None])
-        stacked = inverse(np.stack([q, q]), qd, qdd, fx).tau
+        assert np.array_equal(inverse(q, qd, qdd, fx=fx.reshape(-1)).tau, expected)
+        assert np.array_equal(inverse(q, qd, qdd, fx=np.asfortranarray(fx)).tau, expected)
+        assert np.array_equal(inverse(q[None], qd, qdd, fx=fx).tau, expected[None])
+        stacked = inverse(np.stack([q, q]), qd, qdd, fx=fx).tau
         np.testing.assert_allclose(stacked, np.stack([expected, expected]), rtol=1e-12)
-        np.testing.assert_allclose(inverse(q.astype(np.float32), qd, qdd, fx).tau, expected, rtol=1e-5)
+        np.testing.assert_allclose(inverse(q.astype(np.float32), qd, qdd, fx=fx).tau, expected, rtol=1e-5)
         with pytest.raises(sd.InvalidInput, match="masked"):
-            inverse(np.ma.masked_less(q, 9.0), qd, qdd, fx)
+            inverse(np.ma.masked_less(q, 9.0), qd, qdd, fx=fx)
 
 
 def test_errors_are_those_of_the_other_way(inverse):
@@ -342,7 +342,7 @@ def test_errors_are_those_of_the_other_way(inverse):
         "q has shape": (q[:2], qd, qdd), "qd has shape": (q, np.zeros(4), qdd), "qd has type": (q, qd > 0, qdd),
         "qdd is nan at entry 1": (q, qd, np.array([0.0, np.nan, 0.0])), "q is inf": (q * np.inf, qd, qdd),
         "the angle of joint 'joint1' is 1e[+]10": (np.array([0.0, 1e10, 0.0]), qd, qdd),
-        "the problem knows 'qdd'": (q, qd), "known quantities were given by position": (q, qd, qdd, qdd, qdd),
+        "no value was given for 'qdd'": (q, qd), "5 values were given by position": (q, qd, qdd, qdd, qdd), "q is None": (None, qd, qdd),
         "do not fit together": (np.stack([q, q]), np.stack([qd] * 3), qdd), "q is None": (None, qd, qdd),
     }  # fmt: skip
     for message, arguments in bad.items():

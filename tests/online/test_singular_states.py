@@ -14,10 +14,10 @@ from solvers import ALIGNED, TOLERANCE, aligning, aligning_states, on_backend, r
 import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.errors import SingularState
-from sysdyn.measurements.variables import QUANTITIES
 from sysdyn.model import (
     auto_tree,
 )
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline import sampling
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import GUARD, WEAK
@@ -42,41 +42,42 @@ def test_singular_state_names_equation_unknown_and_state(aligning_solver):
     with pytest.raises(
         SingularState, match=r"cannot be solved at this state 4: equation .* does not give .*on_singular='nan'"
     ) as found:
-        aligning_solver(q, qd, tau, fx)
+        aligning_solver(q, qd, tau, fx=fx)
     assert found.value.states == (4,)
     assert found.value.equation in aligning_solver.problem.system().row_names
     assert found.value.unknown in aligning_solver.problem.system().col_names
     assert found.value.equation in str(found.value) and found.value.unknown in str(found.value)
     with pytest.raises(SingularState, match="cannot be solved at this state: equation"):
-        aligning_solver(q[4], qd[4], tau[4], fx[4])
+        aligning_solver(q[4], qd[4], tau[4], fx=fx[4])
     with pytest.raises(SingularState, match=r"at this state 4 \(and 1 more of 20\)"):
-        aligning_solver(*(np.concatenate([x, x]) for x in (q, qd, tau, fx)))
+        aligning_solver(*(np.concatenate([x, x]) for x in (q, qd, tau)), fx=np.concatenate([fx, fx]))
 
 
 @pytest.mark.parametrize("policy", ["nan", "repivot"])
 def test_singular_states_leave_the_others_alone(aligning_solver, policy):
     q, qd, tau, fx = aligning_states()
-    solution = aligning_solver(q, qd, tau, fx, on_singular=policy)
+    solution = aligning_solver(q, qd, tau, fx=fx, on_singular=policy)
     assert solution.ok.tolist() == [not singular for singular in ALIGNED]
     assert "1 not solved" in repr(solution)
     keep = solution.ok
-    expected = aligning_solver(q[keep], qd[keep], tau[keep], fx[keep])
+    expected = aligning_solver(q[keep], qd[keep], tau[keep], fx=fx[keep])
     for quantity in QUANTITIES:
         assert np.isnan(solution[quantity][4]).all()
         np.testing.assert_allclose(solution[quantity][keep], expected[quantity], rtol=1e-12, atol=1e-12)
-    single = aligning_solver(q[4], qd[4], tau[4], fx[4], on_singular=policy)
+    single = aligning_solver(q[4], qd[4], tau[4], fx=fx[4], on_singular=policy)
     assert not single.ok and np.isnan(single.qdd).all()
-    shaped = aligning_solver(*(x.reshape(2, 5, *x.shape[1:]) for x in (q, qd, tau, fx)), on_singular=policy)
+    grid = [x.reshape(2, 5, *x.shape[1:]) for x in (q, qd, tau, fx)]
+    shaped = aligning_solver(*grid[:3], fx=grid[3], on_singular=policy)
     assert shaped.ok.shape == (2, 5) and not shaped.ok[0, 4]
 
 
 def test_on_singular_is_an_option_of_compile_too():
     q, qd, tau, fx = aligning_states()
     solver = sd.compile(sd.forward_dynamics(aligning()), on_singular="nan")
-    assert solver(q, qd, tau, fx).ok.sum() == 9
-    assert pickle.loads(pickle.dumps(solver))(q, qd, tau, fx).ok.sum() == 9
+    assert solver(q, qd, tau, fx=fx).ok.sum() == 9
+    assert pickle.loads(pickle.dumps(solver))(q, qd, tau, fx=fx).ok.sum() == 9
     with pytest.raises(SingularState):
-        solver(q, qd, tau, fx, on_singular="raise")
+        solver(q, qd, tau, fx=fx, on_singular="raise")
 
 
 @functools.cache
@@ -152,7 +153,7 @@ def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
     problem, inputs = states_of(18, 60)
     state = states.at(inputs, 38)
     system = problem.system()
-    entries = system.values(state | system.declared)[0][0]
+    entries = system.values(state)[0][0]
     assert system.reciprocal_condition(entries) < sampling.SINGULAR and system.is_estimable(entries, sampling.SINGULAR)
     solution = states.called(problem, sd.compile(problem, level="fast"), state)
     assert solution.ok
@@ -162,7 +163,6 @@ def test_singular_estimates_are_seen_without_multipliers():
     """At right angles a sensor sees nothing of what it is for: rounding errors must not look like a row."""
     problem, inputs = states_of(15, 25)
     system = problem.system()
-    declared = {name: np.broadcast_to(x, (25, x.size)) for name, x in system.declared.items()}
-    found = np.array([system.is_estimable(x, sampling.SINGULAR) for x in system.values(inputs | declared)[0]])
+    found = np.array([system.is_estimable(x, sampling.SINGULAR) for x in system.values(inputs)[0]])
     assert found.tolist() == [random_sensors.regular_at(problem, states.at(inputs, k)) for k in range(25)]
     assert 0 < np.count_nonzero(~found) < 12

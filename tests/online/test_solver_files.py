@@ -16,7 +16,7 @@ from solvers import ALL_JOINTS, compiled, reported, small, small_states, states
 
 import sysdyn as sd
 from sysdyn.errors import FileError
-from sysdyn.measurements.variables import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.online import storage
 from sysdyn.online.solver import load_solver
 from sysdyn.program.program import Program
@@ -228,15 +228,15 @@ def test_a_cache_entry_is_not_a_solver_file(tmp_path):
 
 def test_a_solver_is_picklable_here_and_in_another_process(tmp_path):
     q, qd, tau, fx = small_states(20)
-    expected = small()(q, qd, tau, fx)
+    expected = small()(q, qd, tau, fx=fx)
     again = pickle.loads(pickle.dumps(small()))
-    np.testing.assert_array_equal(again(q, qd, tau, fx).f, expected.f)
+    np.testing.assert_array_equal(again(q, qd, tau, fx=fx).f, expected.f)
     assert b"\x7fELF" not in pickle.dumps(small())
     (tmp_path / "solver.pickle").write_bytes(pickle.dumps((small(), q, qd, tau, fx)))
     program = (
         "import pickle, sys, numpy as np\n"
-        "solver, *state = pickle.load(open(sys.argv[1] + '/solver.pickle', 'rb'))\n"
-        "np.save(sys.argv[1] + '/f.npy', solver(*state).f)\n"
+        "solver, q, qd, tau, fx = pickle.load(open(sys.argv[1] + '/solver.pickle', 'rb'))\n"
+        "np.save(sys.argv[1] + '/f.npy', solver(q, qd, tau, fx=fx).f)\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", program, str(tmp_path)], check=True, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), expected.f)

@@ -14,8 +14,9 @@ import sysdyn as sd
 from sysdyn.backends import interpreter
 from sysdyn.equations.passes import KNOWN
 from sysdyn.errors import ProblemError, SingularState
-from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
+from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Model, auto_tree, chain, random_tree
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
 from sysdyn.paper.counters import umfpack_pivots
 from sysdyn.paper.curves import COUNTERS, END_TO_END, SOLVE, curve

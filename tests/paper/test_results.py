@@ -14,7 +14,8 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
-from sysdyn.measurements.variables import LAYOUTS, QUANTITIES
+from sysdyn.measurements.variables import LAYOUTS
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples, sample_matrix, sample_states
 from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, write_csv

@@ -230,7 +230,7 @@ def test_a_solver_takes_the_formulation_of_fewest_operations():
     assert recursive.flops.end_to_end.total < 0.6 * paper.flops.end_to_end.total
     q, qd, tau = model.random_state(seed=0, batch=20)
     fx = np.random.default_rng(0).standard_normal((20, 6, 6))
-    assert recursive(q, qd, tau, fx).qdd == pytest.approx(paper(q, qd, tau, fx).qdd, rel=1e-9, abs=1e-9)
+    assert recursive(q, qd, tau, fx=fx).qdd == pytest.approx(paper(q, qd, tau, fx=fx).qdd, rel=1e-9, abs=1e-9)
     assert recursive.flops.solve is None
     assert "does without" in recursive.report()
 
@@ -254,9 +254,9 @@ def test_without_wrenches_there_may_be_none():
     q, qd, qdd = model.random_state(seed=0)
     assert solver(q, qd, qdd).tau == pytest.approx(sd.rnea(model, q, qd, qdd))
     with pytest.raises(sd.InvalidInput, match="wrenches=False"):
-        solver(q, qd, qdd, np.ones((2, 6)))
+        solver(q, qd, qdd, fx=np.ones((2, 6)))
     with pytest.raises(sd.InvalidInput, match="wrenches=False"):
-        solver.bind(q, qd, qdd, np.ones((2, 6)))
+        solver.bind(q, qd, qdd, fx=np.ones((2, 6)))
 
 
 @pytest.mark.parametrize("seed", [9, 14])

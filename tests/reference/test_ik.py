@@ -536,7 +536,7 @@ def test_wrong_input_is_named():
         (InvalidInput, r"q0 has shape \(2, 32\)", ("l_hand", T, [q0, q0]), {}),
         (InvalidInput, r"q0\[0\] is nan", ("l_hand", T, q0 * math.nan), {}),
         (InvalidInput, r"q0\[0\] is 1000000000000.0; .* at most 1e\+08", ("l_hand", T, q0 + 1e12), {}),
-        (InvalidInput, "q0 must be an array of numbers", ("l_hand", T, "home"), {}),
+        (InvalidInput, "q0 has type <U4, but real numbers are needed", ("l_hand", T, "home"), {}),
         (UnknownName, "unknown method 'newton'.*newton-body", ("l_hand", T, q0), {"method": "newton"}),
         (InvalidInput, "restarts is -1; expected an integer ≥ 0", ("l_hand", T, q0), {"restarts": -1}),
         (InvalidInput, "waypoints is 0; expected an integer ≥ 1", ("l_hand", T, q0), {"waypoints": 0}),

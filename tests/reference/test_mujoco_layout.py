@@ -181,9 +181,9 @@ def test_wrong_input():
     mj, model, state = imported("scene")
     layout = csr(mj)
     M = state.inertia_to_mujoco(q := model.neutral(), crba(model, q))
-    with pytest.raises(InvalidInput, match=r"M has shape \(22,\); expected \(…, 22, 22\)"):
+    with pytest.raises(InvalidInput, match=r"M has shape \(22,\), but \(…, 22, 22\) is needed"):
         layout.pack(M[0])
-    with pytest.raises(InvalidInput, match=r"data has shape \(5,\); expected \(…, 38\)"):
+    with pytest.raises(InvalidInput, match=r"data has shape \(5,\), but \(…, 38\) is needed"):
         layout.unpack(np.zeros(5))
     with pytest.raises(InvalidInput, match=r"qLD has shape \(69,\)"):
         layout.unpack_factor(np.zeros(69))

@@ -299,7 +299,6 @@ def test_arguments_of_other_types_are_taken_the_long_way():
         (q.tolist(), tuple(qd)),
         (np.repeat(q, 2)[::2], np.asfortranarray(qd)),
         (q.astype(">f8"), qd.astype(np.longdouble)),
-        (q.astype(object), qd),
     ):
         for name, x in function(p, v).items():
             np.testing.assert_array_equal(x, expected[name])
@@ -337,7 +336,7 @@ def test_a_prepared_call_reads_its_arrays_as_they_are_then():
         for name, x in function(q, qd).items():
             np.testing.assert_array_equal(step.out[name], x)
         q += 0.1
-    with pytest.raises(InvalidInput, match="given: q$"):
+    with pytest.raises(InvalidInput, match="no value was given for 'qd': pass qd="):
         function.bind(q)
     with pytest.raises(ProblemError, match="bind needs machine code"):
         sd.kinematics(ARM, "pose:dh6", backend="python").bind(q)
@@ -377,20 +376,20 @@ def test_bad_arguments_are_named(backend):
     function = sd.kinematics(ARM, ["com", "bias"], level=0, backend=backend)
     q, qd, _ = ARM.random_state(1, batch=3)
     for arguments, words in (
-        ((q[0],), "com, bias depend on q, qd; given: q"),
-        ((q[0], qd[0], np.zeros((7, 6))), "given: q, qd, fx"),
-        ((q[0, :6], qd[0]), r"q has shape (6,); expected (…, 7)"),
-        ((q, qd[:2]), "do not broadcast"),
-        ((["a"] * 7, qd[0]), "q is not an array of real numbers"),
+        ((q[0],), "no value was given for 'qd': pass qd="),
+        ((q[0], qd[0], np.zeros((7, 6))), "unknown argument of com, bias: 'fx'. Valid names: q, qd"),
+        ((q[0, :6], qd[0]), "q has shape (6,), but (…, 7) is needed"),
+        ((q, qd[:2]), "do not fit together: q (3,), qd (2,)"),
+        ((["a"] * 7, qd[0]), "q has type <U1, but real numbers are needed"),
     ):
         with pytest.raises(InvalidInput) as caught:
             function(*arguments)
         assert words in str(caught.value)
     for value in (np.nan, np.inf):
         qd[1, 4] = value
-        with pytest.raises(InvalidInput, match=r"qd is (nan|inf) at \[4\]"):
+        with pytest.raises(InvalidInput, match=r"qd is (nan|inf) at entry 4"):
             function(q[1], qd[1])
-        with pytest.raises(InvalidInput, match=r"qd is (nan|inf) at \[1, 4\]"):
+        with pytest.raises(InvalidInput, match=r"qd is (nan|inf) at state 1, entry 4"):
             function(q, qd)
     if backend == "llvm":
         q[2, 3] = -2e9
@@ -400,7 +399,7 @@ def test_bad_arguments_are_named(backend):
     agree(function(q[0], qd[0])["com"], function(q[:1], qd[:1])["com"][0])  # an error leaves nothing behind
     first = sd.kinematics(ARM, "pose:body0", level=0, backend=backend)
     q[0, 6] = np.nan  # what a result does not depend on has to be a number, too
-    for p, at in ((q[0], r"\[6\]"), (q[:1], r"\[0, 6\]"), (q, r"\[0, 6\]")):
+    for p, at in ((q[0], "entry 6"), (q[:1], "entry 6"), (q, "state 0, entry 6")):
         with pytest.raises(InvalidInput, match=f"q is nan at {at}"):
             first(p)
 
@@ -423,11 +422,11 @@ def test_quaternions_are_normalised_or_refused(zoo):
         with pytest.raises(InvalidInput, match="the quaternion of joint 'joint0'.* has norm 1.001"):
             zoo(p, qd, fx)
     far[free.start + 4] = np.nan
-    with pytest.raises(InvalidInput, match=r"q is nan at \[4\]"):
+    with pytest.raises(InvalidInput, match="q is nan at entry 4"):
         zoo(far, qd, fx)
     with pytest.raises(InvalidInput, match="q has shape"):
         zoo(q[:-1], qd, fx)
-    with pytest.raises(InvalidInput, match="q is not an array of real numbers"):
+    with pytest.raises(InvalidInput, match="q has type <U1, but real numbers are needed"):
         zoo(np.array(["a"] * ZOO.nq), qd, fx)
 
 

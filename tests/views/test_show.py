@@ -146,13 +146,13 @@ def test_wrenches_at_frames_are_those_on_the_body(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"q": np.zeros(4)}, r"q has shape \(4,\), but the model needs \(…, 3\)"),
+        ({"q": np.zeros(4)}, r"q has shape \(4,\), but \(…, 3\) is needed"),
         ({"tau": np.zeros((2, 2))}, r"tau has shape \(2, 2\)"),
-        ({"q": np.zeros((2, 3)), "tau": np.zeros((5, 3))}, "batch axes do not fit together: q .2,., tau .5,."),
-        ({"fx": np.zeros((3, 5))}, r"fx has shape \(3, 5\), but the model needs \(…, 3, 6\)"),
+        ({"q": np.zeros((2, 3)), "tau": np.zeros((5, 3))}, "axes do not fit together: q .2,., tau .5,."),
+        ({"fx": np.zeros((3, 5))}, r"fx has shape \(3, 5\), but \(…, 3, 6\) is needed"),
         ({"fx": {"hand": np.zeros(6)}}, "unknown frame 'hand'"),
-        ({"q": np.full(3, np.nan)}, "not finite: leave out states"),
-        ({"q": "neutral"}, "q must be an array of numbers"),
+        ({"q": np.full(3, np.nan)}, "q is nan at entry 0"),
+        ({"q": "neutral"}, "q has type <U7, but real numbers are needed"),
         ({"q": np.zeros((0, 3))}, "no state to show"),
         ({"q": np.zeros((2, 3)), "t": [1.0, 1.0]}, "the time of each of the 2 states, and increases"),
         ({"visuals": "gone.urdf"}, "cannot read"),

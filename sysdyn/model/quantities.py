@@ -1,0 +1,215 @@
+"""Quantities of a robot: numbers of its joints, or six of each body, with their shapes, names, units and meaning.
+
+`QUANTITY` is the table. A further quantity is a line there; shapes, labels, units, checks, files and exports follow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sysdyn.errors import UnknownName
+from sysdyn.model.tree import Model
+from sysdyn.program.groups import Group
+
+# The components of a wrench have these names.
+WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
+# The components of a spatial acceleration have these names.
+ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
+# Units of the angular and the linear part.
+_POSITION, _VELOCITY = ("rad", "m"), ("rad/s", "m/s")
+MOTION, FORCE = ("rad/s²", "m/s²"), ("N m", "N")
+# The component of this name has this unit; those of couplings of joints are called torque and force.
+UNIT_OF = {c: units[k // 3] for names, units in ((WRENCH, FORCE), (ACCELERATION, MOTION)) for k, c in enumerate(names)}
+UNIT_OF |= {"torque": FORCE[0], "force": FORCE[1]}
+
+
+@dataclass(frozen=True)
+class Quantity(ABC):
+    """Scalars of each joint or body of a robot.
+
+    name: in code, files and messages. noun, symbol: in legends, TeX. meaning: in tables and headers of exported code.
+    parts: units of the angular and the linear part. zero: an exact value that is not handed in is zero.
+    """
+
+    name: str
+    noun: str
+    symbol: str
+    meaning: str
+    parts: tuple[str, str]
+    zero: bool = False
+    owner: ClassVar[str] = "joint"  # What the scalars belong to.
+
+    @abstractmethod
+    def part(self, model: Model, i: int) -> slice:
+        """Place of joint or body i in the flat array."""
+
+    @abstractmethod
+    def shape(self, model: Model) -> tuple[int, ...]:
+        """Shape of the array of all joints or bodies."""
+
+    @abstractmethod
+    def units_at(self, model: Model, i: int) -> list[str]:
+        """Unit of each scalar of joint or body i."""
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """The units that a scalar may have, one of which freedoms have."""
+        return (" or ".join(self.parts),)
+
+    def size(self, model: Model, i: int) -> int:
+        """Scalars of joint or body i."""
+        part = self.part(model, i)
+        return part.stop - part.start
+
+    def components(self, model: Model, i: int) -> Sequence[str | int]:
+        """Name or number of each scalar of joint or body i."""
+        return range(self.size(model, i))
+
+    def suffixes(self, model: Model, i: int) -> list[str]:
+        """What tells the scalars of joint or body i apart, behind its name."""
+        components = self.components(model, i)
+        return [""] if len(components) == 1 else [f"[{k}]" for k in components]
+
+    def owners(self, model: Model) -> tuple[str, ...]:
+        """Names of the joints or bodies."""
+        return model.joint_names
+
+    def index(self, model: Model, name: str, kind: str = "", valid: Sequence[str] = ()) -> int:
+        """Number of the joint or body of this name. Raises UnknownName; kind, valid: in its message."""
+        names = self.owners(model)
+        if name not in names:
+            raise UnknownName(kind or self.owner, name, (*valid, *names))
+        return names.index(name)
+
+    def scalar_names(self, model: Model, i: int) -> list[str]:
+        """Names of the unknowns of joint or body i, such as `tau(l_knee)` or `f(l_foot).nz`."""
+        return [f"{self.name}({self.owners(model)[i]}){x}" for x in self.suffixes(model, i)]
+
+    def labels(self, model: Model) -> tuple[str, ...]:
+        """Columns in files and tables, such as "tau:l_knee" or "f:l_foot.nz"."""
+        owners = enumerate(self.owners(model))
+        return tuple(f"{self.name}:{owner}{x}" for i, owner in owners for x in self.suffixes(model, i))
+
+    def units(self, model: Model) -> tuple[str, ...]:
+        """Unit of each scalar of the flat array."""
+        return tuple(unit for i in range(model.nb) for unit in self.units_at(model, i))
+
+    def group(self, model: Model) -> Group:
+        """Group of inputs or outputs that holds all of it."""
+        shape = self.shape(model)
+        default = np.zeros(int(np.prod(shape))) if self.zero else None
+        return Group(self.name, shape, self.labels(model), self.units(model), default, self.meaning)
+
+
+@dataclass(frozen=True)
+class Freedoms(Quantity):
+    """A scalar of each degree of freedom: (nv,)."""
+
+    def part(self, model: Model, i: int) -> slice:
+        return model.v_slice(i)
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        return (model.nv,)
+
+    def units_at(self, model: Model, i: int) -> list[str]:
+        angular, straight = self.parts
+        return [angular if turn.any() else straight for turn in model.joints[i].S[:3].T]
+
+
+@dataclass(frozen=True)
+class Positions(Quantity):
+    """The position variables of the joints: (nq,)."""
+
+    def part(self, model: Model, i: int) -> slice:
+        return model.q_slice(i)
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        return (model.nq,)
+
+    def units_at(self, model: Model, i: int) -> list[str]:
+        joint = model.joints[i]
+        quaternion = range(joint.nq)[joint.quaternion] if joint.quaternion is not None else ()
+        angular, straight = self.parts
+        return ["1" if k in quaternion else angular if k in joint.angles else straight for k in range(joint.nq)]
+
+
+@dataclass(frozen=True)
+class Spatial(Quantity):
+    """A spatial vector of each body, angular part first, in its coordinates: (nb, 6)."""
+
+    owner: ClassVar[str] = "body"
+
+    def part(self, model: Model, i: int) -> slice:
+        return slice(6 * i, 6 * i + 6)
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        return (model.nb, 6)
+
+    def units_at(self, model: Model, i: int) -> list[str]:
+        return [unit for unit in self.parts for _ in range(3)]
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        return self.parts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the six components."""
+        return ACCELERATION if self.parts == MOTION else WRENCH
+
+    def components(self, model: Model, i: int) -> Sequence[str]:
+        return self.names
+
+    def suffixes(self, model: Model, i: int) -> list[str]:
+        return [f".{c}" for c in self.names]
+
+    def owners(self, model: Model) -> tuple[str, ...]:
+        return model.body_names
+
+
+@dataclass(frozen=True)
+class Transmitted(Spatial):
+    """A spatial vector of each body that goes across its joint, which may be named for it."""
+
+    def index(self, model: Model, name: str, kind: str = "", valid: Sequence[str] = ()) -> int:
+        if name in model.joint_names and name not in model.body_names:
+            return model.joint_names.index(name)
+        return super().index(model, name, kind, valid)
+
+
+# The state of a robot.
+_STATE = (
+    Positions("q", "position", "$q$", "joint positions; quaternions (x, y, z, w) must have unit norm", _POSITION),
+    Freedoms("qd", "velocity", r"$\dot{q}$", "joint velocities", _VELOCITY),
+)
+# Quantities that a user can know or ask for, in the order of outputs.
+_STATED = (
+    Freedoms("tau", "torque", r"$\tau$", "joint torques and forces", FORCE),
+    Freedoms("qdd", "joint acceleration", r"$\ddot{q}$", "joint accelerations", MOTION),
+    Spatial(
+        "fx", "external wrench", "$f^x$", "external wrenches on the bodies, at their origins and in their coordinates",
+        FORCE, zero=True,
+    ),
+    Spatial(
+        "a", "acceleration", "$a$",
+        "proper spatial accelerations of the bodies, gravity folded in, in their coordinates", MOTION,
+    ),
+    Transmitted("f", "joint wrench", "$f$", "wrenches across the joints on their bodies, in their coordinates", FORCE),
+)  # fmt: skip
+# Unknowns of some layouts that are no quantities of their own: I a + ν, X_i a_λ(i) and X_i^T f_i.
+_INNER = (
+    Spatial("fB", "net force", "$f^B$", "net forces on the bodies", FORCE),
+    Spatial("Xa", "acceleration", "$X a$", "accelerations of parents in coordinates of their children", MOTION),
+    Spatial("Xf", "joint wrench", "$X f$", "wrenches across the joints in coordinates of parents", FORCE),
+)
+# Every quantity by name.
+QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, *_STATED, *_INNER)}
+# Names of those that are spatial vectors of the bodies.
+SPATIAL = frozenset(name for name, x in QUANTITY.items() if isinstance(x, Spatial))
+# Names of the quantities that a user can know or ask for.
+QUANTITIES = tuple(x.name for x in _STATED)
