@@ -114,7 +114,9 @@ def test_hybrid_dynamics_lead():
     assert "coupled  tip, slide; loops 0" in repr(model)
     q, qd, qdd = model.random_state(5)
     tau = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], **options())(q, qd, qdd=qdd).tau
-    hybrid = sd.compile(sd.hybrid_dynamics(model, ["lead"]), outputs=["tau", "qdd"], **options())(q, qd, tau=tau, qdd=qdd)
+    hybrid = sd.compile(sd.hybrid_dynamics(model, ["lead"]), outputs=["tau", "qdd"], **options())(
+        q, qd, tau=tau, qdd=qdd
+    )
     np.testing.assert_allclose(hybrid.qdd, qdd, atol=1e-11)
     np.testing.assert_allclose(hybrid.tau, tau, atol=1e-11)
 
