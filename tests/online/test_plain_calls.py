@@ -221,13 +221,16 @@ def test_other_results_have_the_bits_of_the_general_way(name):
 
 def test_arguments_go_by_position_and_by_name(forward):
     fx = np.random.default_rng(1).normal(size=(FLOATING.nb, 6))
-    expected = general(forward, q, qd, tau, fx)
-    for arguments, named in (((q, qd, tau, fx), {}), ((q, qd, tau), {"fx": fx}), ((q, qd), {"fx": fx, "tau": tau})):
+    expected = general(forward, q, qd, tau, fx=fx)
+    for arguments, named in (((q, qd, tau), {"fx": fx}), ((q, qd), {"fx": fx, "tau": tau})):
         same(forward(*arguments, **named), expected)
         same(forward(*arguments, **named), expected)
     same(forward(q=q, qd=qd, tau=tau, fx=fx), expected)
-    same(forward.__call__(q, qd, tau, fx), expected)
-    same(type(forward).__call__(forward, q, qd, tau, fx), expected)
+    same(forward.__call__(q, qd, tau, fx=fx), expected)
+    same(type(forward).__call__(forward, q, qd, tau, fx=fx), expected)
+    for _ in range(2):
+        with pytest.raises(sd.InvalidInput, match="4 values were given by position"):
+            forward(q, qd, tau, fx)
 
 
 def test_measured_values_are_told_by_their_names():
@@ -342,7 +345,7 @@ def test_errors_are_those_of_the_other_way(inverse):
         "q has shape": (q[:2], qd, qdd), "qd has shape": (q, np.zeros(4), qdd), "qd has type": (q, qd > 0, qdd),
         "qdd is nan at entry 1": (q, qd, np.array([0.0, np.nan, 0.0])), "q is inf": (q * np.inf, qd, qdd),
         "the angle of joint 'joint1' is 1e[+]10": (np.array([0.0, 1e10, 0.0]), qd, qdd),
-        "no value was given for 'qdd'": (q, qd), "5 values were given by position": (q, qd, qdd, qdd, qdd), "q is None": (None, qd, qdd),
+        "no value was given for 'qdd'": (q, qd), "5 values were given by position": (q, qd, qdd, qdd, qdd),
         "do not fit together": (np.stack([q, q]), np.stack([qd] * 3), qdd), "q is None": (None, qd, qdd),
     }  # fmt: skip
     for message, arguments in bad.items():
