@@ -30,7 +30,8 @@ def held() -> sd.Problem:
 def sensed() -> sd.Problem:
     """A chain with unknown wrenches and as many sensors, none with noise."""
     problem = sd.inverse_dynamics(sd.chain(4, seed=3)) - sd.ExternalWrench("body3")
-    return problem + sd.ForceTorqueSensor("joint2", name="wrist")
+    force = sd.ForceDirection("body3", (0.3, -0.2, 0.7), name="force")
+    return problem + [force, sd.ForceTorqueSensor("joint2", components=["fx", "nx", "ny", "nz"], name="wrist")]
 
 
 def estimated() -> sd.Problem:

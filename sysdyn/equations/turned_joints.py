@@ -26,6 +26,8 @@ from sysdyn.model.kinematics import joint_transforms, path, velocities
 
 # A block of unknowns is that of a quantity and a body.
 Block = tuple[str, int]
+# Coefficients are constant if they differ by less than this at two random states: chosen between rounding and motion.
+CONSTANT = 1e-9
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
@@ -54,7 +56,7 @@ class _Known:
         support = self._support()
         first, second = (_rows(problem, support, context) for context in contexts)
         self.involved = set(first)  # blocks with some measured component
-        self.parts = {block: np.array(rows) for block, rows in first.items() if rows == second[block]}
+        self.parts = {block: np.array(rows) for block, rows in first.items() if _alike(rows, second.get(block, []))}
         loads = {} if support is None else support.loads(contexts[0])
         self.loaded = [i for i in map(self.model.body_index, loads) if self._whole("a", i)]  # by six unknowns
 
@@ -100,6 +102,11 @@ class _Known:
             result += way[:source]
             sources.discard(way[source])
         return result
+
+
+def _alike(first: list[list[float]], second: list[list[float]]) -> bool:
+    """Whether the coefficients are the same at two states but for rounding, so that they are constant."""
+    return len(first) == len(second) and bool(np.allclose(first, second, rtol=CONSTANT, atol=CONSTANT))
 
 
 def _context(model: Model, seed: int) -> Context:

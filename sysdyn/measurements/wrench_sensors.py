@@ -20,6 +20,7 @@ from sysdyn.measurements.sensor import (
 from sysdyn.model import Model
 from sysdyn.model.quantities import WRENCH
 from sysdyn.model.spatial import X_inverse
+from sysdyn.program.plain import norm
 
 # The wrench across a joint acts on one of these two bodies.
 SIDES = ("child", "parent")
@@ -141,9 +142,9 @@ class ForceDirection(FrameSensor):
         super().__init__(frame, components, name, noise, direction=d, reference=reference)
 
     def equations(self, ctx):
-        d = self.direction / np.linalg.norm(self.direction)
+        d = self.direction / norm(self.direction)
         first = np.cross(d, np.eye(3)[np.argmin(np.abs(d))])
-        first /= np.linalg.norm(first)
+        first /= norm(first)
         across = np.array([first, np.cross(d, first)]).astype(object)
         transform = wrench_axes(ctx, self.frame, self.reference)[0]
         return {("fx", ctx.body(self.frame)): across @ transform[3:]}, zeros(2)
