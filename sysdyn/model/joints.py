@@ -50,6 +50,8 @@ def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
     Constants that differ by rounding alone become one constant: 1 if it is among them, else the one that most of the
     entries have, of several the least.
     """
+    if not arrays:
+        return []
     flat = np.concatenate([[1.0], *(x.ravel() for x in arrays)])
     sizes, place, count = np.unique(np.abs(flat), return_inverse=True, return_counts=True)
     count[place[0]] = flat.size

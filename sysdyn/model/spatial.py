@@ -12,6 +12,8 @@ import numpy as np
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import product
 
+CANCELLED = 1e-15  # Entries of E r× below this fraction of |r|, a few times the rounding unit, are rounding.
+
 
 def skew(v: np.ndarray) -> np.ndarray:
     """v× (3, 3) with v× w = v × w."""
@@ -46,7 +48,10 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Plücker transform (6, 6) of motion vectors from parent to child: [E 0; −E r× E]. RBDA eq. (2.24)."""
     X = np.full((6, 6), 0.0, dtype=dtype_of(E, r))
     X[:3, :3] = X[3:, 3:] = E
-    X[3:, :3] = -product(E, skew(r))
+    moved = -product(E, skew(r))
+    if X.dtype != object:  # what cancels is zero, whatever rounding leaves of it
+        moved[np.abs(moved) <= CANCELLED * np.abs(r).max()] = 0.0
+    X[3:, :3] = moved
     return X
 
 
