@@ -85,7 +85,7 @@ def cos(x: Any) -> Any:
 
 def sincos(x: Any) -> tuple[Any, Any]:
     """(sin x, cos x) of a float or an array [rad]: x = k π/2 + r, polynomials of r, exchanged and signed by k mod 4."""
-    if np.iscomplexobj(x):  # complex steps
+    if np.result_type(x).kind == "c" or np.result_type(x).itemsize > 8:  # complex steps, more digits
         return np.sin(x), np.cos(x)
     if isinstance(x, np.ndarray):
         usual = np.abs(x) <= LARGEST_ANGLE

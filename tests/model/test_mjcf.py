@@ -242,15 +242,15 @@ def test_bad_states():
     mj, model, state = imported("balls")
     q, qd, _ = model.random_state(seed=3)
     qpos, qvel = state.to_mujoco(q, qd)
-    with pytest.raises(InvalidInput, match=r"qpos has shape \(3,\), but the mjModel needs \(…, 25\)"):
+    with pytest.raises(InvalidInput, match=r"qpos has shape \(3,\), but \(…, 25\) is needed"):
         state.to_sysdyn(np.zeros(3), qvel)
     with pytest.raises(InvalidInput, match=r"qvel has shape \(25,\)"):
         state.to_sysdyn(qpos, qpos)
     with pytest.raises(InvalidInput, match=r"H has shape \(20,\)"):
         state.inertia_to_mujoco(q, qd)
-    with pytest.raises(InvalidInput, match="tau has an entry that is not a finite number"):
+    with pytest.raises(InvalidInput, match="tau is nan at entry 0"):
         state.force_to_mujoco(q, qd * np.nan)
-    with pytest.raises(InvalidInput, match="qfrc must be an array of numbers"):
+    with pytest.raises(InvalidInput, match="qfrc has type <U1"):
         state.force_to_sysdyn(qpos, ["a"] * model.nv)
     with pytest.raises(InvalidInput, match=r"the quaternion qpos\[3:7\] is zero"):
         state.to_sysdyn(np.zeros(mj.nq), qvel)

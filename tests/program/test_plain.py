@@ -83,6 +83,11 @@ def test_complex_steps_go_through():
     assert plain.sin(0.3 + 1e-30j).imag == pytest.approx(math.cos(0.3) * 1e-30)
 
 
+def test_more_digits_are_kept():
+    x = np.array([0.3, 1e6], dtype=np.longdouble)
+    assert plain.sin(x).dtype == np.longdouble and (plain.sin(x) == np.sin(x)).all()
+
+
 def test_arc_tangents_are_correctly_rounded():
     rng = np.random.default_rng(2)
     for _ in range(500):

@@ -294,7 +294,7 @@ BAD_MODELS = {
     "symmetric M": ({"M": {2: np.array([[1.0, 0.5], [0.4, 1.0]])}}, "M of node 2 ('c') is not symmetric"),
     "a": ({"a": np.zeros(6)}, "a has shape (6,)"),
     "b of one state": ({"b": np.zeros((2, 7))}, "b has shape (2, 7); an SKO model is of one state"),
-    "nan in b": ({"b": np.full(7, np.nan)}, "b[0] is nan"),
+    "nan in b": ({"b": np.full(7, np.nan)}, "b is nan at entry 0"),
 }
 
 
