@@ -290,8 +290,8 @@ class _Singular:
     def regular(self, seen: _Observed) -> np.ndarray:
         """(N,) bool: the states to judge by. Those where something goes wrong count where there is a solution.
 
-        Pivots that are rounding errors everywhere look alike, and a backward stable program is not wrong then: some states
-        are looked at whatever was seen.
+        Pivots that are rounding errors everywhere look alike, and a backward stable program is not wrong then: some
+        states are looked at whatever was seen.
         """
         spread = np.linspace(0, len(seen.error) - 1, EVERYWHERE).astype(int)
         if all(self.at(spread[:PROBES])) and all(self.at(spread)):
