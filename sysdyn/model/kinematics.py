@@ -16,6 +16,7 @@ from sysdyn.model.joints import snap
 from sysdyn.model.poses import adjoint, pose
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
 from sysdyn.model.tree import Model
+from sysdyn.program.plain import product
 
 Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
 REFERENCES = ("local", "world", "space")  # The references of `frame_jacobian`.
@@ -53,15 +54,15 @@ def velocities(
         if mark is not None:
             mark(i)
         p = model.parent[i]
-        v_J = zero.copy() if joint.nv == 0 else joint.S.astype(dtype) @ qd[model.v_slice(i)]
+        v_J = zero.copy() if joint.nv == 0 else product(joint.S.astype(dtype), qd[model.v_slice(i)])
         if p < 0:
             v.append(v_J)
             c.append(zero.copy())
         elif joint.nv == 0:
-            v.append(X[i] @ v[p])
+            v.append(product(X[i], v[p]))
             c.append(zero.copy())
         else:
-            v.append(X[i] @ v[p] + v_J)
+            v.append(product(X[i], v[p]) + v_J)
             c.append(cross_motion(v[i], v_J))
     return v, c
 
@@ -161,8 +162,8 @@ def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
     if _is_identity(model.X_tree[i]):
         return X_J
     X = np.full((6, 6), 0.0, dtype=X_J.dtype)
-    X[:3, :3] = X[3:, 3:] = X_J[:3, :3] @ X_tree[:3, :3]
-    X[3:, :3] = X_J[3:] @ X_tree[:, :3]
+    X[:3, :3] = X[3:, 3:] = product(X_J[:3, :3], X_tree[:3, :3])
+    X[3:, :3] = product(X_J[3:], X_tree[:, :3])
     return X
 
 

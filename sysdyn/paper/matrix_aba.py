@@ -76,7 +76,9 @@ def matrix_aba(system: BlockSystem, q: np.ndarray) -> MatrixABA:
     """
     row_perm, col_perm = articulated(system)
     model = system.model
-    right, left = transformations(model, joint_transforms(model, model.normalise(q)))
+    # Arrays of objects: sums in one order, so that rounding leaves the same entries on every machine.
+    X = [x.astype(object) for x in joint_transforms(model, model.normalise(q))]
+    right, left = transformations(model, X)
     if system.layout.name == "net_force":
         right |= {(("fB", i), ("a", i)): I for i, I in enumerate(model.inertias)}
     matrices = tuple(_matrix(blocks, system.row_blocks) for blocks in left)
@@ -145,8 +147,8 @@ def _matrix(blocks: Blocks, labels: Sequence[Label]) -> scipy.sparse.csr_matrix:
             rows.append(r.ravel())
             columns.append(c.ravel())
             values.append(block.ravel())
-    matrix = scipy.sparse.csr_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(len(labels), len(labels))
-    )
+    entries = np.concatenate(values).astype(float)
+    shape = (len(labels), len(labels))
+    matrix = scipy.sparse.csr_matrix((entries, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
     matrix.eliminate_zeros()
     return matrix
