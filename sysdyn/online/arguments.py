@@ -84,8 +84,8 @@ class Inputs:
     def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
 
-        fx and optional measurements are zero where they are missing, covariances and parameters as declared. What can be
-        switched is handed in or switched.
+        fx and optional measurements are zero where they are missing, covariances and parameters as declared. What is
+        switchable is handed in or switched.
 
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
@@ -139,7 +139,10 @@ class Inputs:
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
-        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}; q tells how many states."""
+        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
+
+        q tells how many states there are.
+        """
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
             size = self.switches[name]
             x = array_of(f"active[{name!r}]", value)

@@ -432,7 +432,8 @@ def test_what_a_column_switches_on_has_a_value(tmp_path):
             log, on = Log(tmp_path / "log.npz", problem), 0.0 * on
         (found,) = log.estimates(solve)
         y = {"encoders": qdd, "x": np.zeros((6, len(of.components(problem.model))))}
-        assert np.array_equal(found.values["tau"], solve(q, qd, y=y, active={"x": np.repeat(on[:, None], y["x"].shape[1], 1)}).tau)
+        active = {"x": np.repeat(on[:, None], y["x"].shape[1], axis=1)}
+        assert np.array_equal(found.values["tau"], solve(q, qd, y=y, active=active).tau)
 
 
 def test_what_is_dropped_midway_leaves_nothing(tmp_path):

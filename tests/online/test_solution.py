@@ -42,7 +42,7 @@ def undetermined() -> sd.Solution:
 
 def test_estimates_have_more_than_solutions():
     public = {name for name in vars(sd.Estimate) if not name.startswith("_")}
-    assert public == set(OF_ESTIMATES)
+    assert public - vars(sd.Solution).keys() == set(OF_ESTIMATES)
     assert not public & set(dir(exact()))
     found = estimated()
     assert type(found) is sd.Estimate and all(hasattr(found, name) for name in public)

@@ -29,8 +29,12 @@ SENSORS = {
     "com": sd.CentreOfMassAcceleration(noise=0.1),
     "net": sd.NetWrench("body1", noise=0.1),
 }
-BASE = [sd.ExternalWrench("body0"), sd.Prior(sd.ExternalWrench(["body1", "body2"], noise=10.0), name="touch"),
-        sd.JointTorque("all", noise=0.5, name="currents"), sd.JointAcceleration("all", noise=0.2, name="encoders")]  # fmt: skip
+BASE = [
+    sd.ExternalWrench("body0"),
+    sd.Prior(sd.ExternalWrench(["body1", "body2"], noise=10.0), name="touch"),
+    sd.JointTorque("all", noise=0.5, name="currents"),
+    sd.JointAcceleration("all", noise=0.2, name="encoders"),
+]
 
 
 @cache
