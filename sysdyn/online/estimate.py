@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
 from sysdyn.online.posterior import Part, Posterior, States
 from sysdyn.online.solution import Solution
+from sysdyn.problem import Problem
 
 # Components whose residual shows less than this share of their own error count as checked by no other equation.
 UNCHECKED = 1e-9
@@ -23,8 +25,11 @@ UNCHECKED = 1e-9
 class Posteriors:
     """The posterior of a solver, made again from the arguments of `Posterior` where a pickle is read."""
 
-    def __init__(self, *arguments: Any, progress: Progress | None = None):
-        self._arguments, self.posterior = arguments, Posterior(*arguments, progress=progress)
+    def __init__(
+        self, problem: Problem, choice: Choice, options: Options, key: str | None, progress: Progress | None = None
+    ):
+        self._arguments = problem, choice, options, key
+        self.posterior = Posterior(problem, choice, options, key, progress)
 
     def __reduce__(self):
         return Posteriors, self._arguments
@@ -63,8 +68,8 @@ class Estimate(Solution):
         known = np.isfinite(d).all(axis=1)
         error = np.full(self._n, np.nan)
         if known.any():
-            part = (x if len(x) == 1 else x[known] for x in (entries, b))
-            error[known] = system.misfit(*part, d[known]).backward_error
+            D, e = (x if len(x) == 1 else x[known] for x in (entries, b))
+            error[known] = system.misfit(D, e, d[known]).backward_error
         return error.reshape(self._lead)
 
     # ---- covariances --------------------------------------------------------------------------------------------

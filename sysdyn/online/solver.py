@@ -96,7 +96,7 @@ class Solver:
         self._plain = self._calls.plain  # which `entry` tries first
         posteriors: Posteriors | None = None
         if problem.noisy:
-            posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress=progress)
+            posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
         self._posterior = posteriors.posterior if posteriors else None
         self._solution = Estimate if problem.noisy else Solution
         self._about = About(problem, outputs, posteriors, on_singular == "raise")
