@@ -305,6 +305,7 @@ def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
     with h5py.File(path, "r") as file:
         sets: list[Any] = []
         file.visititems(lambda name, x: sets.append((name, x)) if isinstance(x, h5py.Dataset) else None)
+        _require_own(path, file)
         found = [_Array(path, name, x.shape, x.dtype, arrays) for name, x in sets if x.shape is not None]
 
     def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
@@ -312,6 +313,21 @@ def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
         return lambda x, at, n: np.asarray(file[x.name][()] if x.constant else file[x.name][at : at + n])
 
     return _array_table(path, found, rows, reader)
+
+
+def _require_own(path: Path, file: Any) -> None:
+    """Raise FileError for datasets and links whose content is in other files, which nobody named."""
+    h5py = importlib.import_module("h5py")
+
+    links: list[tuple[str, Any]] = []
+    file.visititems_links(lambda name, link: links.append((name, link)))
+    for name, link in links:
+        if isinstance(link, h5py.ExternalLink):
+            raise FileError(f"{path}: {name!r} is a link to another file, {link.filename!r}: copy what it holds here")
+        x = file[name] if isinstance(link, h5py.HardLink) else None
+        if isinstance(x, h5py.Dataset) and (x.external or x.is_virtual):
+            where = "external" if x.external else "virtual"
+            raise FileError(f"{path}: {name!r} has {where} storage, in other files: copy what it holds here")
 
 
 # ---- Parquet, bags, DataFrames

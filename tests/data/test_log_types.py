@@ -13,7 +13,9 @@ from sysdyn.data.states import read_states
 from sysdyn.errors import SysdynError
 
 PROBLEM = sd.forward_dynamics(sd.chain(2)) + sd.Switchable(sd.Accelerometer("body1", ["a_x"], name="imu", noise=0.1))
-COLUMNS = {"t": "t", "q": "q.joint1", "qd": "qd.joint0", "tau": "tau:joint1", "imu": "imu: a_x", "switch": "active: imu"}
+COLUMNS = {
+    "t": "t", "q": "q.joint1", "qd": "qd.joint0", "tau": "tau:joint1", "imu": "imu: a_x", "switch": "active: imu",
+}  # fmt: skip
 N = 4
 KINDS = {
     "dates": np.arange(N).astype("datetime64[D]").astype("datetime64[ns]"),
