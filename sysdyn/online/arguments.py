@@ -62,11 +62,11 @@ class Arguments(NamedTuple):
 class Inputs:
     """The groups of inputs of a problem, and how a call hands them in.
 
-    wrenches: False if external ones have to be zero. positional: the known quantity that may go by position.
+    external_wrenches: False if external ones have to be zero. positional: the known quantity that may go by position.
     """
 
-    def __init__(self, problem: Problem, wrenches: bool = True):
-        self.problem, self.wrenches = problem, wrenches
+    def __init__(self, problem: Problem, external_wrenches: bool = True):
+        self.problem, self.external_wrenches = problem, external_wrenches
         self.model = model = problem.model
         self.groups = problem.inputs
         self.sizes = self.groups.sizes
@@ -227,8 +227,8 @@ class Inputs:
         return x
 
     def _reject_wrenches(self, arrays: Arrays) -> None:
-        if not self.wrenches and "fx" in arrays and arrays["fx"].any():
-            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
+        if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with external_wrenches=False")
 
 
 def _positional(problem: Problem) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class CheckedSolver(Solver):
     ):  # fmt: skip
         super().__init__(found.rest, options, compiled, on_singular, progress)
         self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
-        self._found, self._whole_inputs = found, Inputs(whole, options.wrenches)
+        self._found, self._whole_inputs = found, Inputs(whole, options.external_wrenches)
 
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,

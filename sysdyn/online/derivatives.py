@@ -76,7 +76,7 @@ def _cheapest(
 ) -> Expressions:
     """The derivatives in the form that needs the fewest operations."""
     if has_analytic(problem, of):
-        return analytic(problem, of, wrt, options.wrenches)
+        return analytic(problem, of, wrt, options.external_wrenches)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     for x in of:
@@ -127,7 +127,7 @@ class Derivatives:
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
-        self._inputs = Inputs(problem, options.wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches)
         self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
         by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}

@@ -86,7 +86,7 @@ class Solver:
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
-        self._inputs = Inputs(problem, options.wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches)
         began = time.perf_counter()
         self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
         self._machine_code_seconds = time.perf_counter() - began
@@ -417,7 +417,7 @@ class Solver:
     def __repr__(self) -> str:
         known = ", ".join((*self._inputs.known, *(m.name for m in self.problem.custom))) or "nothing"
         return (
-            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms): "
+            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom): "
             f"{', '.join(self.outputs)} from {known}; "
             f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
         )

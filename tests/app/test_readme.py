@@ -143,7 +143,8 @@ def test_the_table_of_counts_is_what_is_counted():
         recursion = sd.compile(problem, outputs=solver.outputs, backend="python")
         rows.append((kind, symbol, "recursion (`auto`)", recursion.flops.end_to_end, ""))
         rows.append((kind, symbol, f"{name.upper()} by the book", book, ""))
-        free.append(sd.compile(problem, outputs=solver.outputs, backend="python", wrenches=False).flops.end_to_end)
+        without = sd.compile(problem, outputs=solver.outputs, backend="python", external_wrenches=False)
+        free.append(without.flops.end_to_end)
     assert f"leaves {free[0].total:,} and {free[1].total:,}. " in " ".join(text.split())
     for kind, symbol, order, n, fill in rows:
         cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()

@@ -206,7 +206,7 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     made = []
     for dearer in (0.0, math.inf):  # as a whole, in pieces
         with mock.patch.object(sensitivity, "DEARER", dearer):
-            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), wrenches=False))
+            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), external_wrenches=False))
     assert made[1].operations <= DEARER * made[0].operations
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
@@ -313,12 +313,12 @@ def test_what_is_wrong_is_named(tree):
         tree(q + 1e12, qd, tau)
     with pytest.raises(UnknownName, match="on_singular"):
         tree(q, qd, tau, on_singular="repivot")
-    without = fast(tree.problem, outputs="qdd", wrenches=False).derivatives(wrt="q")
+    without = fast(tree.problem, outputs="qdd", external_wrenches=False).derivatives(wrt="q")
     fx = np.zeros((tree.model.nb, 6))
     close(without(q, qd, tau, fx=fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)
     fx[2, 3] = 1.0
     for call in (without, without.bind):
-        with pytest.raises(InvalidInput, match="wrenches=False"):
+        with pytest.raises(InvalidInput, match="external_wrenches=False"):
             call(q, qd, tau, fx=fx)
 
 
