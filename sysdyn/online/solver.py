@@ -45,7 +45,7 @@ from sysdyn.online.posterior import Posterior, States
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
 # A call deals with the states where its order fails in one of these ways.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -242,6 +242,12 @@ class Solver:
                 "Use on_singular='nan' to go on without it",
                 states=tuple(bad.tolist()),
             )
+        if run.status[bad[0]] == BAD_OUTPUT:
+            return SingularState(
+                f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for double "
+                "precision. Use on_singular='nan' to go on without it",
+                states=tuple(bad.tolist()),
+            )
         parts, equation, unknown = [], "", ""
         if self.program.guards:
             values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
@@ -261,6 +267,14 @@ class Solver:
             unknown,
             tuple(int(k) for k in bad),
         )
+
+    def _largest(self, run: Run, state: np.ndarray) -> str:
+        """The input of the greatest size at a state, by name, and its value."""
+        given = {x: np.abs(values[0]).ravel() for x, values in run.at(state).items() if values.size}
+        group = max(given, key=lambda x: given[x].max())
+        k = int(np.argmax(given[group]))
+        labels = self.problem.inputs[group].labels if group in self.problem.inputs else ()
+        return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
 
     def _out_of_range(self, run: Run, state: np.ndarray) -> str:
         """What is wrong at a state beyond the range of the joints."""
