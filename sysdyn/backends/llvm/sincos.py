@@ -77,7 +77,8 @@ def _reduced(types: Types, x: str, turn: float, fuses: bool, parts: int, new: Ca
 
 def wrapped_function(types: Types, fuses: bool) -> str:
     """@wrapped.…: an angle less its whole turns; of one state, only if it is beyond _NEAR."""
-    vec, lines = types.vec, []
+    vec = types.vec
+    lines: list[str] = []
 
     def new(text: str) -> str:
         lines.append(f"  %s{len(lines)} = {text}")
