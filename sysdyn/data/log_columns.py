@@ -66,8 +66,9 @@ class LogColumns:
             group = problem.inputs[x]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free))
+        switchable = {m.name for m in problem.switchable}
         for name, group in problem.values.items():
-            needed = name not in values and group.default is None
+            needed = name not in values and group.default is None and name not in switchable
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label, unit, (value_group(name), k), needed))
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]

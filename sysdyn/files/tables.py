@@ -23,6 +23,7 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError
 from sysdyn.files.bags import read_bag
+from sysdyn.files.regular import require_regular_within
 
 # Files of these endings need a package: {ending: (module, package)}.
 _PACKAGES = {
@@ -103,6 +104,7 @@ def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
         return _read_frame(source, rows)
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
     with _reading(path, suffix):
+        require_regular_within(path)
         return READERS[suffix](path, arrays, rows)
 
 

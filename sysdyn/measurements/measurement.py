@@ -124,6 +124,11 @@ class Measurement:
         return self
 
     @property
+    def pass_as(self) -> str:
+        """Text that hands its value in, in messages."""
+        return f"y={{{self.name!r}: …}}"
+
+    @property
     def has_default(self) -> bool:
         """Whether its value is zero where none is handed in."""
         return self.optional or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)

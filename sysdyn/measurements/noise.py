@@ -182,15 +182,18 @@ class Prior(Wrapped):
 class Switchable(Wrapped):
     """A noisy measurement that can be switched off, state by state and component by component, when solving.
 
-    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. Its value is zero where none is
-    handed in and what is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and
-    one of an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. A call hands in its value or
+    its switches; without a value it is off, or it is one that is zero by default, such as the motion of a foot at rest.
+    What is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and one of an
+    external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
     """
-
-    optional = True
 
     def __init__(self, of: Measurement, name: str | None = None):
         super().__init__(of, name or (of.name if isinstance(of, Measurement) else None))
+
+    @property
+    def pass_as(self) -> str:
+        return f"{super().pass_as}, or active={{{self.name!r}: False}}"
 
     @property
     def group(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.files.regular import open_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
 from sysdyn.model.joints import snap, unit_axis
@@ -117,7 +118,7 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
     else:
         name = str(source)
         try:
-            with open(source, "rb") as file:
+            with open_regular(source) as file:
                 text = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error

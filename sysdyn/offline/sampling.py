@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
@@ -22,6 +21,7 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
+from sysdyn.sparse.superlu import factors
 
 # Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
 NOISE_DECADES = 2.0
@@ -278,9 +278,8 @@ def _solved(
 ) -> np.ndarray:
     """The unknowns at one state, NaN where the matrix is exactly singular."""
     (rows, columns), (r, c) = scaling, system.coordinates
-    try:
-        lu = scipy.sparse.linalg.splu(system.matrix(entries * rows[r] * columns[c]).tocsc())
-    except RuntimeError:  # exactly singular
+    lu = factors(system.matrix(entries * rows[r] * columns[c]))
+    if lu is None:
         return np.full(len(system.columns), math.nan)
     matrix = system.matrix(entries)
     x = -columns * lu.solve(rows * b)

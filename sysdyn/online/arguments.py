@@ -76,6 +76,7 @@ class Inputs:
         self.measurements = {m.name: (m, problem.values[m.name].size) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
+        self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
         self.parameters = {p.name: p for p in problem.parameters}
 
     # ---- of a call ----------------------------------------------------------------------------------------------
@@ -83,7 +84,8 @@ class Inputs:
     def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
 
-        fx and optional measurements are zero where they are missing, covariances and parameters as declared.
+        fx and optional measurements are zero where they are missing, covariances and parameters as declared. What is
+        switchable is handed in or switched.
 
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
@@ -119,11 +121,12 @@ class Inputs:
         if noise is not None:
             self._add_noise(given, noise)
         if active is not None:
-            self._add_switches(given, active)
+            self._add_switches(given, active, q)
         if parameters is not None:
             self._add_parameters(given, parameters)
         if y is not None:
             self._add_measured(given, y, keep)
+        self._add_switched(given)
         return given | {"q": q, "qd": qd}
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
@@ -135,17 +138,38 @@ class Inputs:
         """Parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
-    def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
-        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}."""
+    def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
+        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
+
+        q tells how many states there are.
+        """
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
             size = self.switches[name]
             x = array_of(f"active[{name!r}]", value)
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
+            if x.shape == (size,) == np.shape(q)[:-1] and size > 1:
+                raise InvalidInput(
+                    f"active[{name!r}] has shape {x.shape}, which may mean {size} states or {size} components: hand it "
+                    f"in as ({size}, {size}), states by components"
+                )
             whole = x.ndim == 0 or x.shape[-1] != size
             given[switch_group(name)] = (
                 np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
             )
+
+    def _add_switched(self, given: dict[str, ArrayLike]) -> None:
+        """Zeros for the switchable measurements without a value that are switched in this call.
+
+        Raises InvalidInput for one that is on, unless its value is zero by default.
+        """
+        for name, size in self.switches.items():
+            if value_group(name) in given or switch_group(name) not in given:
+                continue
+            if name not in self._zero_while_on and np.any(given[switch_group(name)]):
+                how = self.problem.values[name].pass_as
+                raise InvalidInput(f"{name!r} is switched on, but no value was given for it: pass {how}")
+            given[value_group(name)] = np.zeros(size)
 
     # ---- values of measurements ---------------------------------------------------------------------------------
 

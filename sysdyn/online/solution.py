@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from sysdyn.backends.entries import calls
+from sysdyn.equations.augmented import System
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import BackendUnavailable, InvalidInput, ProblemError, UnknownName
 from sysdyn.files import html
@@ -258,18 +259,22 @@ class Solution(calls.Result):
         return np.array([system.reciprocal_condition(x) for x in entries]).reshape(self._lead)
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
+        system = self._equations()
+        residual, error, _ = system.residual(self._inputs, self._unknowns(system))
+        return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
+
+    def _unknowns(self, system: System) -> np.ndarray:
+        """d (n, full layout) of the system, multipliers zero. Raises InvalidInput if a quantity was no output."""
         missing = [x for x in self._problem.quantities if x not in self._values]
         if missing:
             raise InvalidInput(
                 f"the residual needs every quantity, but {', '.join(missing)} was left out: compile with outputs='all'"
             )
-        system, n = self._equations(), self._n
-        d = np.zeros((n, system.layout.n))
+        d = np.zeros((self._n, system.layout.n))
         for quantity in self._problem.quantities:
             columns = system.layout.quantity_columns(quantity)
-            d[:, columns] = self._values[quantity].reshape(n, len(columns))
-        residual, error, _ = system.residual(self._inputs, d)
-        return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
+            d[:, columns] = self._values[quantity].reshape(self._n, len(columns))
+        return d
 
     def _equations(self) -> BlockSystem:
         """The equations without multipliers, in terms of reported quantities; the problem keeps them."""

@@ -39,9 +39,9 @@ from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
-from sysdyn.online.estimate import Estimate
+from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
-from sysdyn.online.posterior import Posterior, States
+from sysdyn.online.posterior import States
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
@@ -94,11 +94,12 @@ class Solver:
         results = {name: (name, group.shape) for name, group in outputs.items()}
         self._calls = Calls(self._inputs, self._executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
-        self._posterior: Posterior | None = None
+        posteriors: Posteriors | None = None
         if problem.noisy:
-            self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
+            posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
+        self._posterior = posteriors.posterior if posteriors else None
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, outputs, self._posterior, on_singular == "raise")
+        self._about = About(problem, outputs, posteriors, on_singular == "raise")
 
     # ---- calling ------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
+from sysdyn.files.regular import read_regular
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
@@ -163,7 +164,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
 def read(path: Path) -> tuple[Compiled, Options, Problem]:
     """The solver and problem in a file of `Solver.save`. Raises FileError naming the file."""
     try:
-        payload = path.read_bytes()
+        payload = read_regular(path)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
