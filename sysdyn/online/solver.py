@@ -99,7 +99,7 @@ class Solver:
             posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
         self._posterior = posteriors.posterior if posteriors else None
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, outputs, posteriors, on_singular == "raise")
+        self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
