@@ -35,6 +35,9 @@ Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
 AGREED = 1e-13  # Constants whose sizes differ by less than this fraction are made the same.
 SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly that.
 
+# Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
+ANGLE_SNAP = 1e-11
+
 
 def snap(x: np.ndarray) -> np.ndarray:
     """Copy of `x` (floats) whose entries within 1e-12 of 0, 1 or −1 are exactly that, so that they fold."""

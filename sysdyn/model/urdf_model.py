@@ -52,9 +52,10 @@ def load_urdf(
 
     Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
     element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
-    `<inertial>` without `<inertia>` (a point mass), a second `<axis>` (the first is taken), a lower limit above the
-    upper (no limits), negative damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none),
-    duplicate and malformed sensors (an error where one is asked for by name).
+    `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
+    `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
+    damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
+    sensors (an error where one is asked for by name).
 
     Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
     `fixed_joints`.

@@ -9,7 +9,7 @@ from typing import Any
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, ProblemError, SysdynError, UnknownName
 from sysdyn.files import cache
-from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import GIVEN, Budget, Equations, Options
@@ -90,6 +90,8 @@ def compile(
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
+    if not problem.model.nb:
+        raise ProblemError(f"{problem.model.name!r} has no body that moves: there is nothing to solve for")
     if isinstance(inputs, str):
         inputs = (inputs,)
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
@@ -97,6 +99,9 @@ def compile(
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
     backend_named(backend)  # what it needs is missed now, not after the search
     asked = requested_outputs(outputs, problem)
+    if not any(problem.outputs(asked).sizes.values()):
+        names = ", ".join(map(output_name, asked))
+        raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
     def options(found: Redundant | None) -> Options:
         """For the problem without what is redundant."""

@@ -209,8 +209,9 @@ class _Reduced:
 
     def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
         base = "base_parameters" in passes
+        model = model.replace(frames={}, closures=())  # a recursion is of the tree alone
         model = without_fixed(model) if base and not external_wrenches else model  # else each takes a wrench of its own
-        self.source = model.replace(frames={})
+        self.source = model
         self.free, self.external, self.passes = free, external_wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
