@@ -65,7 +65,9 @@ def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: 
 # ---- against Pinocchio ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "icub_floating")) for name in MODELS]
+)
 def test_derivatives_are_those_of_pinocchio(name):
     model = MODELS[name]()
     twin = Twin(model)
