@@ -197,7 +197,9 @@ def slippery_feet(fixed_joints: str | tuple[str, ...]) -> CheckedSolver:
     return sd.compile(sd.Problem(model, known), outputs=["tau", "fx"], level="fast")
 
 
-@pytest.mark.parametrize(("kept", "equations"), [("lump", 274), (("l_sole",), 292)], ids=str)
+@pytest.mark.parametrize(
+    ("kept", "equations"), [pytest.param("lump", 274, marks=pytest.mark.slow), (("l_sole",), 292)], ids=str
+)
 def test_slippery_feet(kept, equations):
     """Four equations too many: at every random state contacts that fit the motion come back, and others are named."""
     found = slippery_feet(kept)

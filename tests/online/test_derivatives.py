@@ -65,7 +65,9 @@ def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: 
 # ---- against Pinocchio ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "icub_floating")) for name in MODELS]
+)
 def test_derivatives_are_those_of_pinocchio(name):
     model = MODELS[name]()
     twin = Twin(model)
@@ -173,7 +175,7 @@ def test_every_kind_of_problem_against_differences_of_its_solver(case):
         close(value.reshape(expected.shape), expected, 1e-7)
 
 
-@given(seed=st.integers(0, 1000), n=st.integers(1, 5), torques=st.integers(0, 31))
+@given(seed=st.integers(0, 1000), n=st.integers(1, 4), torques=st.integers(0, 15))
 @settings(max_examples=8)
 def test_the_forms_agree(seed, n, torques):
     """Recursions as a whole and in pieces, and implicit differentiation by columns and by rows of the same system."""
@@ -200,7 +202,7 @@ def test_the_forms_agree(seed, n, torques):
                 close(other[key], value, 1e-9)
 
 
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     problem = sd.forward_dynamics(icub(base))
     made = []
