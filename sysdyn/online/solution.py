@@ -56,6 +56,7 @@ class About(NamedTuple):
     posterior: Any = None
     refuse: bool = True
     measured: tuple[Measurement, ...] = ()
+    idle: tuple[Constraint, ...] = ()  # constraints that others make redundant whole: they exert nothing
 
 
 class _Quantity:
@@ -173,6 +174,9 @@ class Solution(calls.Result):
         if name is None:
             return values
         if quantity == "w":
+            idle = {m.name: m for m in self._about.idle}
+            if name in idle:
+                return np.zeros((*self._lead, len(idle[name].components(self._problem.model))))
             return values[..., self._place(name)[1]]
         if quantity in QUANTITY:
             model, known = self._problem.model, QUANTITY[quantity]
@@ -185,10 +189,13 @@ class Solution(calls.Result):
         return values[..., components.index(name)]
 
     def _place(self, name: str) -> tuple[Constraint, slice]:
-        """The constraint of that name, and where its components are in w."""
+        """The constraint of that name, and where its components are in w; nowhere if others make it redundant."""
         constraints = {m.name: m for m in self._problem.constraints}
+        idle = {m.name: m for m in self._about.idle}
+        if name in idle:
+            return idle[name], slice(0, 0)
         if name not in constraints:
-            raise UnknownName("constraint", name, constraints)
+            raise UnknownName("constraint", name, (*constraints, *idle))
         layout = self._problem.layout()
         columns = layout.columns("w", list(constraints).index(name))
         start = layout.columns("w", 0).start
