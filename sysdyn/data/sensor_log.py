@@ -165,7 +165,7 @@ class Log:
     def _blocks(self, file: _File) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(used columns (n, columns), rows (n,)) of the states to solve, n > 0."""
         done = 0
-        for x in file.table.chunks(file.used):
+        for x in file.table.chunks(self.columns.kinds(file.used, file.numbers)):
             rows = np.arange(done + 1, done + len(x) + 1)
             done += len(x)
             keep = self._kept(file, x, rows)

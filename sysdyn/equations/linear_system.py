@@ -20,8 +20,9 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, SPATIAL
 from sysdyn.program.expr import Graph, is_constant
-from sysdyn.program.groups import named, real, reject_not_finite, shown
+from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
+from sysdyn.program.reals import real
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.

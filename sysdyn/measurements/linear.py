@@ -14,7 +14,8 @@ from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.tree import SLIP
-from sysdyn.program.groups import real, reject_not_finite
+from sysdyn.program.groups import reject_not_finite
+from sysdyn.program.reals import real
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]

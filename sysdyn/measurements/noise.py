@@ -16,6 +16,7 @@ from sysdyn.measurements.groups import noise_group, switch_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.program.reals import real
 
 SYMMETRIC = 1e-12  # Opposite entries of a covariance with a smaller relative difference count as equal.
 EQUATIONS = ("a", "f", "tau")  # The equations of motion that can have noise are c(a), c(f) and c(τ).
@@ -83,8 +84,8 @@ class Noise:
 
 def _real(name: str, value) -> np.ndarray:
     try:
-        x = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        x = real("it", value)
+    except InvalidInput:
         raise InvalidInput(
             f"the noise of {name!r} is {value!r}: a standard deviation or covariance is needed"
         ) from None

@@ -22,7 +22,8 @@ from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
-from sysdyn.program.groups import Group, Groups, common, leading, real
+from sysdyn.program.groups import Group, Groups, common, leading
+from sysdyn.program.reals import real
 
 MOST_KEPT = 8  # A statement keeps so many layouts and systems of equations.
 

@@ -30,6 +30,7 @@ from sysdyn.model.manifolds import (
 from sysdyn.model.spatial import quaternion_to_E, rot_axis
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import dot, norm
+from sysdyn.program.reals import real
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
 AGREED = 1e-13  # Constants whose sizes differ by less than this fraction are made the same.
@@ -68,8 +69,8 @@ def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     """`axis` (3,) divided by its norm and snapped. Raises ModelError if it is zero, not finite or not of length 3."""
     try:
-        a = np.asarray(axis, dtype=float)
-    except (TypeError, ValueError):
+        a = real("axis", axis)
+    except InvalidInput:
         raise ModelError(f"a joint axis must be 3 numbers, got {axis!r}") from None
     if a.shape != (3,):
         raise ModelError(f"a joint axis must have shape (3,), got shape {a.shape}")

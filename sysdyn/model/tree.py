@@ -47,7 +47,8 @@ from sysdyn.model.closures import (
 )
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
-from sysdyn.program.groups import common, leading, real
+from sysdyn.program.groups import common, leading
+from sysdyn.program.reals import real
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
 # The fields of limits of joints, each (nv,).

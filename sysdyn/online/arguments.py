@@ -13,8 +13,9 @@ from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays, array_of, common, leading, named, real, unmasked
+from sysdyn.program.groups import Arrays, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
+from sysdyn.program.reals import array_of, real, unmasked
 from sysdyn.reference.generic import normalised
 
 # Values are given by the name of a measurement, quantity or parameter.

@@ -33,6 +33,7 @@ from sysdyn.model.inertia import (
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.tree import SLIP
 from sysdyn.program.groups import Groups
+from sysdyn.program.reals import real
 from sysdyn.reference import compile_regressor, rnea
 
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.
@@ -305,7 +306,7 @@ def _states(model: Model, given: Mapping[str, ArrayLike | None]) -> list[np.ndar
 
 def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:
     """(nv,) standard deviations. Raises InvalidInput."""
-    sigma = np.asarray(noise, dtype=float)
+    sigma = real("noise of τ", noise)
     if sigma.shape not in ((), (nv,)) or not (sigma > 0.0).all():
         raise InvalidInput(f"noise of τ is one standard deviation > 0, or ({nv},), not {noise!r}")
     return np.broadcast_to(sigma, nv)

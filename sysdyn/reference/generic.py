@@ -17,8 +17,9 @@ import numpy as np
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.program import reals
 from sysdyn.program.expr import Expr
-from sysdyn.program.groups import array_of, common, leading, real, reject_not_finite
+from sysdyn.program.groups import common, leading, reject_not_finite
 from sysdyn.program.status import LARGEST_ANGLE
 
 # The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
@@ -82,12 +83,15 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
     Raises InvalidInput.
     """
-    array = array_of(name, value)
+    array = reals.array_of(name, value)
     if array.dtype != object:
-        array = real(name, array)
+        array = reals.real(name, value)
     symbols = np.full(array.shape, False)
     if array.dtype == object:
         symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
+        wrong = next((x for x in array.flat if type(x) is not Expr and not reals.is_number(x)), None)
+        if wrong is not None:
+            raise InvalidInput(f"{name} holds something that is not a real number: {wrong!r}")
     try:
         numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
     except (TypeError, ValueError):

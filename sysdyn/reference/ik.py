@@ -22,7 +22,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
-from sysdyn.program.groups import real
+from sysdyn.program.reals import real
 
 DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
 # The damping grows by the first factor after a step that does not help, and shrinks by the second after one that does.
