@@ -322,22 +322,27 @@ class LinearSystem(ABC):
         normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
         own, natural = (self._sums(size * x[:, c]) + np.abs(b) for x in self._sizes(chosen))
 
-        def relative(states: slice | np.ndarray, least: float | np.ndarray) -> np.ndarray:
+        def relative(states: slice | np.ndarray, least: np.ndarray) -> np.ndarray:
             """Residuals by row, relative to their terms, or to natural ones if terms are less than `least` of these."""
             terms = np.where(own[states] < least * natural[states], natural[states], own[states])
             terms = self.tolerated(terms, size[states])
             return np.abs(residual[states]) / np.where(terms > 0.0, terms, 1.0)
 
-        error = relative(slice(None), ROUNDED_OFF)
+        error = relative(slice(None), self.rounded_off)
         lost = error > EXACT
         large = np.flatnonzero(lost.any(axis=1) & ~(lost & (own > MAGNIFIED * natural)).any(axis=1))
         if len(large) and self.shape[0] == self.shape[1]:
             condition = np.array([self.reciprocal_condition(x, 0.0) for x in entries[large]])
             least = np.where(condition > SINGULAR, np.finfo(float).eps / np.maximum(condition, SINGULAR), 0.0)
-            error[large] = relative(large, np.maximum(least, ROUNDED_OFF)[:, None])
+            error[large] = relative(large, np.maximum(least[:, None], self.rounded_off))
         return Residual(
             residual, error.max(axis=1), np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0)
         )
+
+    @property
+    def rounded_off(self) -> np.ndarray:
+        """(1 or equations,): terms of a row below this fraction of natural ones are rounding errors."""
+        return np.array([ROUNDED_OFF])
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """(N, equations): what residuals are relative to, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""
