@@ -72,7 +72,7 @@ def beside_pinocchio(model: sd.Model, theirs: pin.Model, seed: int = 0) -> dict[
     q, qd, qdd = model.random_state(seed)
     G = model.coupling_matrix(q)
     independent = np.flatnonzero(~np.isin(np.arange(model.nv), [link.v for link in model.couplings]))
-    assert theirs.nv == len(independent), f"{len(independent)} freedoms, Pinocchio has {theirs.nv}"
+    assert theirs.nv == len(independent), f"{len(independent)} degrees of freedom, Pinocchio has {theirs.nv}"
     data, position = theirs.createData(), pin.neutral(theirs)
     at = np.zeros(theirs.nv, dtype=int)
     for i, joint in enumerate(model.joints):
@@ -120,7 +120,7 @@ def of_mujoco(path: Path) -> mujoco.MjModel | None:
 
 def beside_mujoco(model: sd.Model, theirs: mujoco.MjModel, seed: int = 0) -> dict[str, float]:
     """How far rnea, crba and the poses of bodies and sites differ; raises AssertionError for another tree."""
-    assert theirs.nv == model.nv, f"{model.nv} freedoms, MuJoCo has {theirs.nv}"
+    assert theirs.nv == model.nv, f"{model.nv} degrees of freedom, MuJoCo has {theirs.nv}"
     free, state, data = model.replace(closures=()), sd.MujocoState(theirs), mujoco.MjData(theirs)
     q, qd, qdd = free.random_state(seed)
     data.qpos, data.qvel = state.to_mujoco(q, qd)

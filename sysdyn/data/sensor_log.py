@@ -291,7 +291,8 @@ class Log:
     # ---- solving ---------------------------------------------------------------------------------------------------
 
     def estimates(self, solver: Solver) -> Iterator[Estimates]:
-        """Estimates of each chunk, of the outputs of the solver."""
+        """Estimates of each chunk, of the outputs of the solver; `summary` counts them from 0."""
+        self.summary = Summary()
         for chunk in self:
             rows = f"{chunk.where} rows {chunk.rows[0]} to {chunk.rows[-1]}"
             try:

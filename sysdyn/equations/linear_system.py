@@ -171,7 +171,8 @@ class LinearSystem(ABC):
     # ---- numbers -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _program(self) -> Program:
+    def program(self) -> Program:
+        """The entries of D, in the order of `values`, and b, as a program."""
         assembly = self.assembly
         inputs = [(name, list(group)) for name, group in assembly.inputs]
         return Program.from_graph(assembly.graph, inputs, [("D", self._entries), ("b", assembly.b)])
@@ -179,21 +180,21 @@ class LinearSystem(ABC):
     @property
     def positions_used(self) -> np.ndarray:
         """(nq,) bool: D or b depends on this entry of q."""
-        return self._program.used_inputs[: self.model.nq]
+        return self.program.used_inputs[: self.model.nq]
 
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
         Missing ones are those declared: parameters of the model, covariances, switches that are on. Others are zero.
         """
-        out = interpreter.run_groups(self._program, self._full(inputs))
+        out = interpreter.run_groups(self.program, self._full(inputs))
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every group of inputs: what is missing is its default, or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
         given = {**defaults, **inputs}
-        return {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+        return {name: given.get(name, np.zeros(size)) for name, size in self.program.input_groups}
 
     @cached_property
     def _shown_program(self) -> Program:
@@ -321,22 +322,27 @@ class LinearSystem(ABC):
         normwise = self._sums(size).max(axis=1) * np.abs(chosen).max(axis=1) + np.abs(b).max(axis=1)
         own, natural = (self._sums(size * x[:, c]) + np.abs(b) for x in self._sizes(chosen))
 
-        def relative(states: slice | np.ndarray, least: float | np.ndarray) -> np.ndarray:
+        def relative(states: slice | np.ndarray, least: np.ndarray) -> np.ndarray:
             """Residuals by row, relative to their terms, or to natural ones if terms are less than `least` of these."""
             terms = np.where(own[states] < least * natural[states], natural[states], own[states])
             terms = self.tolerated(terms, size[states])
             return np.abs(residual[states]) / np.where(terms > 0.0, terms, 1.0)
 
-        error = relative(slice(None), ROUNDED_OFF)
+        error = relative(slice(None), self.rounded_off)
         lost = error > EXACT
         large = np.flatnonzero(lost.any(axis=1) & ~(lost & (own > MAGNIFIED * natural)).any(axis=1))
         if len(large) and self.shape[0] == self.shape[1]:
             condition = np.array([self.reciprocal_condition(x, 0.0) for x in entries[large]])
             least = np.where(condition > SINGULAR, np.finfo(float).eps / np.maximum(condition, SINGULAR), 0.0)
-            error[large] = relative(large, np.maximum(least, ROUNDED_OFF)[:, None])
+            error[large] = relative(large, np.maximum(least[:, None], self.rounded_off))
         return Residual(
             residual, error.max(axis=1), np.abs(residual).max(axis=1) / np.where(normwise > 0.0, normwise, 1.0)
         )
+
+    @property
+    def rounded_off(self) -> np.ndarray:
+        """(1 or equations,): terms of a row below this fraction of natural ones are rounding errors."""
+        return np.array([ROUNDED_OFF])
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """(N, equations): what residuals are relative to, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""

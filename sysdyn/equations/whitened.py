@@ -25,10 +25,12 @@ from sysdyn.program.expr import Graph, sqrt
 class WhitenedSystem(LinearSystem):
     """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
 
-    Rows and columns are those of `plain`. A component that is switched off says 0 = 0.
+    Rows and columns are those of `plain`, multipliers those of `augmented`. A component that is switched off says
+    0 = 0.
     """
 
     def __init__(self, augmented: AugmentedSystem):
+        self.augmented = augmented
         self._plain, self.noises = augmented.plain, augmented.noises
         self.body_of = augmented.body_of[: augmented.n_unknowns]
         plain = self._plain
@@ -54,6 +56,15 @@ class WhitenedSystem(LinearSystem):
 
     def assemble(self, graph: Graph, mark: bool = False) -> Assembly:
         return self._whitened(self.plain.assemble(graph, mark))
+
+    @property
+    def rounded_off(self) -> np.ndarray:
+        """Noisy rows count beside their own terms, exact ones beside those of unknowns as large as others of a body."""
+        return np.where(self.plain.noisy_mask, 0.0, 1.0)
+
+    def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Residuals of noisy rows are in units of standard deviations."""
+        return np.where(self.plain.noisy_mask, 1.0 + terms, terms)
 
     def places(self) -> list[tuple[Noise, list[int]]]:
         """(covariance, rows of its components in their order) of each noisy measurement."""

@@ -194,5 +194,5 @@ class Constraint(Measurement):
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
 
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
-        """{joint name: (freedoms, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
+        """{joint name: (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
         return {}

@@ -338,7 +338,7 @@ class Statement:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:
-        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms)"]
+        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom)"]
         for m in self.measurements:
             lines.append(f"  {m.name}: {len(m.components(self.model))} equations")
         return "\n".join(lines)

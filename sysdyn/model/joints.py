@@ -350,7 +350,7 @@ class Spherical(Joint):
 
 @dataclass(frozen=True)
 class Free(Joint):
-    """Six freedoms: q = [p [m] in the parent-side frame, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
+    """A free joint: q = [p [m] on the parent side, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
 
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
@@ -397,7 +397,7 @@ class Free(Joint):
 
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No freedom. Kept in a model so that the force across it is an unknown of its own."""
+    """No degree of freedom. Kept in a model so that the force across it is an unknown of its own."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0

@@ -51,8 +51,8 @@ def load_mjcf(
 def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model:
     """Model of a compiled `mujoco.MjModel`.
 
-    Joints and freedoms keep MuJoCo's numbers, but positions and velocities are sysdyn's: `MujocoState` converts states,
-    accelerations and forces.
+    Joints and degrees of freedom keep MuJoCo's numbers, but positions and velocities are sysdyn's: `MujocoState`
+    converts states, accelerations and forces.
 
     Bodies: a MuJoCo body on n joints becomes n bodies, all but the last without mass and called "<body>@<joint>". The
         last has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis,
@@ -87,7 +87,7 @@ class _Step:
     """A joint on the way to a MuJoCo body.
 
     origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0. own: armature, damping and friction by
-    freedom.
+    degree of freedom.
     """
 
     name: str

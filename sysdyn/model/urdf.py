@@ -28,7 +28,7 @@ from sysdyn.program.plain import norm, product
 
 # The joint types that the format knows.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
-# Joints of these types have one freedom.
+# Joints of these types have one degree of freedom.
 _ONE_FREEDOM = ("revolute", "continuous", "prismatic")
 # Robot files are at most so long, in bytes; longer ones would not fit into memory as elements.
 MOST_BYTES = 64 * 2**20
@@ -400,14 +400,14 @@ class UrdfReader:
         return leader, self.number(element, "multiplier", 1.0), self.number(element, "offset", 0.0)
 
     def check_mimics(self, joints: dict[str, UrdfJoint]) -> None:
-        """Make joints independent that imitate none with one freedom, or themselves by way of others."""
+        """Make joints independent that imitate none with one degree of freedom, or themselves by way of others."""
         for j in list(joints.values()):
             if j.mimic is None:
                 continue
             leader, way = joints.get(j.mimic[0]), [j.name]
             fault = "" if leader is not None else str(UnknownName("joint", j.mimic[0], joints))
             if leader is not None and {leader.type, j.type} - set(_ONE_FREEDOM):
-                fault = f"{j.name!r} or {leader.name!r} has not one freedom"
+                fault = f"{j.name!r} or {leader.name!r} has not one degree of freedom"
             while leader is not None and not fault:
                 fault = f"it imitates itself: {' → '.join([*way, leader.name])}" if leader.name in way else ""
                 way.append(leader.name)

@@ -122,9 +122,8 @@ class Elimination:
             d[:, self.system.columns] = out["d"]
             return Behaviour(d, out["pivots"], self._growth(inputs, scaling, out["entries"], weights))
 
-        chunk = max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + len(watched))))
-        if states is None:  # the same for all orders, as `singular` is of these
-            states = max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(self.system.row_names)))
+        chunk = chunk_of(program, len(watched))
+        states = judged_states(self.system) if states is None else states
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
         verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict, alone)
         self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
@@ -160,6 +159,16 @@ class Elimination:
                 watch(u, columns[j] / columns[c] if f.scaled[k] else rows[r] * columns[j])
         chosen = sorted(weight)
         return [self.graph.at(i) for i in chosen], np.array([weight[i] for i in chosen])
+
+
+def judged_states(system: LinearSystem) -> int:
+    """At how many states programs of a system are judged: the same for all orders, as singular ones are of these."""
+    return max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(system.row_names)))
+
+
+def chunk_of(program: Program, watched: int = 0) -> int:
+    """At how many states at a time a program with so many watched entries runs while it is judged."""
+    return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + watched)))
 
 
 def _solution(assembly: Assembly, factors: Factors, refined: bool) -> list:

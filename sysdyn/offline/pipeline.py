@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,12 +20,12 @@ from sysdyn.offline.choice import Compiled
 from sysdyn.offline.formulations import CANDIDATES, eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.orders import streams
-from sysdyn.offline.sampling import order_samples, reach
+from sysdyn.offline.safety import ranged
+from sysdyn.offline.sampling import order_samples
 from sysdyn.offline.search import Search
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
 from sysdyn.problem import Problem
-from sysdyn.program.program import Program
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
@@ -37,7 +36,8 @@ def build(problem: Problem, options: Options, progress: Progress | None = None) 
         compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
-    return replace(compiled, program=_ranged(compiled, problem), stages=stages.spent)
+    program = ranged(compiled.program, problem.model, compiled.choice.judged)
+    return replace(compiled, program=program, stages=stages.spent)
 
 
 def first_formulation(problem: Problem, options: Options, stages: Stages) -> Compiled:
@@ -46,7 +46,7 @@ def first_formulation(problem: Problem, options: Options, stages: Stages) -> Com
         if candidate.accepts(problem, options) and (compiled := candidate.build(problem, options, stages)):
             return compiled
     raise ProblemError(
-        "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each freedom and all "
+        "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each degree of freedom and all "
         "external wrenches known, of robots whose joints all move inertia: use formulation='auto'"
     )
 
@@ -71,15 +71,6 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
             considered.append((choice.ordering, str(error)))
             choice = compiled.choice
     return Compiled(choice, program, tuple(considered), compiled.seconds + time.perf_counter() - began)
-
-
-def _ranged(compiled: Compiled, problem: Problem) -> Program:
-    """The program with the ranges of the positions that it reads: beyond them it was not judged."""
-    program = compiled.program
-    groups = [name for name, _ in program.input_groups]
-    start = sum(size for _, size in program.input_groups[: groups.index("q")])
-    most = enumerate(reach(problem.model, compiled.choice.judged.reach).tolist(), start)
-    return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))
 
 
 @contextlib.contextmanager

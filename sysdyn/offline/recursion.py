@@ -42,7 +42,7 @@ CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
-    """The freedoms of which τ is known where q̈ is of all others, and all fx; None where the problem is another one."""
+    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None of any other."""
     return torque_freedoms(problem) if is_classical(problem) else None
 
 
@@ -58,8 +58,9 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
     every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
-        problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.budget.seed
-    )
+        problem.model, free, every, options.external_wrenches, "auto", BUDGET * effort, options.passes, more,
+        options.budget.seed,
+    )  # fmt: skip
 
 
 def build(problem: Problem, written: Written, options: Options, states: int | None = None) -> tuple[Choice, Program]:
@@ -83,7 +84,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         return Behaviour(d, values["pivots"], np.ones(len(d)), error)
 
     inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
-    if not options.wrenches:
+    if not options.external_wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])
     verdict = judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(judged))))
     outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
-from sysdyn.offline.sampling import FARTHEST, REFINED, is_far, is_singular, pivoted_solve, require_regular, travelled
+from sysdyn.model import Model
+from sysdyn.offline.sampling import (
+    FARTHEST,
+    REFINED,
+    is_far,
+    is_singular,
+    pivoted_solve,
+    reach,
+    require_regular,
+    travelled,
+)
+from sysdyn.program.program import Program
 
 # States at which a program is judged.
 SAFETY_SAMPLES = 2048
@@ -40,6 +51,13 @@ HOPELESS = 1e-3
 WORST_STATES = 6
 # A state at which a pivot is this fraction of its typical size, or typical is this fraction of it, may be singular.
 SUSPECT = 1e-8
+# Two or three pivots that are each this fraction of their typical size may be those of a singular state: what is left
+# of one is the difference of terms with the rounding errors of those before. So many such states are looked at, and
+# all of them if one is singular.
+DOUBTFUL, LOOKED_AT = 1e-4, 48
+# Calls solve states with pivoting, and so see whether they are singular, where a pivot is below so many times the
+# greatest share of its typical size that all pivots of a singular state exceeded; but not where it is above DOUBTFUL.
+ROOM = 100.0
 # A pivot below this fraction of its greatest sampled size, and far below its least, counts as zero online.
 GUARD = 1e-11
 # A pivot below this fraction of its greatest sampled size loses digits online, and its state is solved with pivoting.
@@ -169,15 +187,16 @@ class Safety:
 def judge(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, labels: Sequence[str],
     chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
-    certain: np.ndarray | None = None, whole: bool = False,
+    certain: np.ndarray | None = None, whole: bool = False, again: bool | None = None,
 ) -> Verdict:  # fmt: skip
     """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
 
     run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
     time. singular: which states, by number, are known to make the system itself singular; these are left out, and what
     is found is added. strict: stop where a pivot passes through zero. certain (p,): pivots that vanish only where the
-    matrix is singular; how small they are says nothing against the order. whole: stop nowhere. Otherwise a verdict of
-    some of the states alone is one against the order, or has pivots that pass through zero.
+    matrix is singular; how small they are says nothing against the order. again: states with weak pivots are solved
+    with pivoting and do not count; by default but for means of estimates, whose orders do without. whole: stop nowhere.
+    Otherwise a verdict of some of the states alone is one against the order, or has pivots that pass through zero.
 
     Raises StructurallySingular where the system is singular at every state.
     """
@@ -195,7 +214,8 @@ def judge(
     noisy, usual = bool(system.problem.noisy), _as_declared(system, inputs)[: len(regular)] & (lengths <= reach)
     small = _SmallPivots(seen, near & usual if (near & usual).any() else near)
     weak = small.weak(regular & usual)
-    found = regular & (np.abs(seen.pivots) < weak).any(axis=1) & (not noisy)  # orders of estimates do without
+    again = not noisy if again is None else again
+    found = regular & (np.abs(seen.pivots) < weak).any(axis=1) & again
     regular &= ~found
     while True:
         judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
@@ -218,8 +238,8 @@ def judge(
         int(found.sum()), reach,
     )  # fmt: skip
     if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
-        return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True)
-    weak = small.expected(usual, regular, weak)
+        return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True, again=again)
+    weak = np.maximum(small.expected(usual, regular, weak), apart.share(seen) * small.typical)
     guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
     return Verdict(safety, guards, _at(inputs, worst))
 
@@ -301,12 +321,30 @@ class _Singular:
             typical = np.median(size[seen.near] if seen.near.any() else size, axis=0)
             small, large = size <= SUSPECT * typical, size * SUSPECT > typical
             suspect |= small.any(axis=1) | (large.any(axis=1) & seen.near)
+        suspect |= self._doubtful(size, seen.near, suspect)
         suspects = np.flatnonzero(suspect)
         regular = np.ones(len(suspect), dtype=bool)
         regular[suspects] = ~np.array(self.at(suspects), dtype=bool)
         if not regular.any() and len(regular) == len(self._inputs["q"]):
             require_regular(self._system)
         return regular if regular.any() else np.ones(len(suspect), dtype=bool)
+
+    def _doubtful(self, size: np.ndarray, near: np.ndarray, suspect: np.ndarray) -> np.ndarray:
+        """(N,) bool: states with DOUBTFUL pivots that are no suspects, if some of these are singular."""
+        ratio = _least_share(size, near)
+        doubtful = np.flatnonzero((ratio <= DOUBTFUL) & near & ~suspect)
+        doubtful = doubtful[np.argsort(ratio[doubtful], kind="stable")]
+        some = np.unique(np.linspace(0, len(doubtful) - 1, min(len(doubtful), LOOKED_AT)).astype(int))
+        found = np.zeros(len(ratio), dtype=bool)
+        if any(self.at(doubtful[some])):
+            found[doubtful] = True
+        return found
+
+    def share(self, seen: _Observed) -> float:
+        """Below this share of their typical sizes pivots may be those of a singular state; 0 if none is known."""
+        singular = self.known(len(seen.error)) & seen.near
+        ratio = _least_share(np.abs(seen.pivots), seen.near)[singular]
+        return min(DOUBTFUL, ROOM * float(ratio.max(initial=0.0)))
 
     def among(self, judged: np.ndarray, regular: np.ndarray) -> bool:
         """Whether some of the judged states were singular and others are left; `regular` loses the singular ones."""
@@ -325,6 +363,15 @@ class _Singular:
                 return False
             regular[others[also]] = False
         return True
+
+
+def _least_share(size: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """(N,): the least of the sizes of pivots (N, p) beside the typical ones of near states."""
+    if not size.shape[1]:
+        return np.ones(len(size))
+    typical = np.median(size[near] if near.any() else size, axis=0)
+    with np.errstate(over="ignore"):
+        return np.asarray((size / np.where(typical > 0.0, typical, 1.0)).min(axis=1))
 
 
 class _Compared(NamedTuple):
@@ -349,9 +396,10 @@ def _compared(system: System, inputs: Inputs, d: np.ndarray) -> _Compared:
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
     """The greatest of REACHES within which residuals are small, FARTHEST where there is none."""
     for limit in (FIRM_ERROR, BACKWARD_ERROR):
-        for reach in REACHES:
-            if (seen.error[regular & (lengths <= reach)] <= limit).all() and (regular & (lengths <= reach)).any():
-                return reach
+        for farthest in REACHES:
+            within = regular & (lengths <= farthest)
+            if (seen.error[within] <= limit).all() and within.any():
+                return farthest
     return FARTHEST
 
 
@@ -424,6 +472,14 @@ def _guards(
         zero, harmless = np.minimum(GUARD * largest, WEAK * least), np.minimum(WEAK * largest, HARMLESS * least)
         harmless = np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless)
     return list(zip(zero.tolist(), np.maximum(harmless, weak).tolist(), strict=True))
+
+
+def ranged(program: Program, model: Model, safety: Safety) -> Program:
+    """The program with the ranges of the positions that it reads: beyond them it was not judged."""
+    groups = [name for name, _ in program.input_groups]
+    start = sum(size for _, size in program.input_groups[: groups.index("q")])
+    most = enumerate(reach(model, safety.reach).tolist(), start)
+    return replace(program, ranges=tuple((k, x) for k, x in most if math.isfinite(x) and program.used_inputs[k]))
 
 
 def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) -> float:

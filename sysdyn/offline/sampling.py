@@ -273,6 +273,26 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
     return d
 
 
+def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """d (N, full layout) of more equations than unknowns that agree, all of them together; NaN without full rank.
+
+    entries (N, nnz), b (N, equations). By singular values of dense matrices, with one step of refinement: for single
+    states.
+    """
+    d = np.full((len(entries), system.layout.n), math.nan)
+    (rows, columns), (r, c) = system.scaling, system.coordinates
+    for k in range(len(entries)):
+        scaled, matrix = system.matrix(entries[k] * rows[r] * columns[c]).toarray(), system.matrix(entries[k])
+        x = np.zeros(len(system.columns))
+        for _ in range(2):
+            step, _, rank, _ = np.linalg.lstsq(scaled, rows * (matrix @ x + b[k]), rcond=SINGULAR)
+            x -= columns * step
+        if rank == len(x):
+            d[k] = 0.0
+            d[k, system.columns] = x
+    return d
+
+
 def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
 ) -> np.ndarray:

@@ -64,12 +64,12 @@ class Arguments(NamedTuple):
 class Inputs:
     """The groups of inputs of a problem, and how a call hands them in.
 
-    wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
+    external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
     positional: the known quantity that may go by position.
     """
 
-    def __init__(self, problem: Problem, wrenches: bool = True, check_limits: bool = False):
-        self.problem, self.wrenches, self.check_limits = problem, wrenches, check_limits
+    def __init__(self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False):
+        self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
         self.groups = problem.inputs
         self.sizes = self.groups.sizes
@@ -270,8 +270,8 @@ class Inputs:
             )  # fmt: skip
 
     def _reject_wrenches(self, arrays: Arrays) -> None:
-        if not self.wrenches and "fx" in arrays and arrays["fx"].any():
-            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
+        if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with external_wrenches=False")
 
 
 def _positional(problem: Problem) -> tuple[str, ...]:

@@ -26,11 +26,13 @@ from sysdyn.online.progress import shown
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
+from sysdyn.renames import renamed
 
 # An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
 Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
 
 
+@renamed(wrenches="external_wrenches")
 def compile(
     problem: Problem,
     ordering: str | Given = "auto",
@@ -42,7 +44,7 @@ def compile(
     backend: str = "llvm",
     on_singular: str = "raise",
     formulation: str = "auto",
-    wrenches: bool = True,
+    external_wrenches: bool = True,
     effort: float = 1.0,
     passes: str | Sequence[str] = "all",
     seconds: float | None = None,
@@ -70,7 +72,8 @@ def compile(
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
-    wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
+    external_wrenches
+                 False: they are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
                  order "mixed", too. It counts operations: the result does not depend on the machine
     seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
@@ -112,7 +115,7 @@ def compile(
             given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
         name = ordering if isinstance(ordering, str) else GIVEN
         return Options(
-            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(wrenches),
+            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(external_wrenches),
             named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
             given, bool(given) and on_singular == "repivot",
         )  # fmt: skip

@@ -20,17 +20,18 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
+from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
-from sysdyn.online.calls import Calls
+from sysdyn.online.calls import Calls, Run
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.program.status import WEAK_PIVOT
+from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 # Both forms of implicit differentiation are tried where entries of the factors times solutions are at most so many.
 BOTH = 300_000
@@ -76,7 +77,7 @@ def _cheapest(
 ) -> Expressions:
     """The derivatives in the form that needs the fewest operations."""
     if has_analytic(problem, of):
-        return analytic(problem, of, wrt, options.wrenches)
+        return analytic(problem, of, wrt, options.external_wrenches)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     for x in of:
@@ -127,7 +128,7 @@ class Derivatives:
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
-        self._inputs = Inputs(problem, options.wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches)
         self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
         by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}
@@ -173,7 +174,7 @@ class Derivatives:
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)
-        np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
+        self._look_at_weak_pivots(run)
         if np.count_nonzero(run.status):
             self._calls.reject_bad_inputs(run)
             bad, n = np.flatnonzero(run.status), len(run.status)
@@ -186,6 +187,15 @@ class Derivatives:
             for x in run.outputs.values():
                 x[bad] = np.nan
         return self._calls.results(run)
+
+    def _look_at_weak_pivots(self, run: Run) -> None:
+        """Clear WEAK_PIVOT; states at which it is all there is have BAD_PIVOT instead where they are singular."""
+        weak = np.flatnonzero(run.status == WEAK_PIVOT)
+        np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
+        if len(weak):
+            system, given = self.problem.system(), run.at(weak)
+            entries = np.broadcast_to(system.values(given)[0], (len(weak), system.nnz))
+            run.status[weak[is_unsolvable(system, given, entries)]] |= BAD_PIVOT
 
     def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1, **given: Unpack[Given]) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""

@@ -16,7 +16,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +25,16 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.backend import Results
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
+from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
-from sysdyn.errors import FileError, UnknownName
+from sysdyn.errors import FileError, SingularState, UnknownName
 from sysdyn.files import cache
 from sysdyn.measurements.noise import Noise, noise_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import output_groups
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
-from sysdyn.offline.square_root import SquareRoot, square_root
+from sysdyn.offline.square_root import AtState, Estimated, SquareRoot, pivoted, square_root
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.digits import KEPT, Distance, sizes_of_mean
@@ -49,6 +50,8 @@ VANISHING = 1e-22
 SAMPLES = 4
 # Factors are kept at a time of so many states that they have so many entries in all, 32 MB.
 MOST_ENTRIES = 4_000_000
+# Of so many states at most the form with pivoting is kept, which takes about a megabyte each for a humanoid.
+MOST_KEPT = 64
 # The programs of the factors and of the mean, and the inputs of all others.
 FACTORS, MEAN, ENTRIES = "factors", "mean", "entries"
 
@@ -58,17 +61,23 @@ Part = str | tuple[str, str]
 Terms = Mapping[int, Any]
 # Outputs of programs are listed by (group, values), results are arrays (n, size) by group.
 Groups = list[tuple[str, list]]
+# These follow from the factors, those of all states or of one.
+Formula = Callable[[Estimated], Groups]
 Arrays = Mapping[str, np.ndarray]
 # What errors of results are relative to, from results at some states and the numbers of these.
 Sizes = Callable[[Arrays, np.ndarray], Arrays]
 
 
 class States(NamedTuple):
-    """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN."""
+    """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN.
+
+    solved (n,) bool: those that have an estimate, None for all. Results of the others are NaN.
+    """
 
     inputs: Arrays
     n: int
     refuse: bool
+    solved: np.ndarray | None = None
 
     def at(self, chosen: np.ndarray) -> Arrays:
         """Inputs {group: (k, size)} of some of the states, by number."""
@@ -120,7 +129,7 @@ class Posterior:
     def mean(self, states: States) -> Arrays:
         """{output: (n, size)}: the estimate from the square-root form; NaN where digits are lost."""
 
-        def groups() -> Groups:
+        def groups(_: Estimated) -> Groups:
             root = self._root
             return output_groups(self.system, root.assembly, root.solution, self._options.outputs)
 
@@ -132,8 +141,8 @@ class Posterior:
         """(n, size) of every scalar of a part."""
         scalars = self._scalars(part)
 
-        def groups() -> Groups:
-            return [("variance", [product(z, z) for z in map(self._root.information.deviations, scalars())])]
+        def groups(of: Estimated) -> Groups:
+            return [("variance", [product(z, z) for z in map(of.information.deviations, scalars(of))])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             x = found["variance"]
@@ -145,8 +154,8 @@ class Posterior:
         """(n, size of first, size of second)."""
         rows_of, columns_of = self._scalars(first), self._scalars(second)
 
-        def groups() -> Groups:
-            rows, columns = ([*map(self._root.information.deviations, of())] for of in (rows_of, columns_of))
+        def groups(of: Estimated) -> Groups:
+            rows, columns = ([*map(of.information.deviations, part(of))] for part in (rows_of, columns_of))
             return [(f"row {k}", [product(x, y) for y in columns]) for k, x in enumerate(rows)]
 
         def sizes(found: Arrays, chosen: np.ndarray) -> Arrays:
@@ -159,17 +168,17 @@ class Posterior:
         found = self._run(f"covariance {_words(first)} {_words(second)}", groups, states, sizes, 1.0)
         return np.stack([*found.values()], axis=1)
 
-    def _scalars(self, part: Part) -> Callable[[], Sequence[Terms]]:
+    def _scalars(self, part: Part) -> Callable[[Estimated], Sequence[Terms]]:
         """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
             components = self._components[quantity]
             if name is None:
-                return lambda: self._root.shown[quantity]
+                return lambda of: of.shown[quantity]
             if name not in components:
                 raise UnknownName(f"component of {quantity!r}:", name, components)
             place = components.index(name)
-            return lambda: [self._root.shown[quantity][place]]
+            return lambda of: [of.shown[quantity][place]]
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
         layout, scalars = self.system.layout, self.system.reported(quantity)
@@ -177,15 +186,15 @@ class Posterior:
             chosen = layout.columns(*layout.block(quantity, name))
             columns = layout.quantity_columns(quantity)
             scalars = [x for c, x in zip(columns, scalars, strict=True) if c in chosen]
-        return lambda: scalars
+        return lambda _: scalars
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
     def residuals(self, states: States) -> Arrays:
         """{name: ε (n, m)} of the whitened noisy equations, independent errors of variance 1 before the estimate."""
 
-        def groups() -> Groups:
-            residual = self._root.information.residuals()
+        def groups(of: Estimated) -> Groups:
+            residual = of.information.residuals()
             return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in self.system.places()]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
@@ -197,8 +206,8 @@ class Posterior:
     def redundancy(self, states: States) -> Arrays:
         """{name: Cov(ε) (n, m, m)} of the whitened residuals; of independent components, the diagonal alone."""
 
-        def groups() -> Groups:
-            free = self._root.information.free()
+        def groups(of: Estimated) -> Groups:
+            free = of.information.free()
             found: Groups = []
             for noise, rows in self.system.places():
                 shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
@@ -212,10 +221,9 @@ class Posterior:
     def log_determinant(self, states: States) -> np.ndarray:
         """(n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
 
-        def groups() -> Groups:
-            noisy, factors = self.system.plain.noise_by_row, self._root.factors
-            pairs = [(i in noisy, x) for i, x in zip(factors.row_perm, factors.pivots, strict=True)]
-            return [(name, [x for y, x in pairs if y == of]) for name, of in (("exact", False), ("noisy", True))]
+        def groups(of: Estimated) -> Groups:
+            pivots = of.information.pivots()
+            return [("exact", [*pivots.exact]), ("noisy", [*pivots.noisy])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             return {name: np.abs(x) for name, x in found.items()}
@@ -227,12 +235,28 @@ class Posterior:
     # ---- programs -----------------------------------------------------------------------------------------------
 
     def _run(
-        self, name: str, groups: Callable[[], Groups], states: States, sizes: Sizes,
+        self, name: str, groups: Formula, states: States, sizes: Sizes,
         power: float | Mapping[str, float] = 0.0,
     ) -> Arrays:  # fmt: skip
-        """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`."""
+        """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`.
+
+        Raises SingularState where not even pivoting computes them, or they are NaN.
+        """
         executable = self._executable(name, groups)
-        found = executable.results(states.inputs, states.n)[0]
+        if isinstance(executable, OfFactors):
+            found, status = executable.results(states.inputs, states.n, states.solved)
+        else:
+            found, status = executable.results(states.inputs, states.n)
+        failed = np.flatnonzero(status)
+        if len(failed):
+            if states.refuse and (states.solved is None or states.solved[failed].any()):
+                raise SingularState(
+                    f"the {name} cannot be computed at this state{at_states(failed, states.n)}: nothing determines the "
+                    "estimate there. Use on_singular='nan' to go on without it",
+                    states=tuple(failed.tolist()),
+                )
+            for x in found.values():
+                x[failed] = np.nan
         far = self.distance.far(states.inputs, states.n)
         if len(far):
             part = {output: x[far] for output, x in found.items()}
@@ -244,7 +268,7 @@ class Posterior:
                 x[lost] = np.nan
         return found
 
-    def _executable(self, name: str, groups: Callable[[], Groups]) -> Executable | OfFactors:
+    def _executable(self, name: str, groups: Formula) -> Executable | OfFactors:
         """The program `name` ready to run, made where it is asked for for the first time."""
         with self._lock:
             if name not in self._executables:
@@ -256,7 +280,7 @@ class Posterior:
                     stages.say("done", 1.0)
             return self._executables[name]
 
-    def _made(self, name: str, groups: Callable[[], Groups], stages: Stages) -> Executable | OfFactors:
+    def _made(self, name: str, groups: Formula, stages: Stages) -> Executable | OfFactors:
         def compiled(program: Program) -> Executable:
             stages.say(f"{name}: compiling machine code", 0.6)
             return Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
@@ -264,8 +288,7 @@ class Posterior:
         if name == MEAN:
             program = self._stored(name, self.problem.input_sizes)
             if program is None:
-                assembly = self._root.assembly
-                program = self._store(name, Program.from_graph(assembly.graph, assembly.inputs, groups()))
+                program = self._store(name, self._root.mean(groups(self._root), self.system))
             return compiled(program)
         first, rest = self._stored(FACTORS, self.problem.input_sizes), None
         if first is not None:
@@ -276,10 +299,10 @@ class Posterior:
                 self._store(FACTORS, made)
             first = made
         if self._factors is None or self._factors.executable.program.digest != first.digest:
-            self._factors = Factors(compiled(first))
+            self._factors = Factors(compiled(first), lambda inputs: pivoted(self.system, dict(inputs)))
         if rest is None:
-            rest = self._store(f"{name} of {first.digest}", self._program(groups(), self._factors))
-        return OfFactors(self._factors, compiled(rest))
+            rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
+        return OfFactors(self._factors, compiled(rest), groups)
 
     def _program(self, groups: Groups, factors: Factors) -> Program:
         """A program of the factors, with zeros for variances that are zero at every state but for rounding."""
@@ -288,7 +311,7 @@ class Posterior:
         if groups[0][0] != "variance":
             return program
         states = sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED)
-        entries = [factors.at({name: x[k] for name, x in states.items()}, 1) for k in range(SAMPLES)]
+        entries = [factors.at({name: x[k] for name, x in states.items()}, 1)[0] for k in range(SAMPLES)]
         found = interpreter.run_groups(program, {ENTRIES: np.concatenate(entries)})["variance"]
         size = np.fmax.reduce(found, axis=0)
         least = VANISHING * np.fmax.reduce(size, initial=0.0)
@@ -315,38 +338,87 @@ class Posterior:
 
 
 class Factors:
-    """The factors of the square-root form at states; those of the last call are kept."""
+    """The factors of the square-root form at states; those of the last call are kept.
 
-    def __init__(self, executable: Executable):
-        self.executable = executable
-        self._last: tuple[Arrays, np.ndarray] | None = None
+    pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None where it is singular.
+    """
 
-    def at(self, inputs: Arrays, n: int) -> np.ndarray:
-        """(n, entries), for inputs that nobody changes."""
+    def __init__(self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]]):
+        self.executable, self._pivoted = executable, pivoted
+        self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
+        self._last: tuple[Arrays, np.ndarray, np.ndarray] | None = None
+
+    def at(self, inputs: Arrays, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """((n, entries), status (n,)), for inputs that nobody changes."""
         last = self._last
         if last is None or last[0] is not inputs:
-            last = self._last = inputs, self.executable.results(inputs, n)[0][ENTRIES]
-        return last[1]
+            outputs, status = self.executable.results(inputs, n)
+            last = self._last = inputs, outputs[ENTRIES], status
+        return last[1], last[2]
+
+    def again(self, inputs: Arrays, n: int, chosen: Sequence[int]) -> Iterator[AtState | None]:
+        """The form with pivoting at each of these states, for inputs that nobody changes; see `at`."""
+        if self._again is None or self._again[0] is not inputs:
+            self._again = inputs, {}
+        kept = self._again[1]
+        for start in range(0, len(chosen), MOST_KEPT):
+            part = chosen[start : start + MOST_KEPT]
+            new = [k for k in part if k not in kept]
+            made = dict(
+                zip(new, self._pivoted(States(inputs, n, refuse=False).at(np.array(new, dtype=int))), strict=True)
+            )
+            yield from (made[k] if k in made else kept[k] for k in part)
+            if len(kept) + len(made) <= MOST_KEPT:
+                kept.update(made)
 
 
 class OfFactors:
-    """A program of the factors, and what it needs of these."""
+    """A program of the factors, and what it needs of these.
 
-    def __init__(self, factors: Factors, executable: Executable):
-        self.factors, self.executable = factors, executable
+    groups: the outputs, also at states at which the order of the factors fails.
+    """
 
-    def results(self, inputs: Arrays, n: int) -> Results:
-        """({output: (n, size)}, status (n,)) as of an `Executable`."""
-        step = max(1, MOST_ENTRIES // self.executable.program.n_inputs)
+    def __init__(self, factors: Factors, executable: Executable, groups: Formula):
+        self.factors, self.executable, self._groups = factors, executable, groups
+
+    def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
+        """({output: (n, size)}, status (n,)) as of an `Executable`; zero where pivoting solves a state, too.
+
+        solved (n,) bool: the others are left alone where the order fails.
+        """
+        step = max(1, MOST_ENTRIES // max(1, self.executable.program.n_inputs))
         if n <= step:
-            return self.executable.results({ENTRIES: self.factors.at(inputs, n)}, n)
+            entries, failed = self.factors.at(inputs, n)
+            outputs, status = self.executable.results({ENTRIES: entries}, n)
+            status |= failed
+            chosen = np.flatnonzero(status if solved is None else (status != 0) & solved)
+            if len(chosen):
+                self._solve_again(inputs, chosen.tolist(), outputs, status)
+            return outputs, status
         starts = range(0, n, step)
         parts = [
-            self.results({name: x if x.ndim == 1 else x[k : k + step] for name, x in inputs.items()}, min(step, n - k))
+            self.results(
+                {name: x if x.ndim == 1 else x[k : k + step] for name, x in inputs.items()},
+                min(step, n - k),
+                None if solved is None else solved[k : k + step],
+            )
             for k in starts
         ]
         outputs = {name: np.concatenate([found[name] for found, _ in parts]) for name in parts[0][0]}
         return outputs, np.concatenate([status for _, status in parts])
+
+    def _solve_again(self, inputs: Arrays, chosen: Sequence[int], outputs: Arrays, status: np.ndarray) -> None:
+        """Replace outputs and status of these states, where pivoting solves them."""
+        zero, start = self.executable.program.zero_outputs, 0
+        always = {}
+        for name, size in self.executable.program.output_groups:
+            always[name] = zero[start : start + size]
+            start += size
+        for k, form in zip(chosen, self.factors.again(inputs, len(status), chosen), strict=True):
+            if form is not None:
+                for name, x in self._groups(form):
+                    outputs[name][k] = np.where(always[name], 0.0, np.array(x, dtype=float))
+                status[k] = 0
 
 
 def _forked() -> None:

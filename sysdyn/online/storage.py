@@ -28,7 +28,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 
-FORMAT = 3  # The version of the stored form: it rises when the meaning of any part changes.
+FORMAT = 4  # The version of the stored form: it rises when the meaning of any part changes.
 
 # What the fields of dataclasses are by their annotations, where they are not made of others.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}

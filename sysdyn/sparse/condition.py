@@ -84,7 +84,7 @@ def condition(matrix: scipy.sparse.spmatrix) -> float:
     if lu is None:
         return math.inf
     with np.errstate(all="ignore"):
-        norm = _inverse_norm(lu.solve, matrix.shape[0]) * float(np.abs(matrix).sum(axis=0).max())
+        norm = inverse_norm(lu.solve, matrix.shape[0]) * float(np.abs(matrix).sum(axis=0).max())
     return norm if math.isfinite(norm) else math.inf
 
 
@@ -99,7 +99,7 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
         rows = np.asarray(np.abs(matrix).sum(axis=1)).reshape(-1)
         matrix.data /= np.repeat(rows, np.diff(matrix.indptr))
         lu = factors(matrix) if rows.all() else None
-        norm = _inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
+        norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 
 
@@ -146,7 +146,7 @@ def rank_condition(matrix: np.ndarray) -> float:
     return float(values[0] / values[-1]) if values[-1:].all() else math.inf
 
 
-def _inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str = "N") -> float:
+def inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str = "N") -> float:
     """|A⁻¹|₁, or |A^-T|₁ = |A⁻¹|∞ for of="T", estimated from below. solve(x, "N") = A⁻¹ x, solve(x, "T") = A^-T x.
 
     Higham (2002), algorithm 15.4, as LAPACK has it.

@@ -1,7 +1,10 @@
 """Elimination order of sparse least squares with exact equations: exact pivots, then orthogonal columns.
 
-Exact rows are eliminated by scalar pivots, where they have one that is safe, and otherwise turned. A column that no
-exact row holds any more is eliminated by a turn of all noisy rows that do. Rows of very different weights keep their
+An exact row is eliminated by an entry that is the same at every state, such as the ±1 of the equations of motion, or by
+a turn of exact rows whose norm is, as that of a rotation matrix. The others are eliminated by turns of columns, so that
+a pivot is the norm of what is left of an exact row and vanishes only where exact rows depend on each other (Golub and
+Van Loan 2013, section 6.2: the null-space method). A column that no exact row holds any more is eliminated by a turn of
+all noisy rows that do. Rows of very different weights keep their
 digits where the heaviest comes first and a column is taken while its entries are not small beside the rest of their
 rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
 
@@ -13,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysdyn.errors import NoSafeOrdering
-from sysdyn.sparse.lu import Early, Pivots
+from sysdyn.sparse.lu import Across, Early, Pivots
 from sysdyn.sparse.remainder import Samples, greedy
 from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import Turn
@@ -29,23 +32,35 @@ LEAST_SHARE = 1e-2
 LEAST_EXACT = 0.1
 # An entry of an exact row is a pivot where it is at least this fraction of its column in exact rows, at every state.
 LEAST_PIVOT = 0.1
+# What differs by less than this fraction between random states is the same at all: an analytic function is constant if
+# it is so at random places, but for rounding.
+CONSTANT = 1e-9
 # Entries below this share of what they are subtracted from count as zero.
 CANCELLED = 2e-13
 # A column counts as zero at a state where it is below this share of what it is at others.
 VANISHING = 1e-10
 
-# Columns that are better eliminated later.
-LATE = 1
+# Columns that are better eliminated later, and exact rows whose columns are turned: these fill most.
+LATE, LAST = 1, 2
 
 Row = dict[int, np.ndarray]  # The entries of a row by their columns, arrays (states,) each.
 Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a scalar pivot or −1, column.
 
 
+class Order(NamedTuple):
+    """An order of least squares with its early turns, and those of columns; about its operations."""
+
+    pivots: Pivots
+    early: Early
+    across: Across
+    operations: float
+
+
 def least_squares(
     rows: Sequence[Row], exact: Sequence[bool], first: Iterable[tuple[int, int]], fronts: Sequence[Sequence[int]],
     most: float = math.inf,
-) -> tuple[Pivots, Early, float]:  # fmt: skip
-    """(order of E d + e = 0, |W d + w| least, from entries at sampled states; early turns; about its operations).
+) -> Order:  # fmt: skip
+    """The order of E d + e = 0, |W d + w| least, from entries at sampled states.
 
     exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
     that are eliminated one after the other; those that no row determines yet wait for the next. most: operations.
@@ -65,7 +80,8 @@ def least_squares(
             search.changed = set()
     if waiting:
         raise NoSafeOrdering(f"{len(waiting)} unknowns are determined by no equation that is left")
-    return Pivots(search.row_perm, search.col_perm, search.joined), search.early, search.operations
+    pivots = Pivots(search.row_perm, search.col_perm, search.joined)
+    return Order(pivots, search.early, search.across, search.operations)
 
 
 class _Search(Samples):
@@ -80,21 +96,25 @@ class _Search(Samples):
         self.col_perm: list[int] = []
         self.joined: dict[int, tuple[int, ...]] = {}
         self.early: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        self.across: dict[int, tuple[int, ...]] = {}
         self.operations, self.most = 0.0, most
         self._sizes: dict[int, np.ndarray] = {}  # of rows that did not change since, see `_largest`
         self.changed: set[int] = set()  # rows, since it was emptied
 
     def work(self, front: set[int]) -> set[int]:
         """Eliminate these columns, the cheapest first; those that no row determines are returned."""
-        greedy(front, self._option, self._take_option)
+        greedy(front, lambda j: self._option(j, front), self._take_option)
         return front
 
     def _take_option(self, option: Option) -> tuple[set[int], set[int]]:
-        *_, i, j = option
+        bad, _, i, j = option
         if self.operations > self.most:
             raise NoSafeOrdering("given up: more expensive than what is known")
-        touched = set(self.columns[j])
+        held = self.rows[i] if bad == LAST else (j,)
+        touched = set().union(*(self.columns[c] for c in held))
         stale = {c for k in touched for c in self.rows[k]}
+        if bad == LAST:
+            self._turn_row(i, j)
         self.eliminate(self._turned(j) if i < 0 else i, j)
         return {j}, stale.union(*(self.rows[k] for k in touched))
 
@@ -126,29 +146,50 @@ class _Search(Samples):
                 self.early.setdefault(len(self.row_perm), []).append((j, tuple(held[j])))
             rows.difference_update(held[j][:1])
 
-    def _option(self, j: int) -> Option | None:
-        """The cheapest way to eliminate column j; exact rows go first."""
+    def _option(self, j: int, front: set[int]) -> Option | None:
+        """The cheapest way to eliminate column j; exact rows go first, and wait where they hold columns of others."""
         holders = self.columns[j]
         turned = sorted(holders & self.exact or holders)
-        rest = len(holders) - len(turned)
         if not turned:
             return None
+        if turned[0] in self.exact:
+            return self._exact_option(turned, j) or self._across_option(turned, j, front)
         norm = self._norm(turned, j)
         regular = norm > VANISHING * np.fmax.reduce(norm)  # not where columns before were dependent, and it is NaN
         if not regular.any():
             return None
-        if turned[0] in self.exact:
-            size = np.abs([self.rows[i][j] for i in turned])
-            stays = np.all((size >= LEAST_PIVOT * norm)[:, regular], axis=1)
-            found = [(2.0 * (len(self.rows[i]) - 1) * (len(holders) - 1), i)
-                     for i, x in zip(turned, stays, strict=True) if x]  # fmt: skip
-            if found:
-                return 0, *min(found), j
         share = self._share(turned, np.where(regular, norm, math.nan)) if len(turned) > 1 else 1.0
-        if not share >= (LEAST_EXACT if turned[0] in self.exact else LEAST_SHARE):
+        if not share >= LEAST_SHARE:
             return LATE, -share, -1, j
-        width = len(set().union(*(self.rows[i] for i in turned)))
-        return 0, self._cost(turned) + 2.0 * width * rest, -1, j
+        return 0, self._cost(turned), -1, j
+
+    def _exact_option(self, exact: Sequence[int], j: int) -> Option | None:
+        """A pivot of column j among these exact rows that is the same at every state: an entry, or their norm."""
+        entries = np.array([self.rows[i][j] for i in exact])
+        norm = np.sqrt((entries * entries).sum(axis=0))
+        regular = norm > 0.0  # not where columns before were dependent, and it is NaN
+        if not regular.any():
+            return None
+        entries, norm, others = entries[:, regular], norm[regular], len(self.columns[j]) - 1
+        stays = (np.abs(entries) >= LEAST_PIVOT * norm).all(axis=1) & _same(entries)
+        found = [(2.0 * (len(self.rows[i]) - 1) * others, i) for i, x in zip(exact, stays, strict=True) if x]
+        if found:
+            return 0, *min(found), j
+        share = float(np.min(norm / np.max([self._largest(i) for i in exact], axis=0)[regular]))
+        if len(exact) == 1 or not _same(norm[None])[0] or not share >= LEAST_EXACT:
+            return None
+        width = len(set().union(*(self.rows[i] for i in exact)))
+        return 0, self._cost(exact) + 2.0 * width * (others + 1 - len(exact)), -1, j
+
+    def _across_option(self, exact: Sequence[int], j: int, front: set[int]) -> Option | None:
+        """A turn of columns for one of these exact rows, of those that hold columns of the front alone."""
+        found = [(self._cost_across(i), i) for i in exact if front.issuperset(self.rows[i])]
+        return (LAST, *min(found), j) if found else None
+
+    def _cost_across(self, i: int) -> float:
+        """Operations of a turn of the columns of row i."""
+        row = self.rows[i]
+        return (4.0 * len(row) + 1.0) * len(set().union(*(self.columns[j] for j in row)))
 
     def _cost(self, rows: Sequence[int]) -> float:
         """Operations of a turn of these rows."""
@@ -176,6 +217,14 @@ class _Search(Samples):
             rows = self._turn_heaviest(rows, j)
             self.joined[len(self.row_perm)] = tuple(rows[1:])
         return rows[0]
+
+    def _turn_row(self, i: int, j: int) -> None:
+        """Turn the columns of row i, so that it holds column j alone."""
+        columns = (j, *sorted(set(self.rows[i]) - {j}))
+        self._note(set().union(*(self.columns[c] for c in columns)))
+        self.operations += self._cost_across(i)
+        if self.turn_across(i, columns):
+            self.across[len(self.row_perm)] = columns[1:]
 
     def _turn_heaviest(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
         """Turn these rows, which hold column j, so that only the heaviest does; they are returned, that one first."""
@@ -213,10 +262,17 @@ class _Search(Samples):
             self._sizes.pop(i, None)
 
 
+def _same(values: np.ndarray) -> np.ndarray:
+    """(k,) bool: values (k, states) that are the same at every state, and not zero."""
+    low, high = values.min(axis=1), values.max(axis=1)
+    size = np.maximum(np.abs(low), np.abs(high))
+    return np.asarray((high - low <= CONSTANT * size) & (size > 0.0))
+
+
 def orthogonal(a: Sampled) -> Pivots:
     """The order of a square matrix in which every column is turned: backward stable wherever the matrix is regular."""
     rows: list[Row] = [{} for _ in range(a.n)]
     row_scale, column_scale = a.scaling
     for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):
         rows[i][j] = a.values[:, e] * (row_scale[i] * column_scale[j])
-    return least_squares(rows, [False] * a.n, (), [range(a.n)], 2.0 * a.budget)[0]  # two operations a product
+    return least_squares(rows, [False] * a.n, (), [range(a.n)], 2.0 * a.budget).pivots  # two operations a product

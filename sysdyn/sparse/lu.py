@@ -4,6 +4,7 @@ Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-han
 column, so that forward substitution and elimination are one pass, and back substitution follows. Where no entry of a
 column keeps away from zero, several rows are turned first, so that the pivot is the norm of their entries: this is
 defined wherever not all of them vanish, and where they are all the rows that hold the column, wherever A is regular.
+Where the rest of A must not have a part in it, the columns of one row are turned instead, and its pivot is their norm.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from sysdyn.sparse.turns import Turn
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
 # {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}
 Early = Mapping[int, Sequence[tuple[int, Sequence[int]]]]
+# {k: columns that are turned with that of pivot k, of which its row then holds no other}
+Across = Mapping[int, Sequence[int]]
 
 
 class Pivots(NamedTuple):
@@ -45,6 +48,7 @@ class Factors:
     """What elimination leaves: A x + b = 0 solved, and the entries of L and U for whoever wants to look at them.
 
     turns     {k: the turns of rows before pivot k, one after the other}
+    across    {k: the turn T of columns before pivot k: what follows is in terms of T x}
     left      {row: b of it} of the rows without a pivot, of which A has no entries left: they say 0 = b
     upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot where scaled[k]
     lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot where not scaled[k]
@@ -57,6 +61,7 @@ class Factors:
     lower: list[Row] = field(default_factory=list)
     scaled: list[bool] = field(default_factory=list)
     turns: dict[int, list[Turn]] = field(default_factory=dict)
+    across: dict[int, Turn] = field(default_factory=dict)
     left: Row = field(default_factory=dict)
     fill: list[tuple[int, int]] = field(default_factory=list)
     solution: list = field(default_factory=list)
@@ -80,6 +85,7 @@ def eliminate(
     joined: Mapping[int, Sequence[int]] | None = None,
     begin: Callable[[int], None] | None = None,
     early: Early | None = None,
+    across: Across | None = None,
 ) -> Factors:
     """Solve A x + b = 0 by LU in the given order (see `Pivots`) and no other pivoting.
 
@@ -89,6 +95,7 @@ def eliminate(
     joined          {k: rows that are turned with that of pivot k, if they hold its column}
     begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
     early           turns before that of pivot k, of rows that hold another column and all stay
+    across          {k: columns that are turned with that of pivot k, if its row holds them}
 
     Of m > n rows those without a pivot are left; x is a solution where `Factors.left` is zero, and otherwise what
     least squares make of it if they came only from turns.
@@ -97,7 +104,7 @@ def eliminate(
     L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal where several
     entries are.
     """
-    n, joined, early = len(col_perm), joined or {}, early or {}
+    n, joined, early, across = len(col_perm), joined or {}, early or {}, across or {}
     held = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
     left, out = Remainder(held, n + 1), Factors(row_perm, col_perm)  # b is column n
     ends: list[tuple[Scalar, Callable]] = []  # Back substitution of pivot k begins with b and divides at the end.
@@ -111,6 +118,8 @@ def eliminate(
             found = left.turn(turned, column, always)
             if found:
                 out.turns.setdefault(k, []).append(found)
+        if k in across and (found := left.turn_across(pr, (pc, *across[k]))):
+            out.across[k] = found
         ends.append(_pivot(left, out, pr, pc))
     out.fill = [(i, j) for i, j in _places(out) if j not in rows[i]]
     out.left = {i: left.rows[i].get(n, 0.0) for i in sorted(set(range(len(rows))).difference(row_perm))}
@@ -154,6 +163,12 @@ def _substituted(factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begi
         for j, u in factors.upper[k].items():
             total = total + u * x[j]
         x[factors.col_perm[k]] = -divide(total)
+        if k in factors.across:
+            turned = factors.across[k]
+            y = {j: x[j] for j in turned.rows}
+            turned.apply_transposed(y)
+            for j in turned.rows:
+                x[j] = y.get(j, 0.0)
     return x
 
 
@@ -201,6 +216,12 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
     r = list(c)
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (_, pc, pivot, scaled) in enumerate(steps):
+        if k in factors.across:
+            turned = factors.across[k]
+            x = {j: r[j] for j in turned.rows}
+            turned.apply(x)
+            for j in turned.rows:
+                r[j] = x.get(j, 0.0)
         if not scaled:
             r[pc] = divider(pivot, 2)(r[pc])
         for j, u in factors.upper[k].items():

@@ -83,6 +83,34 @@ class Remainder(Generic[Entry]):
         self.columns[j].add(first)
         return found
 
+    def turn_across(self, i: int, columns: Sequence[int]) -> Turn | None:
+        """Turn these columns of every row, so that of them row i holds only the first; unknowns are turned with them.
+
+        Returns the turn T, A ← A T^T, or None if there is nothing to turn.
+        """
+        row = self.rows[i]
+        first, *others = columns
+        turned = [first, *(j for j in others if j in row)]
+        if len(turned) == 1:
+            return None
+        r: Any  # an entry, too
+        found, r = turn(turned, [row.get(j, 0.0) for j in turned])
+        for k in sorted(set().union(*(self.columns[j] for j in turned)) - {i}):
+            y: dict[int, Any] = {j: self.rows[k][j] for j in turned if j in self.rows[k]}
+            held = [*y]
+            found.apply(y)
+            for j in held:
+                if j not in y:
+                    self.drop(k, j)
+            for j, x in y.items():
+                self.rows[k][j] = x
+                self.columns[j].add(k)
+        for j in turned[1:]:
+            self.drop(i, j)
+        row[first] = r
+        self.columns[first].add(i)
+        return found
+
     def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
         for j in columns:
             y: dict[int, Any] = {i: self.rows[i][j] for i in found.rows if j in self.rows[i]}

@@ -172,9 +172,9 @@ def test_wrong_closures(case):
 
 def test_couplings_are_of_joints_with_one_freedom():
     ball = sd.random_tree(3, seed=1, joints=("spherical",))
-    with pytest.raises(sd.ModelError, match="has 3 freedoms"):
+    with pytest.raises(sd.ModelError, match="has 3 degrees of freedom"):
         ball.replace(closures=[Coupling("joint0", "joint1", (0, 1))])
-    with pytest.raises(sd.InvalidInput, match="has not one freedom"):
+    with pytest.raises(sd.InvalidInput, match="has not one degree of freedom"):
         sd.forward_dynamics(ball) + sd.JointCoupling("joint0", "joint1")
 
 
