@@ -22,9 +22,9 @@ from sysdyn.program.expr import Expr
 from sysdyn.program.groups import common, leading, reject_not_finite
 from sysdyn.program.status import LARGEST_ANGLE
 
-# The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
+# States that a recursion computes at once, so that its intermediate results stay near the processor.
 BATCH = 1024
-# Quaternions whose squared norm differs from 1 by less are used as they are.
+# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is.
 UNIT_NORM = 1e-15
 
 
@@ -56,7 +56,7 @@ def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[
 
 
 def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """recursion(*values of `names`, None where there is none) for each state of values that are checked."""
+    """recursion(*values of `names`, None for missing ones) for each state of values that are checked."""
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
@@ -79,7 +79,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
 
 
 def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of Expr and floats.
+    """`value` (…, *shape) as an array of finite floats, or of Expr and floats if it holds an Expr.
 
     Raises InvalidInput.
     """
@@ -118,7 +118,7 @@ def normalised(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def reject_large_angles(model: Model, q: np.ndarray) -> None:
-    """Raise InvalidInput that names a joint whose angle is so large that its sine has no meaning."""
+    """Raise InvalidInput that names a joint with an angle so large that its sine has no meaning."""
     for i, joint in enumerate(model.joints):
         for k in joint.angles:
             largest = np.abs(q[..., model.q_slice(i).start + k]).max(initial=0.0)
