@@ -24,9 +24,9 @@ from sysdyn.program.status import LARGEST_ANGLE
 
 # A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
 LIMIT_ERROR = 1e-9
-# The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
+# States that a recursion computes at once, so that its intermediate results stay near the processor.
 BATCH = 1024
-# Quaternions whose squared norm differs from 1 by less are used as they are.
+# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is.
 UNIT_NORM = 1e-15
 
 
@@ -58,7 +58,7 @@ def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[
 
 
 def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """recursion(*values of `names`, None where there is none) for each state of values that are checked."""
+    """recursion(*values of `names`, None for missing ones) for each state of values that are checked."""
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
@@ -81,7 +81,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
 
 
 def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of Expr and floats.
+    """`value` (…, *shape) as an array of finite floats, or of Expr and floats if it holds an Expr.
 
     Raises InvalidInput.
     """
@@ -120,7 +120,7 @@ def normalised(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def reject_large_angles(model: Model, q: np.ndarray) -> None:
-    """Raise InvalidInput that names a joint whose angle is so large that its sine has no meaning."""
+    """Raise InvalidInput that names a joint with an angle so large that its sine has no meaning."""
     for i, joint in enumerate(model.joints):
         for k in joint.angles:
             largest = np.abs(q[..., model.q_slice(i).start + k]).max(initial=0.0)
