@@ -12,6 +12,8 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
+from sysdyn.renames import NAMES, warn_of_name
+
 __version__ = "0.2.0"
 
 _places = {
@@ -24,6 +26,9 @@ __all__ = sorted(name for name, place in _places.items() if place != __name__)  
 
 
 def __getattr__(name: str) -> object:
+    if name in NAMES:
+        place, name = warn_of_name(name)
+        return getattr(import_module(place), name)
     if name not in _places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = _places[name]

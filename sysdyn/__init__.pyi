@@ -8,114 +8,132 @@ from sysdyn import online as online
 from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference
-from sysdyn.backends.function import Function, compile_function
-from sysdyn.diagnosis.diagnose import Diagnosis
-from sysdyn.equations.block_system import BlockSystem
-from sysdyn.errors import (
-    AccuracyWarning,
-    BackendUnavailable,
-    CacheWarning,
-    FileError,
-    FormatWarning,
-    IgnoredWarning,
-    Inconsistent,
-    InvalidInput,
-    LogWarning,
-    LostDigits,
-    ModelError,
-    NoSafeOrdering,
-    PlausibilityWarning,
-    ProblemError,
-    SingularState,
-    StructurallySingular,
-    SysdynError,
-    UnknownName,
-)
-from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
-from sysdyn.measurements.constraints import Contact, JointCoupling, LoopJoint, closures
-from sysdyn.measurements.declared import declared_sensors, sensor
-from sysdyn.measurements.linear import Linear, MotorTorque
-from sysdyn.measurements.measurement import Constraint, Measurement
-from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
-from sysdyn.measurements.noise import ModelNoise, Prior, Switchable
-from sysdyn.measurements.predict import predict
-from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
-from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
-from sysdyn.model import (
-    Frame,
-    Model,
-    MujocoState,
-    auto_tree,
-    chain,
-    frame_jacobian,
-    frame_pose,
-    from_dh,
-    from_mujoco,
-    from_screws,
-    inertial_parameters,
-    load,
-    load_mjcf,
-    load_urdf,
-    random_tree,
-    robots,
-)
-from sysdyn.offline.choice import Choice
-from sysdyn.offline.safety import Safety
-from sysdyn.online.compile import compile
-from sysdyn.online.derivatives import Derivatives
-from sysdyn.online.estimate import Estimate
-from sysdyn.online.identify import Identified, identify
-from sysdyn.online.learn_noise import Learned, learn_noise
-from sysdyn.online.least_norm import least_norm
-from sysdyn.online.solution import Solution
-from sysdyn.online.solver import Solver, load_solver
-from sysdyn.passes import PASSES
-from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_dynamics
-from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import Flops
-from sysdyn.reference import (
-    Factor,
-    IKResult,
-    InverseDynamics,
-    Kinematics,
-    SKOModel,
-    Sparsity,
-    aba,
-    crba,
-    expanded_parent,
-    forward_dynamics_crba,
-    inverse_kinematics,
-    joint_torque_regressor,
-    kinematics,
-    ltdl,
-    ltl,
-    mul_H,
-    pinv,
-    regressor,
-    rnea,
-    rnea_derivatives,
-    sparsity,
-)
-from sysdyn.reference.flops import count_flops
-from sysdyn.views.show import View, show
+from sysdyn.backends.function import Function as Function
+from sysdyn.backends.function import compile_function as compile_function
+from sysdyn.data.estimates import estimate_log as estimate_log
+from sysdyn.data.sensor_log import Log as Log
+from sysdyn.diagnosis.diagnose import Diagnosis as Diagnosis
+from sysdyn.equations.block_system import BlockSystem as BlockSystem
+from sysdyn.errors import AccuracyWarning as AccuracyWarning
+from sysdyn.errors import BackendUnavailable as BackendUnavailable
+from sysdyn.errors import CacheWarning as CacheWarning
+from sysdyn.errors import FileError as FileError
+from sysdyn.errors import FormatWarning as FormatWarning
+from sysdyn.errors import IgnoredWarning as IgnoredWarning
+from sysdyn.errors import Inconsistent as Inconsistent
+from sysdyn.errors import InvalidInput as InvalidInput
+from sysdyn.errors import LogWarning as LogWarning
+from sysdyn.errors import LostDigits as LostDigits
+from sysdyn.errors import ModelError as ModelError
+from sysdyn.errors import NoSafeOrdering as NoSafeOrdering
+from sysdyn.errors import PlausibilityWarning as PlausibilityWarning
+from sysdyn.errors import ProblemError as ProblemError
+from sysdyn.errors import SingularState as SingularState
+from sysdyn.errors import StructurallySingular as StructurallySingular
+from sysdyn.errors import SysdynError as SysdynError
+from sysdyn.errors import UnknownName as UnknownName
+from sysdyn.measurements.acceleration_sensors import Accelerometer as Accelerometer
+from sysdyn.measurements.acceleration_sensors import AngularAccelerometer as AngularAccelerometer
+from sysdyn.measurements.acceleration_sensors import FrameAcceleration as FrameAcceleration
+from sysdyn.measurements.constraints import Contact as Contact
+from sysdyn.measurements.constraints import JointCoupling as JointCoupling
+from sysdyn.measurements.constraints import LoopJoint as LoopJoint
+from sysdyn.measurements.constraints import closures as closures
+from sysdyn.measurements.declared import declared_sensors as declared_sensors
+from sysdyn.measurements.declared import sensor as sensor
+from sysdyn.measurements.linear import Linear as Linear
+from sysdyn.measurements.linear import MotorTorque as MotorTorque
+from sysdyn.measurements.measurement import Constraint as Constraint
+from sysdyn.measurements.measurement import Measurement as Measurement
+from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration as CentreOfMassAcceleration
+from sysdyn.measurements.momentum_sensors import MomentumRate as MomentumRate
+from sysdyn.measurements.noise import ModelNoise as ModelNoise
+from sysdyn.measurements.noise import Prior as Prior
+from sysdyn.measurements.noise import Switchable as Switchable
+from sysdyn.measurements.predict import predict as predict
+from sysdyn.measurements.raw import BodyAcceleration as BodyAcceleration
+from sysdyn.measurements.raw import ExternalWrench as ExternalWrench
+from sysdyn.measurements.raw import JointAcceleration as JointAcceleration
+from sysdyn.measurements.raw import JointTorque as JointTorque
+from sysdyn.measurements.raw import JointWrench as JointWrench
+from sysdyn.measurements.wrench_sensors import ForceDirection as ForceDirection
+from sysdyn.measurements.wrench_sensors import ForceTorqueSensor as ForceTorqueSensor
+from sysdyn.measurements.wrench_sensors import LoadCells as LoadCells
+from sysdyn.measurements.wrench_sensors import NetWrench as NetWrench
+from sysdyn.measurements.wrench_sensors import PointContact as PointContact
+from sysdyn.model import Frame as Frame
+from sysdyn.model import Model as Model
+from sysdyn.model import MujocoState as MujocoState
+from sysdyn.model import auto_tree as auto_tree
+from sysdyn.model import chain as chain
+from sysdyn.model import frame_jacobian as frame_jacobian
+from sysdyn.model import frame_pose as frame_pose
+from sysdyn.model import from_dh as from_dh
+from sysdyn.model import from_mujoco as from_mujoco
+from sysdyn.model import from_screws as from_screws
+from sysdyn.model import inertial_parameters as inertial_parameters
+from sysdyn.model import load as load
+from sysdyn.model import load_mjcf as load_mjcf
+from sysdyn.model import load_urdf as load_urdf
+from sysdyn.model import random_tree as random_tree
+from sysdyn.model import robots as robots
+from sysdyn.offline.choice import Choice as Choice
+from sysdyn.offline.safety import Safety as Safety
+from sysdyn.online.compile import compile as compile
+from sysdyn.online.derivatives import Derivatives as Derivatives
+from sysdyn.online.estimate import Estimate as Estimate
+from sysdyn.online.identify import Identified as Identified
+from sysdyn.online.identify import identify as identify
+from sysdyn.online.learn_noise import Learned as Learned
+from sysdyn.online.learn_noise import learn_noise as learn_noise
+from sysdyn.online.least_norm import least_norm as least_norm
+from sysdyn.online.solution import Solution as Solution
+from sysdyn.online.solver import Solver as Solver
+from sysdyn.online.solver import load_solver as load_solver
+from sysdyn.passes import PASSES as PASSES
+from sysdyn.problem import Problem as Problem
+from sysdyn.problem import forward_dynamics as forward_dynamics
+from sysdyn.problem import hybrid_dynamics as hybrid_dynamics
+from sysdyn.problem import inverse_dynamics as inverse_dynamics
+from sysdyn.program.expr import Expr as Expr
+from sysdyn.program.expr import Graph as Graph
+from sysdyn.program.operations import Flops as Flops
+from sysdyn.reference import Factor as Factor
+from sysdyn.reference import IKResult as IKResult
+from sysdyn.reference import Kinematics as Kinematics
+from sysdyn.reference import RNEADerivatives as RNEADerivatives
+from sysdyn.reference import Sparsity as Sparsity
+from sysdyn.reference import aba as aba
+from sysdyn.reference import compile_regressor as compile_regressor
+from sysdyn.reference import crba as crba
+from sysdyn.reference import forward_dynamics_crba as forward_dynamics_crba
+from sysdyn.reference import inverse_kinematics as inverse_kinematics
+from sysdyn.reference import joint_torque_regressor as joint_torque_regressor
+from sysdyn.reference import kinematics as kinematics
+from sysdyn.reference import ltdl as ltdl
+from sysdyn.reference import rnea as rnea
+from sysdyn.reference import rnea_derivatives as rnea_derivatives
+from sysdyn.reference import sparsity as sparsity
+from sysdyn.reference.flops import count_flops as count_flops
+from sysdyn.views.show import View as View
+from sysdyn.views.show import show as show
 
 __version__: str
 
 __all__ = [
-    "Accelerometer", "AccuracyWarning", "AngularAccelerometer",
-    "BackendUnavailable", "BlockSystem", "BodyAcceleration", "CacheWarning",
-    "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives", "Diagnosis", "Estimate", "Expr",
-    "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame",
-    "FrameAcceleration", "Function", "Graph", "IKResult", "Identified", "IgnoredWarning", "Inconsistent",
-    "InvalidInput", "InverseDynamics", "JointAcceleration", "JointCoupling", "JointTorque", "JointWrench",
-    "Kinematics", "Learned", "Linear", "LoadCells", "LogWarning", "LoopJoint", "LostDigits",
+    "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem",
+    "BodyAcceleration", "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives",
+    "Diagnosis", "Estimate", "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection",
+    "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult", "Identified",
+    "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointTorque",
+    "JointWrench", "Kinematics", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
     "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
-    "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "SKOModel",
-    "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular", "Switchable", "SysdynError",
-    "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "count_flops",
-    "crba", "declared_sensors", "expanded_parent", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian",
-    "frame_pose", "from_dh", "from_mujoco", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters",
-    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
-    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "ltl", "mul_H", "pinv", "predict", "random_tree",
-    "regressor", "rnea", "rnea_derivatives", "robots", "sensor", "show", "sparsity",
+    "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
+    "RNEADerivatives", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",
+    "Switchable", "SysdynError", "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile",
+    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log",
+    "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
+    "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics",
+    "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",
+    "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "sparsity",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""One cache folder a test session, shared by its workers; CPU times of tests; the Hypothesis profile of the project."""
+"""One cache folder a test session, shared by its workers; long checks; CPU times; the profile of Hypothesis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ settings.load_profile("sysdyn")
 # Expressions are many small objects that live long: at Python's own thresholds the collector walks them again.
 gc.set_threshold(50_000, 20, 50)
 
-# ---- the session's cache -------------------------------------------------------------------------------------------
+# ---- the session's cache ---------------------------------------------------------------------------------------------
 
 # Seconds without a session after which the kept cache of other sources is deleted.
 FORGOTTEN = 24 * 3600.0
@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     global _folder
     worker = getattr(config, "workerinput", None)
+    config.stash[_EVERY] = worker["sysdyn_every"] if worker is not None else every_test(config)
     if worker is not None:
         _folder = worker["sysdyn_cache"]
     elif (top := os.environ.get("SYSDYN_TEST_CACHE")) and not os.environ.get("CI"):
@@ -64,13 +65,40 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:
-    """pytest-xdist: tell a worker where the session's cache is."""
+    """pytest-xdist: tell a worker where the session's cache is, and whether long checks run."""
     node.workerinput["sysdyn_cache"] = _folder
+    node.workerinput["sysdyn_every"] = node.config.stash[_EVERY]
 
 
 def pytest_unconfigure() -> None:
     for folder in _made:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- long checks -----------------------------------------------------------------------------------------------------
+
+_EVERY = pytest.StashKey[bool]()
+_left_out: set[str] = set()
+
+
+def every_test(config: pytest.Config) -> bool:
+    """Whether tests marked `slow` run: with --slow, --lf or a choice of marks, and in files that are named."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS and not all(map(os.path.isdir, config.args))
+    return named or any(config.getoption(name, None) for name in ("slow", "lf", "markexpr"))
+
+
+@pytest.hookimpl(trylast=True)  # after what -k and --lf choose
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.stash[_EVERY]:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        _left_out.update(item.nodeid for item in slow)
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -82,7 +110,7 @@ def fast_commands(monkeypatch) -> None:
         monkeypatch.setattr(f"sysdyn.app.{module}.compile", functools.partial(compile, level="fast"))
 
 
-# ---- CPU times -----------------------------------------------------------------------------------------------------
+# ---- CPU times -------------------------------------------------------------------------------------------------------
 
 _seconds: dict[str, float] = {}  # of each test
 _whole = [0.0]  # of all processes, start and collection included
@@ -96,6 +124,7 @@ def cpu_seconds() -> float:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--dearest", type=int, default=0, metavar="N", help="show the N tests that take most CPU time")
+    parser.addoption("--slow", action="store_true", help="run long checks, too")
     parser.addoption("--write-pages", action="store_true", help="write into the documents what their code prints")
 
 
@@ -108,19 +137,26 @@ def pytest_runtest_protocol(item: pytest.Item):
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands its times in; the others keep them."""
+    """A worker of pytest-xdist hands in its times, and the long checks that it left out; the others keep them."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cpu_seconds"] = (_seconds, cpu_seconds())
+        session.config.workeroutput["left_out"] = sorted(_left_out)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
-    seconds, whole = getattr(node, "workeroutput", {}).get("cpu_seconds", ({}, 0.0))
+    output = getattr(node, "workeroutput", {})
+    seconds, whole = output.get("cpu_seconds", ({}, 0.0))
     _seconds.update(seconds)
+    _left_out.update(output.get("left_out", ()))
     _whole[0] += whole
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _left_out:
+        terminalreporter.write_line(
+            f"{len(_left_out)} long checks were left out: ./run test --slow runs all, as CI does"
+        )
     shown = config.getoption("dearest")
     if not shown:
         return

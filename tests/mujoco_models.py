@@ -96,7 +96,7 @@ def random_mjcf(bodies: int, seed: int) -> str:
         if top and rng.random() < 0.3:
             return "<freejoint/>"
         kinds = list(rng.choice(["hinge", "slide"], rng.integers(0, 4)))
-        if rng.random() < 0.3:  # MuJoCo wants at most six freedoms, and no rotation behind a ball
+        if rng.random() < 0.3:  # MuJoCo wants at most six degrees of freedom, and no rotation behind a ball
             kinds = [*kinds[:2], "ball"] + ["slide"] * int(rng.integers(0, 2))
         few = len(kinds) == 1
         text = ""

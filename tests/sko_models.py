@@ -39,7 +39,7 @@ def random_weights(rng: np.random.Generator, parent: list[int], sizes: np.ndarra
 
 
 def abstract(n: int, seed: int) -> SKOModel:
-    """Nodes of 1 to 7 components with 0 to 3 freedoms."""
+    """Nodes of 1 to 7 components with 0 to 3 degrees of freedom."""
     rng = np.random.default_rng(seed)
     parent = random_parents(rng, n)
     sizes = rng.integers(1, 8, n)
@@ -54,7 +54,7 @@ def abstract(n: int, seed: int) -> SKOModel:
 
 
 def geared(n: int, seed: int) -> Model:
-    """A random tree in which some freedoms have an armature."""
+    """A random tree in which some degrees of freedom have an armature."""
     model, rng = random_tree(n, seed), np.random.default_rng(seed)
     return model.replace(armature=rng.uniform(0.1, 0.5, model.nv) * (rng.random(model.nv) < 0.4))
 
@@ -115,7 +115,7 @@ def related(parent) -> np.ndarray:
 
 
 def freedoms(sko: SKOModel, groups) -> np.ndarray:
-    """Where the freedoms of the aggregated model are in the original one."""
+    """Where the degrees of freedom of the aggregated model are in the original one."""
     part = slices(sko.H.rows)
     return np.concatenate([np.r_[part[k]] for group in groups for k in group])
 

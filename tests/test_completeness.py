@@ -45,7 +45,7 @@ VALUES = {
     "backend": ("llvm", "python"),
     "on_singular": ("raise", "nan", "repivot"),
     "formulation": ("auto", "paper", "elimination", "recursive"),
-    "wrenches": (True, False),
+    "external_wrenches": (True, False),
     "effort": (1.0, 0.0, 1.5),
     "passes": (
         "all", [], "canonical_frames", "base_parameters", "classical_accelerations", "symmetric_elimination",

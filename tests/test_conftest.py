@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from conftest import FORGOTTEN, kept_cache
+from conftest import FORGOTTEN, every_test, kept_cache
 
 
 def test_the_kept_cache_is_that_of_the_present_sources(tmp_path):
@@ -63,6 +64,50 @@ def test_the_dearest_tests_are_listed_by_cpu_time(tmp_path, arguments):
         int, re.findall(r"dearest tests: (\d+) s of CPU time in tests, (\d+) s in all", shown.stdout)[0]
     )
     assert inside <= whole
+
+
+LONG = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", range(3))
+def test_long(k):
+    pass
+
+def test_short():
+    pass
+"""
+
+
+@pytest.mark.parametrize(("arguments", "ran"), [(["-n", "1"], 1), (["."], 1), (["--slow", "-n", "1"], 4)], ids=str)
+def test_long_checks_are_run_if_asked_for(tmp_path, arguments, ran):
+    (tmp_path / "test_x.py").write_text(LONG)
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert f"{ran} passed" in shown.stdout
+    assert ("3 long checks were left out: ./run test --slow runs all" in shown.stdout) == (ran == 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "options", "every"),
+    [
+        ("TESTPATHS", ["tests"], {}, False), ("INVOCATION_DIR", ["."], {}, False), ("ARGS", ["tests"], {}, False),
+        ("ARGS", [__file__], {}, True), ("ARGS", ["tests", f"{__file__}::test_x"], {}, True),
+        *(("TESTPATHS", ["tests"], {name: value}, True) for name, value in
+          (("slow", True), ("lf", True), ("markexpr", "slow"))),
+    ],
+)  # fmt: skip
+def test_what_asks_for_long_checks(source, arguments, options, every):
+    asked = pytest.Config.ArgsSource[source]
+    config = SimpleNamespace(args_source=asked, args=arguments, getoption=lambda name, default: options.get(name, ""))
+    assert every_test(config) == every
+
+
+def test_ci_runs_every_test():
+    root = Path(__file__).parents[1]
+    assert re.search(r"^\./run test .*--slow", (root / ".ci" / "run").read_text(), flags=re.MULTILINE)
 
 
 def test_no_two_files_of_tests_have_one_name():

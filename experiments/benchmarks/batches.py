@@ -48,8 +48,8 @@ def solvers() -> Iterator[tuple[str, sd.Solver]]:
         if robot.name == "icub":
             models["icub, floating"] = sd.load(robot.urdf, base="floating")
         for name, model in models.items():
-            yield f"{name}, inverse", sd.compile(sd.inverse_dynamics(model), outputs=["tau"], wrenches=False)
-            yield f"{name}, forward", sd.compile(sd.forward_dynamics(model), outputs=["qdd"], wrenches=False)
+            yield f"{name}, inverse", sd.compile(sd.inverse_dynamics(model), outputs=["tau"], external_wrenches=False)
+            yield f"{name}, forward", sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False)
 
 
 def row(what: str, n: int, threads: int, target: float, ratio: Ratio) -> dict:

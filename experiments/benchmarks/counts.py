@@ -99,8 +99,9 @@ def measure(row: Row, effort: float, states: int) -> dict:
     outputs = row.outputs or ("tau" if row.problem == "inverse" else "qdd")
     began = time.perf_counter()
     solver = sd.compile(
-        problem, outputs=outputs, formulation="recursive" if row.outputs else "auto", wrenches=False, effort=effort
-    )
+        problem, outputs=outputs, external_wrenches=False, effort=effort,
+        formulation="recursive" if row.outputs else "auto",
+    )  # fmt: skip
     seconds = time.perf_counter() - began
     count = solver.flops.solve if row.scope == "solve" else solver.flops.end_to_end
     return {

@@ -56,7 +56,7 @@ def run(base: str, forward: bool, states: int) -> list[dict]:
     model = sd.load(URDF, base=base)
     make, of, known = (sd.forward_dynamics, "qdd", "tau") if forward else (sd.inverse_dynamics, "tau", "qdd")
     algorithm = pin.computeABADerivatives if forward else pin.computeRNEADerivatives
-    solver = sd.compile(make(model), outputs=[of], wrenches=False)
+    solver = sd.compile(make(model), outputs=[of], external_wrenches=False)
     J = solver.derivatives(wrt=("q", "qd", known))
     q, qd, x = model.random_state(seed=0, batch=states)
     many, one = J.bind(q, qd, x), J.bind(q[0], qd[0], x[0])

@@ -97,7 +97,7 @@ def first_use(model: sd.Model, names: list[str]) -> float:
 
 
 def checked(name: str, ours: np.ndarray, theirs: object, order: list[int]) -> None:
-    """Raise unless pin gives the same; order: sysdyn's number of each of its freedoms."""
+    """Raise unless pin gives the same; order: sysdyn's number of each of its degrees of freedom."""
     other = np.asarray(theirs)
     if name.startswith("jacobian"):
         ours, other = ours[:, order], other[SWAP]
@@ -132,7 +132,7 @@ def run(model: sd.Model, other: pin.Model, frame: str, rounds: int) -> list[dict
     theirs = peers(other, frame, q[order], qd[order])
     references = {name: reference(model, name, q, qd) for name in theirs}
     rows = []
-    print(f"{model.name}, {model.nv} freedoms: medians of {rounds} rounds (least … greatest), in µs")
+    print(f"{model.name}, {model.nv} degrees of freedom: medians of {rounds} rounds (least … greatest), in µs")
     for names in (*([name] for name in theirs), [*theirs]):
         seconds = first_use(model, names)
         function = sd.kinematics(model, names)

@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = os.environ.get("SYSDYN_CACHE")
         os.environ["SYSDYN_CACHE"] = folder
-        solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], level=options.level, wrenches=False)
+        solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], level=options.level, external_wrenches=False)
         if kept is None:
             del os.environ["SYSDYN_CACHE"]
         else:

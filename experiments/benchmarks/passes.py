@@ -73,7 +73,7 @@ def main() -> None:
             recursive = case.passes == ALL
             solver = sd.compile(
                 problem, outputs=case.outputs, formulation="recursive" if recursive else "elimination", passes=passes,
-                wrenches=not recursive, effort=options.effort,
+                external_wrenches=not recursive, effort=options.effort,
             )  # fmt: skip
             return solver.flops.end_to_end.total
 

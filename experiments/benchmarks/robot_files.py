@@ -5,9 +5,12 @@
 Every URDF of example-robot-data, icub-models and pybullet_data (package pybullet), on a fixed and a floating base,
 beside Pinocchio; every MJCF of gymnasium, dm_control and robosuite beside MuJoCo. Packages that are not installed are
 left out. Compared at one random state: rnea and crba, relative to their greatest entry, and the poses of all frames
-that both name, in m and entries of rotations. URDFs are read with snap=False for that; beside it stand the torques of
-the default, and those of robots with <mimic> where Pinocchio imposes it, too. Prints a table, the files with an error
-beyond 1e-9 or that only one side loads, with --all every file, and writes experiments/results/robot_files.csv.
+that both name, in m and entries of rotations. Files are read with snap=False for that; beside it stand the torques of
+the default, and those of robots with <mimic> where Pinocchio imposes it, too. Inverse, forward and hybrid dynamics of
+every file are compiled as users do: with the torques of rnea they give its motion back, judged by the torques that it
+needs; "no" is counted where the mass matrix is singular, and closed loops are those that hold at the state of the file.
+Prints a table, the files with an error beyond 1e-9 or that only one side loads, with --all every file, and writes
+experiments/results/robot_files.csv.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import pinocchio as pin
 from common import write_csv
 
 import sysdyn as sd
+from sysdyn.model.closures import Loop
 from sysdyn.model.joints import Planar
 
 # The packages and the files of theirs that may be robots.
@@ -34,6 +38,9 @@ MJCF = {"gymnasium": ".xml", "dm_control": ".xml", "robosuite": ".xml"}
 # Both agree where they differ by no more.
 TOLERANCE = 1e-9
 ERRORS = ("rnea", "crba", "frames")
+SOLVED = ("inverse", "forward", "hybrid", "closed")
+# Forward dynamics of robots whose mass matrix has a greater condition number, in natural units, may be refused.
+SINGULAR = 1e12
 
 
 def files(package: str, suffix: str) -> list[Path]:
@@ -65,7 +72,7 @@ def beside_pinocchio(model: sd.Model, theirs: pin.Model, seed: int = 0) -> dict[
     q, qd, qdd = model.random_state(seed)
     G = model.coupling_matrix(q)
     independent = np.flatnonzero(~np.isin(np.arange(model.nv), [link.v for link in model.couplings]))
-    assert theirs.nv == len(independent), f"{len(independent)} freedoms, Pinocchio has {theirs.nv}"
+    assert theirs.nv == len(independent), f"{len(independent)} degrees of freedom, Pinocchio has {theirs.nv}"
     data, position = theirs.createData(), pin.neutral(theirs)
     at = np.zeros(theirs.nv, dtype=int)
     for i, joint in enumerate(model.joints):
@@ -91,10 +98,11 @@ def beside_pinocchio(model: sd.Model, theirs: pin.Model, seed: int = 0) -> dict[
     return errors((G.T @ sd.rnea(model, q, qd, qdd))[order], tau, H, M + np.triu(M, 1).T, poses)
 
 
-def errors(tau, tau_expected, H, H_expected, poses) -> dict[str, float]:
-    def relative(found: np.ndarray, expected: np.ndarray) -> float:
-        return float(np.max(np.abs(found - expected), initial=0.0) / max(np.max(np.abs(expected), initial=0.0), 1e-3))
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.max(np.abs(found - expected), initial=0.0) / max(np.max(np.abs(expected), initial=0.0), 1e-3))
 
+
+def errors(tau, tau_expected, H, H_expected, poses) -> dict[str, float]:
     placed = max((float(np.abs(ours - theirs).max()) for ours, theirs in poses), default=0.0)
     return {"rnea": relative(tau, tau_expected), "crba": relative(H, H_expected), "frames": placed}
 
@@ -112,7 +120,7 @@ def of_mujoco(path: Path) -> mujoco.MjModel | None:
 
 def beside_mujoco(model: sd.Model, theirs: mujoco.MjModel, seed: int = 0) -> dict[str, float]:
     """How far rnea, crba and the poses of bodies and sites differ; raises AssertionError for another tree."""
-    assert theirs.nv == model.nv, f"{model.nv} freedoms, MuJoCo has {theirs.nv}"
+    assert theirs.nv == model.nv, f"{model.nv} degrees of freedom, MuJoCo has {theirs.nv}"
     free, state, data = model.replace(closures=()), sd.MujocoState(theirs), mujoco.MjData(theirs)
     q, qd, qdd = free.random_state(seed)
     data.qpos, data.qvel = state.to_mujoco(q, qd)
@@ -137,18 +145,68 @@ def bodies(theirs: mujoco.MjModel) -> set[str]:
     return {theirs.body(b).name for b in range(theirs.nbody)}
 
 
+# ---- solvers --------------------------------------------------------------------------------------------------------
+
+
+def beside_references(model: sd.Model, seed: int = 0) -> dict[str, object]:
+    """How far compiled solvers are from rnea: relative errors of torques, "no" if the problem has no answer.
+
+    inverse, forward, hybrid: of the robot with its couplings, its loops open. closed: the backward error of forward
+    dynamics with its loops closed.
+    """
+    tree = model.replace(closures=tuple(x for x in model.closures if not isinstance(x, Loop)))
+    q, qd, qdd = tree.random_state(seed)
+    G = tree.coupling_matrix(q)
+    row: dict[str, object] = {}
+    solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], level="fast")
+    leaders = [k for k in range(model.nv) if k not in {link.v for link in model.couplings}]
+    expected = G.T @ sd.rnea(tree, q, qd, qdd)
+    row["inverse"] = relative(solver(q, qd, qdd).tau[leaders], expected)
+    half = [name for name in model.joint_names[::2] if name not in model.followers]
+    tau = np.zeros(model.nv)
+    tau[leaders] = expected
+    for name, problem in (("forward", sd.forward_dynamics(tree)), ("hybrid", sd.hybrid_dynamics(tree, half))):
+        row[name] = "no"
+        try:
+            solution = sd.compile(problem, outputs=["tau", "qdd"], level="fast")(
+                q, qd, **({"tau": tau} if "tau" in problem.known_quantities else {}),
+                **({"qdd": qdd} if "qdd" in problem.known_quantities else {}),
+            )  # fmt: skip
+        except (sd.StructurallySingular, sd.SingularState, sd.NoSafeOrdering):
+            assert np.linalg.cond(scaled(G.T @ sd.crba(tree, q) @ G)) > SINGULAR, f"{name} dynamics is refused"
+            continue
+        needed = G.T @ sd.rnea(tree, q, qd, solution.qdd)
+        row[name] = max(relative(needed, solution.tau[leaders]), relative(solution.tau[leaders], expected))
+    if any(isinstance(x, Loop) for x in model.closures):
+        row["closed"] = "no"
+        problem = sd.forward_dynamics(model)
+        if problem.diagnose().well_posed:
+            solution = sd.compile(problem, level="fast")(q, qd, tau, on_singular="nan")
+            row["closed"] = float(solution.backward_error()) if solution.ok else "no"
+    return row
+
+
+def scaled(M: np.ndarray) -> np.ndarray:
+    """M with ones on its diagonal."""
+    size = np.sqrt(np.maximum(np.diag(M), 1e-300))
+    return M / size / size[:, None]
+
+
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-def compared(path: Path, base: str) -> dict[str, object]:
-    """One row: whether the peer and sysdyn load the file, how far they differ, what was said of it."""
+def compared(path: Path, base: str, solve: bool = True) -> dict[str, object]:
+    """One row: whether the peer and sysdyn load the file, how far they differ, what was said of it.
+
+    solve: whether solvers are compiled, too.
+    """
     urdf = path.suffix == ".urdf"
     theirs = of_pinocchio(path, base) if urdf else of_mujoco(path)
     row: dict[str, object] = {"file": path.name, "base": base, "peer": theirs is not None, "said": ""}
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = sd.load_urdf(path, base, snap=False) if urdf else sd.load_mjcf(path)
+            model = sd.load_urdf(path, base, snap=False) if urdf else sd.load_mjcf(path, snap=False)
         row["said"] = " | ".join(f"{w.category.__name__}: {w.message}" for w in caught)
     except sd.SysdynError as error:
         return row | {"ours": False, "said": str(error)}
@@ -156,7 +214,8 @@ def compared(path: Path, base: str) -> dict[str, object]:
     if theirs is None:
         return row
     if not urdf:
-        return row | beside_mujoco(model, theirs)
+        row |= beside_mujoco(model, theirs)
+        return row | (_solved(path, "fixed") if solve else {})
     tree = model.replace(closures=())  # Pinocchio ignores <mimic> by default
     row |= beside_pinocchio(tree, theirs)
     with warnings.catch_warnings():
@@ -164,7 +223,15 @@ def compared(path: Path, base: str) -> dict[str, object]:
         row["rnea, rounded"] = beside_pinocchio(sd.load_urdf(path, base).replace(closures=()), theirs)["rnea"]
     if model.couplings and (coupled := of_pinocchio(path, base, mimic=True)) is not None:
         row["rnea, mimic"] = beside_pinocchio(model, coupled)["rnea"]
-    return row
+    return row | (_solved(path, base) if solve else {})
+
+
+def _solved(path: Path, base: str) -> dict[str, object]:
+    """`beside_references` of the robot as users load it; nothing of a file without a body that moves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = sd.load(path, base)
+        return beside_references(model) if model.nv else {}
 
 
 def rows(packages: dict[str, str]) -> Iterator[dict[str, object]]:
@@ -172,6 +239,11 @@ def rows(packages: dict[str, str]) -> Iterator[dict[str, object]]:
         for path in files(package, suffix):
             for base in ("fixed", "floating") if suffix == ".urdf" else ("as in the file",):
                 yield {"package": package} | compared(path, base)
+
+
+def worst(found: list[dict[str, object]], keys) -> float:
+    """The greatest of the errors that were found."""
+    return max((row[x] for row in found for x in keys if isinstance(row.get(x), float)), default=0.0)
 
 
 def summary(found: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -195,6 +267,8 @@ def summary(found: list[dict[str, object]]) -> list[dict[str, object]]:
                 "worst rnea, rounded": f"{max((row.get('rnea, rounded', 0.0) for row in both), default=0.0):.1e}",
                 "with mimic": sum("rnea, mimic" in row for row in both),
                 "worst rnea, mimic": f"{max((row.get('rnea, mimic', 0.0) for row in both), default=0.0):.1e}",
+                **{f"worst {x}": f"{worst(both, [x]):.1e}" for x in SOLVED},
+                **{f"no {x}": sum(row.get(x) == "no" for row in both) for x in SOLVED[1:]},
             }  # fmt: skip
         )
     return table
@@ -210,7 +284,7 @@ def main() -> None:
         os.chdir(folder)
         for row in rows(URDF | MJCF):
             found.append(row)
-            apart = row["peer"] != row["ours"] or max((row.get(x, 0.0) for x in ERRORS), default=0.0) > TOLERANCE
+            apart = row["peer"] != row["ours"] or worst([row], (*ERRORS, *SOLVED)) > TOLERANCE
             if everything or apart:
                 print({key: x for key, x in row.items() if x != ""})
         os.chdir(before)

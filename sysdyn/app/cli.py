@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from sysdyn.app.arguments import (
     Base,
@@ -186,7 +186,7 @@ def diagnose(subject: Subject, base: Base = None, kind: Kind = None, torque: Tor
     """
     task = asked_task(subject, base, kind, torque)
     found = task.problem.diagnose()
-    output().print(escape(f"{task.problem!r}\n{found}"), soft_wrap=True)
+    output().print(f"{task.problem!r}\n{found}", soft_wrap=True)
     if not found.well_posed:
         raise typer.Exit(NOT_SOLVED)
 
@@ -220,16 +220,14 @@ def flops(
     counted["end to end"] += count_forms(task, seconds)
     table = new_table("order", "mul", "add", "div", "total", "sin/cos", "fill-in", "")
     for scope, rows in counted.items():
-        table.add_row(f"[bold]{scope}[/bold]")
+        table.add_row(Text(scope, style="bold"))
         for name, *cells in rows:
             table.add_row(f"  {name}", *cells)
     console = output()
-    console.print(
-        f"{escape(task.problem.model.name)}, {task.kind}: operations for {', '.join(map(output_name, task.wanted))}"
-    )
+    console.print(f"{task.problem.model.name}, {task.kind}: operations for {', '.join(map(output_name, task.wanted))}")
     console.print(table)
     for name, why in refused.items():
-        console.print(f"[dim]{name}: not applicable: {escape(why)}[/dim]", soft_wrap=True)
+        console.print(f"{name}: not applicable: {why}", style="dim", soft_wrap=True)
 
 
 @app.command()
@@ -258,7 +256,7 @@ def plot(
     task = asked_task(subject, base, kind, torque, ordering, outputs)
     solver = compile_task(task, backend="python", formulation="paper", seconds=seconds)
     path = save_figure(plot_matrix(solver), out)
-    output().print(f"wrote {escape(str(path))}: {escape(repr(solver))}", soft_wrap=True)
+    output().print(f"wrote {path}: {solver!r}", soft_wrap=True)
 
 
 @app.command()
@@ -289,13 +287,13 @@ def report(
     task = asked_task(subject, base, kind, torque, ordering, outputs)
     solver = compile_task(task, seconds=seconds)
     if out is None:
-        output().print(escape(solver.report()), soft_wrap=True)
+        output().print(solver.report(), soft_wrap=True)
         return
     from sysdyn.app.report_page import report_page
 
     page = report_page(task, solver)
     write_file(out, page.encode())
-    output().print(f"wrote {escape(str(out))}", soft_wrap=True)
+    output().print(f"wrote {out}", soft_wrap=True)
 
 
 @app.command("show")
@@ -330,7 +328,7 @@ def show_robot(
     motion: dict[str, Any] = read_motion(model, log) if log else {}
     view = show(model, visuals=visuals, **motion)
     path = view.open() if html is None else view.save(html)
-    output().print(f"{'opened' if html is None else 'wrote'} {escape(str(path))}", soft_wrap=True)
+    output().print(f"{'opened' if html is None else 'wrote'} {path}", soft_wrap=True)
 
 
 @app.command()
@@ -359,7 +357,7 @@ def export(
     solver = compile_task(asked_task(subject, base, kind, torque, ordering, outputs), seconds=seconds)
     path = solver.export_c(out, name)
     files = ", ".join(sorted(x.name for x in path.iterdir() if x.is_file()))
-    output().print(f"wrote {escape(str(path))}: {escape(files)}", soft_wrap=True)
+    output().print(f"wrote {path}: {files}", soft_wrap=True)
 
 
 @app.command()
@@ -387,7 +385,7 @@ def reproduce(
     for name in experiments or names():
         for path in out.glob(f"{name}*") if out is not None else ():
             check_output(path, force)
-    page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(escape(x), soft_wrap=True))
+    page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(x, soft_wrap=True))
     console.print(f"findings written to {page}", soft_wrap=True)
 
 
@@ -409,7 +407,7 @@ def demo(
     try:
         model, urdf = load_robot("icub"), str(robots()["icub"])
     except BackendUnavailable as error:
-        output().print(f"{escape(str(error))}. Until then a tree of 30 bodies takes its place.", soft_wrap=True)
+        output().print(f"{error}. Until then a tree of 30 bodies takes its place.", soft_wrap=True)
         model, urdf = load_robot("auto_tree:30,1.5,1.5,0.9").replace(name="tree"), ""
     for path in pictures(model, out).values() if out is not None else ():
         if path.exists():
@@ -438,7 +436,7 @@ def show_cache(
         cache.clear()
     kept = cache.entries()
     size, most = sum(entry.size for entry in kept) / cache.UNIT, cache.limit() / cache.UNIT
-    output().print(f"{escape(str(where))}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
+    output().print(f"{where}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 
 def main() -> None:

@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
 
-from sysdyn.app.terminal import UNREAD, errors
+from sysdyn.app.terminal import UNREAD, errors, print_labelled
 from sysdyn.errors import SingularState, SysdynError
 
 # The program exits with these codes where some state could not be solved, and where the input is wrong.
@@ -39,7 +38,7 @@ class Commands(TyperGroup):
 
 
 def _show_error(error: object) -> None:
-    errors().print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+    print_labelled(errors(), "error:", "red", error)
 
 
 def _show_warning(
@@ -47,7 +46,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:  # fmt: skip
     """A warning as a note; the arguments are those of `warnings.showwarning`."""
-    errors().print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
+    print_labelled(errors(), "warning:", "yellow", message)
 
 
 def run(program: Callable[[], object]) -> None:

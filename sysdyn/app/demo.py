@@ -73,7 +73,7 @@ def run(console: Console, model: Model, urdf: str, folder: Path) -> None:
 
 
 def _heading(console: Console, text: str) -> None:
-    console.print(f"\n[bold]{text}[/bold]")
+    console.print(f"\n{text}", style="bold")
 
 
 def _offline(console: Console, model: Model) -> dict[str, Solver]:

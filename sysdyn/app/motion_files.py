@@ -58,7 +58,7 @@ def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LogWarning)  # what is not shown may be there
             used, numbers = columns.matched(table, str(file))
-        x = np.vstack([np.empty((0, len(used))), *table.chunks(used)])
+        x = np.vstack([np.empty((0, len(used))), *table.chunks(columns.kinds(used, numbers))])
         part = {}
         for name, group in ((TIME, TIME), ("q", "q"), ("tau", value_group("tau")), ("fx", value_group("fx"))):
             at = {columns.group[n][1]: k for k, n in enumerate(numbers) if columns.group[n][0] == group}

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich.markup import escape
 
 from sysdyn.app.console import NOT_SOLVED
 from sysdyn.app.tasks import Task, compile_task
-from sysdyn.app.terminal import errors, output
+from sysdyn.app.terminal import errors, output, print_labelled
 from sysdyn.app.views import print_solution
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.sensor_log import Log, Summary
@@ -27,14 +26,15 @@ def solve_states(task: Task, given: States, out: Path | None, seconds: float | N
     arrays: dict[str, Any] = dict(given.arrays)
     solution = solver(arrays.pop("q"), arrays.pop("qd"), **arrays)
     if task.title:
-        output().print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
+        output().print(task.title, style="bold", soft_wrap=True)
     print_solution(solver, solution)
     if out is not None:
         _write(out, given, solver, solution)
     if not np.all(solution.ok):
         failed = np.flatnonzero(~np.atleast_1d(solution.ok))
         numbers = ", ".join(map(str, failed[:8])) + (", …" if len(failed) > 8 else "")
-        errors().print(f"[red]error:[/red] {len(failed)} of {solution.ok.size} states were not solved: {numbers}")
+        message = f"{len(failed)} of {solution.ok.size} states were not solved: {numbers}"
+        print_labelled(errors(), "error:", "red", message)
         raise typer.Exit(NOT_SOLVED)
 
 
@@ -53,15 +53,16 @@ def solve_log(
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
     if task.title:
-        console.print(f"[bold]{escape(task.title)}[/bold]", soft_wrap=True)
-    console.print(escape(repr(solver)), soft_wrap=True)
+        console.print(task.title, style="bold", soft_wrap=True)
+    console.print(repr(solver), soft_wrap=True)
     found = estimate_log(log, solver, out, bands, scheduler)
     notes = [f"written to {out}"] if out is not None else []
     if bands is not None and picture is not None:
         notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
-    console.print(escape("; ".join([*_tally(path, found), *notes])), soft_wrap=True)
+    console.print("; ".join([*_tally(path, found), *notes]), soft_wrap=True)
     if found.unsolved:
-        errors().print(f"[red]error:[/red] {found.unsolved} of {found.states} states were not solved")
+        message = f"{found.unsolved} of {found.states} states were not solved"
+        print_labelled(errors(), "error:", "red", message)
         raise typer.Exit(NOT_SOLVED)
 
 
@@ -85,4 +86,4 @@ def _write(path: Path, given: States, solver: Solver, solution: Solution) -> Non
         shaped[name] = np.broadcast_to(x, (n, *tail))
     ok = np.atleast_1d(solution.ok) if solver.on_singular != "raise" else None
     write_states(path, groups, shaped, ok)
-    output().print(f"wrote {escape(str(path))}: {', '.join(shaped)} of {n} states", soft_wrap=True)
+    output().print(f"wrote {path}: {', '.join(shaped)} of {n} states", soft_wrap=True)

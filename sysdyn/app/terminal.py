@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sysdyn.program.operations import Flops
 
@@ -32,10 +33,16 @@ class _Console(Console):
 
 
 def _console(stderr: bool) -> Console:
-    console = _Console(stderr=stderr, highlight=False)
+    # names of robots and files may look like rich's markup: text is printed as it is, and styled by `style=` alone
+    console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     return console
+
+
+def print_labelled(console: Console, label: str, style: str, text: object) -> None:
+    """A line that begins with a label in a style, such as "error:"."""
+    console.print(Text.assemble((label, style), f" {text}"), soft_wrap=True)
 
 
 def new_table(*columns: str, left: int = 1) -> Table:

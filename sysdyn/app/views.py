@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from rich.markup import escape
 
 from sysdyn.app.terminal import new_table, output
 from sysdyn.files.html import Table
@@ -21,9 +20,9 @@ def print_model(model: Model) -> None:
 
 
 def _print_table(table: Table) -> None:
-    shown = new_table(*map(escape, table.columns), left=table.left)
+    shown = new_table(*table.columns, left=table.left)
     for row in table.rows:
-        shown.add_row(*map(escape, row))
+        shown.add_row(*row)
     output().print(shown)
 
 
@@ -39,7 +38,7 @@ def _print_attached(model: Model) -> None:
         if groups:
             table = new_table("on" if title == "frames" else "type", title, left=2)
             for owner, names in groups.items():
-                table.add_row(escape(owner), escape(", ".join(names)))
+                table.add_row(owner, ", ".join(names))
             console.print()
             console.print(table)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.backends.entries import calls
-from sysdyn.backends.team import TEAM, cores
+from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
 # A thread is worth its while for so many operations, some tens of microseconds.
@@ -31,11 +31,9 @@ class Executable:
         self.backend, self.program = backend, backend.program
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
-        """threads: as many as the batch is worth, up to the number of `cores`, where it is None."""
-        n = len(status)
-        if threads is None:
-            threads = self.threads(n)
-        backend = self.backend
+        """threads: as many as the batch is worth if None, up to the number of `cores`. Raises InvalidInput."""
+        n, backend = len(status), self.backend
+        threads = self.threads(n, threads)
         run = partial(backend.run, inputs, outputs, status)
         if threads > 1 and backend.shares:
             TEAM.run([partial(run, *x) for x in _shares(n, PARTS * threads, backend.width)], threads)
@@ -49,8 +47,14 @@ class Executable:
         TEAM.run([lambda: found.append(call(counter))] * threads)
         return None if None in found else all(found)
 
-    def threads(self, n: int) -> int:
-        """How many threads so many states are worth."""
+    def threads(self, n: int, asked: int | None = None) -> int:
+        """How many threads so many states are worth; those asked for, but no more than have whole registers to do.
+
+        Raises InvalidInput unless what is asked for is a number of threads.
+        """
+        if asked is not None:
+            checked_threads(asked)
+            return max(1, min(asked, -(-n // self.backend.width), MOST_THREADS))
         worth = min(CORES, n * len(self.program) // THREAD_OPERATIONS)
         return worth if worth > 1 and TEAM.ready() else 1
 
@@ -68,7 +72,7 @@ class Executable:
         self.require_binding()
         made = [
             calls.prepared(self.backend, inputs, outputs, status, *share, single)
-            for share in _shares(len(status), threads, self.backend.width)
+            for share in _shares(len(status), self.threads(len(status), threads), self.backend.width)
         ]
         keep = made, inputs, outputs, status
         if single:  # holds the interpreter's lock
@@ -122,7 +126,7 @@ def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
 
 def checked_threads(threads: object) -> None:
     """Raise InvalidInput unless `threads` is a number of threads."""
-    if not (isinstance(threads, int) and threads >= 1):
+    if not (isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1):
         raise InvalidInput(f"threads is {threads!r}, but an integer ≥ 1 is needed")
 
 

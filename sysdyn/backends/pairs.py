@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Segment, Shape
 from sysdyn.backends.twins import Twins
-from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB
+from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQRT, SUB, WRAP
 
 # Kinds of operations beside those of programs: two values in one register, and the second value of a register.
 PACK, HIGH = "pack", "high"
@@ -56,7 +56,7 @@ def paired(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
 
 
 def _alike(kind: int, other: int) -> bool:
-    return (kind == other and kind not in ANGULAR) or {kind, other} == {ADD, SUB}
+    return (kind == other and kind not in (*ANGULAR, WRAP)) or {kind, other} == {ADD, SUB}
 
 
 def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:

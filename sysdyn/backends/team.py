@@ -18,6 +18,8 @@ from time import perf_counter, thread_time
 CROWDED = 1.5
 # So many calls at most go without threads before it is tried again whether they get cores.
 LONGEST_PAUSE = 63
+# A call shares its work among at most so many threads, whatever it asks for: more than a processor has cores.
+MOST_THREADS = 256
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -51,10 +53,11 @@ class Team:
     def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
         """Call all parts and return when the last one is done. Raises what a part raised.
 
-        threads: that call them, each the next one as soon as it is free; one for each part if None. A thread that comes
-        too late finds nothing left to do, and nobody waits for it; those that cannot be started are done without.
+        threads: that call them, each the next one as soon as it is free; one for each part if None, and never more than
+        parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; those
+        that cannot be started are done without.
         """
-        others = (len(parts) if threads is None else threads) - 1
+        others = min(len(parts), MOST_THREADS, len(parts) if threads is None else threads) - 1
         if self._size < others:
             self._grow(others)
         left, own = deque(parts), list[BaseException | None]()

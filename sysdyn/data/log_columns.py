@@ -26,6 +26,7 @@ from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, va
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.problem import Problem
+from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
 
 # The column of time is called this in every file that is written.
 TIME = "t"
@@ -66,8 +67,9 @@ class LogColumns:
             group = problem.inputs[x]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free))
+        switchable = {m.name for m in problem.switchable}
         for name, group in problem.values.items():
-            needed = name not in values and group.default is None
+            needed = name not in values and group.default is None and name not in switchable
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label, unit, (value_group(name), k), needed))
         entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
@@ -156,6 +158,14 @@ class LogColumns:
         if n is not None and unit is not None and self.units[n] and _spelled(unit) != self.units[n]:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
         return n
+
+    def kinds(self, used: Sequence[int], numbers: Sequence[int]) -> dict[int, str]:
+        """{column of a table: kinds of types that its entries may have}, as `matched` found them."""
+        found = {}
+        for j, n in zip(used, numbers, strict=True):
+            group = self.group[n][0]
+            found[j] = TIMES if group == TIME else SWITCHES if group_of(group).role == SWITCH else NUMBERS
+        return found
 
     def _shown(self, n: int) -> str:
         """The name of a column in messages: of an exact quantity that of files of states."""

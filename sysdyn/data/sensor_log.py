@@ -17,7 +17,7 @@ from sysdyn.data.log_columns import TIME, LogColumns, listed
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, Table, read_table
-from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, value_group
+from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 
@@ -74,6 +74,7 @@ class _File:
     """An open file of a log, `where` in messages.
 
     used: columns of the table, by number; numbers: the column of the problem that each is; lacking: those of q̇.
+    unread: switchable measurements without columns of values, and without a value that holds for all states.
     """
 
     where: str
@@ -81,6 +82,7 @@ class _File:
     used: list[int]
     numbers: list[int]
     lacking: list[int]
+    unread: list[str]
 
     def name(self, j: int) -> str:
         """The name of a used column."""
@@ -103,7 +105,7 @@ class Log:
 
     Iterating gives `Chunk`s of at most `rows` states. Raises FileError naming row and column for NaN, for infinite
     values and for time that goes backwards; UnknownName and InvalidInput for the header. A LogWarning names columns
-    that are left out, and says how q̇ was found.
+    that are left out and Switchable measurements without columns, which are off, and says how q̇ was found.
     """
 
     def __init__(
@@ -124,8 +126,8 @@ class Log:
         free = ("qd",) if velocities == "difference" else ()
         self.columns = LogColumns(self.problem, self.values, columns, timed, free)
         self.told = told if told is not None else set()
+        self._switchable = {m.name: m for m in self.problem.switchable}
         self._first = self._opened(self.files[0])
-        self._switchable = {m.name for m in self.problem.switchable}
         self.summary = Summary()
 
     def _opened(self, file: Any) -> _File:
@@ -133,7 +135,21 @@ class Log:
         table = read_table(file, self.columns.of_array, self.rows)
         used, numbers = self.columns.matched(table, where, self.told)
         lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
-        return _File(where, table, used, numbers, lacking)
+        groups = {self.columns.group[n][0] for n in numbers}
+        unread = [x for x in self._switchable if x not in self.values and value_group(x) not in groups]
+        self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
+        return _File(where, table, used, numbers, lacking, unread)
+
+    def _tell_off(self, where: str, table: Table, names: list[str]) -> None:
+        """Warn, once, of the switchable measurements without columns, which are off."""
+        off = [x for x in names if f"off:{x}" not in self.told]
+        if off:
+            self.told.update(f"off:{x}" for x in off)
+            warnings.warn(
+                f"{where} has no columns of {', '.join(map(repr, off))}: off in all its states; it has "
+                f"{listed(table.header)}. A column 'active: {off[0]}' says where one is on without a value of its own",
+                LogWarning, stacklevel=4,
+            )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
         last = -np.inf
@@ -149,7 +165,7 @@ class Log:
     def _blocks(self, file: _File) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(used columns (n, columns), rows (n,)) of the states to solve, n > 0."""
         done = 0
-        for x in file.table.chunks(file.used):
+        for x in file.table.chunks(self.columns.kinds(file.used, file.numbers)):
             rows = np.arange(done + 1, done + len(x) + 1)
             done += len(x)
             keep = self._kept(file, x, rows)
@@ -246,7 +262,7 @@ class Log:
                 arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
             arrays[group][:, k] = x[:, j]
         active = {}
-        for name in self._switchable & {label_of(group) for group in arrays}:
+        for name in self._switchable.keys() & {label_of(group) for group in arrays}:
             gaps = np.isnan(arrays[value_group(name)])
             if gaps.any():
                 arrays[value_group(name)][gaps], active[name] = 0.0, ~gaps
@@ -254,6 +270,11 @@ class Log:
             role, name = group_of(group)
             if role == SWITCH:
                 active[name] = self._switched(file, group, found, rows) & active.get(name, True)
+        for name in file.unread:
+            off = np.zeros((len(x), self.columns.sizes[value_group(name)]), dtype=bool)
+            on = active.setdefault(name, off).any(axis=1)
+            if on.any() and not self._switchable[name].of.has_default:
+                raise FileError(f"{file.where} row {rows[on][0]}: {name!r} is on, but no column has its value")
         y = {**self.values, **{label_of(group): x for group, x in arrays.items() if group_of(group).role == VALUE}}
         t = arrays[TIME][:, 0] if TIME in arrays else np.full(len(x), np.nan)
         return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
@@ -270,7 +291,8 @@ class Log:
     # ---- solving ---------------------------------------------------------------------------------------------------
 
     def estimates(self, solver: Solver) -> Iterator[Estimates]:
-        """Estimates of each chunk, of the outputs of the solver."""
+        """Estimates of each chunk, of the outputs of the solver; `summary` counts them from 0."""
+        self.summary = Summary()
         for chunk in self:
             rows = f"{chunk.where} rows {chunk.rows[0]} to {chunk.rows[-1]}"
             try:

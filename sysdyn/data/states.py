@@ -109,7 +109,9 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
         return np.vstack([np.broadcast_to(x, (len(c.rows), width)) for x, c in zip(parts, chunks, strict=True)])
 
     sizes = problem.values.sizes
-    y = {name: whole([c.y[name] for c in chunks], sizes[name]) for name in chunks[0].y}
+    # of what is off in a whole file there is no value
+    named = {name for c in chunks for name in c.y}
+    y = {name: whole([c.y.get(name, 0.0) for c in chunks], sizes[name]) for name in problem.values if name in named}
     arrays: dict[str, Any] = {"q": np.vstack([c.q for c in chunks]), "qd": np.vstack([c.qd for c in chunks])}
     switched = {name for c in chunks for name in c.active}
     if switched:

@@ -47,7 +47,7 @@ from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
 # At one state an unknown is named whose part in what is not determined is at least this share of the greatest.
 LEAST_SHARE = 1e-3
-# Of systems with more freedoms it is not told which of them are undetermined at one state.
+# Of systems with more degrees of freedom it is not told which of them are undetermined at one state.
 MOST_FREEDOMS = 3000
 MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, not named.
 

@@ -119,7 +119,7 @@ def _terms(row: np.ndarray, pivot: int, quantity: np.ndarray) -> list[int]:
 
 
 def units(layout: Layout) -> tuple[str, ...]:
-    """Unit of each unknown; of τ and q̈ by what the freedom is, a turn or a slide."""
+    """Unit of each unknown; of τ and q̈ by what the degree of freedom is, a turn or a slide."""
     return tuple(unit for block in layout.blocks for unit in layout.units_at(*block))
 
 

@@ -1,4 +1,4 @@
-"""The equations of motion eliminated: what measurements say about the freedoms z = (q̈, fx, w).
+"""The equations of motion eliminated: what measurements say about the degrees of freedom z = (q̈, fx, w).
 
 The Newton-Euler equations give a, f and τ for any q̈, fx and wrenches w of constraints, by pivots that are ±1, so that
 they never lack rank:
@@ -29,7 +29,7 @@ PART = 1e-10  # An unknown is part of a null space if its share of a unit vector
 # An entry of S counts as zero where relative changes of the matrix by the first would make it, found by changes by the
 # second, which come from this seed.
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
-# S is formed for so many freedoms at most: in long chains its singular values spread with their number.
+# S is formed for so many degrees of freedom at most: in long chains its singular values spread with their number.
 DENSE = 300
 
 
@@ -37,7 +37,7 @@ class Reduction:
     """The elimination of the equations of motion from a BlockSystem of layout "paper" with known quantities as rows.
 
     noisy_mask (equations,) bool: rows that need not hold exactly. They count for what is determined, but not for
-    what is redundant; an equation of motion among them has a residual that is one more freedom.
+    what is redundant; an equation of motion among them has a residual that is one more degree of freedom.
     counted (equations,) bool: measurements that are there; others are candidates and do not count. None: all.
     """
 
@@ -56,8 +56,8 @@ class Reduction:
         measured = [r for r, block in enumerate(blocks) if block[0] == "y" and self.counted[r]]
         free = set(range(layout.n)) - set(self.inner.tolist())
 
-        # A measurement of one freedom and nothing else takes it out of z.
-        self.stating: dict[int, int] = {}  # freedom: exact row
+        # A measurement of one degree of freedom and nothing else takes it out of z.
+        self.stating: dict[int, int] = {}  # degree of freedom: exact row
         stated, alone = set(), set()
         for r in measured:
             column = self._one_freedom(r, free)
@@ -73,7 +73,7 @@ class Reduction:
         self.exact = np.array([r for r in measured if not noisy_mask[r] and r not in alone], dtype=int)
 
     def _one_freedom(self, row: int, free: set[int]) -> int | None:
-        """The freedom that the row is a constant multiple of."""
+        """The degree of freedom that the row is a constant multiple of."""
         entries = self.system.assembly.rows[row]
         if len(entries) != 1:
             return None
@@ -114,7 +114,7 @@ class Reduced:
 
     @cached_property
     def resolved(self) -> bool:
-        """The null spaces can be told; of many freedoms, they can where the rank is the structural one."""
+        """The null spaces can be told; of many degrees of freedom, they can where the rank is the structural one."""
         return self.regular or len(self.reduction.loose) <= DENSE or self._structural is not None
 
     @cached_property
@@ -134,7 +134,7 @@ class Reduced:
 
     @property
     def weakest(self) -> np.ndarray:
-        """(unknowns,) the freedoms in the direction that the equations see least, whether or not they see it."""
+        """(unknowns,) the degrees of freedom in the direction seen least by the equations, seen or not."""
         direction = np.zeros(self.matrix.shape[1])
         direction[self.reduction.freedoms] = self._decomposed.least
         return direction
@@ -192,7 +192,7 @@ class Reduced:
 
     @cached_property
     def _structural(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(free, dependent), not orthogonal; None for few freedoms, and if the rank is not the structural one."""
+        """(free, dependent), not orthogonal; None for few columns or if the rank is not the structural one."""
         places = self.reduction
         if len(places.loose) <= DENSE:
             return None
@@ -224,13 +224,13 @@ class Reduced:
         return self._lu.solve(np.ascontiguousarray(rhs), trans) if rhs.size else rhs
 
     def _response(self, columns: np.ndarray) -> np.ndarray:
-        """−D1⁻¹ D2 (inner, columns): a, f and τ for a unit of each freedom."""
+        """−D1⁻¹ D2 (inner, columns): a, f and τ for a unit of each degree of freedom."""
         return -self._solved(self._motion[:, columns].toarray())
 
     def _reduced(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None = None) -> np.ndarray:
-        """S of the measurements `rows` and the freedoms `columns`, without what is left of sums by rounding.
+        """S of the measurements `rows` and the degrees of freedom `columns`, without what is left of sums by rounding.
 
-        residuals: places in `motion` of equations with a residual, which are further freedoms.
+        residuals: places in `motion` of equations with a residual, which are further degrees of freedom.
         """
         S, changed = (x._sums(rows, columns, residuals) for x in (self, self._changed))
         S[np.abs(S) * CHANGE <= NOISE * np.abs(changed - S)] = 0.0
@@ -254,7 +254,7 @@ class Reduced:
 
     @cached_property
     def _right(self) -> np.ndarray:
-        """The response of the freedoms that no measurement states."""
+        """The response of the degrees of freedom that no measurement states."""
         return self._response(self.reduction.freedoms)
 
     @cached_property
@@ -263,7 +263,7 @@ class Reduced:
         return _Decomposition(self._reduced(self.reduction.measured, self.reduction.freedoms))
 
     def _stated(self, rows: np.ndarray) -> np.ndarray:
-        """The coefficients with which `rows` state the known freedoms."""
+        """The coefficients with which `rows` state the known degrees of freedom."""
         return np.asarray(self.matrix[rows, self.reduction.known]).reshape(-1)
 
 

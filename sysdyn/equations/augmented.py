@@ -30,6 +30,7 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import PAPER, named_passes
 from sysdyn.program.expr import Graph
 from sysdyn.sparse.condition import equilibration, rank_condition
+from sysdyn.sparse.superlu import factors
 
 
 class AugmentedSystem(LinearSystem):
@@ -159,6 +160,38 @@ class AugmentedSystem(LinearSystem):
         rows, columns = equilibration(*self.coordinates, sizes, self.shape)
         both = np.sqrt(rows * columns)
         return both, both
+
+    def completed(self, entries: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Unknowns d (N, full layout) of an estimate with the multipliers that suit them best; NaN if there are none.
+
+        μ = Σ⁻¹ (Y d + y₀), and the λ of least stationarity E^T λ + Y^T μ, in natural units. entries (N or 1, nnz), b (N
+        or 1, equations): of `values`; multipliers in d count for nothing.
+        """
+        result = np.full((len(d), self.layout.n), np.nan)
+        result[:, self.plain.columns] = d[:, self.plain.columns]
+        entries, b = np.broadcast_to(entries, (len(d), entries.shape[1])), np.broadcast_to(b, (len(d), b.shape[1]))
+        for k in range(len(d)):
+            result[k, self.columns[self.n_unknowns :]] = self._multipliers(entries[k], b[k], d[k, self.plain.columns])
+        return result
+
+    def _multipliers(self, entries: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """λ and μ (equations,) at one state, of unknowns x."""
+        n, M = self.n_unknowns, self.matrix(entries)
+        noisy = np.flatnonzero(self.plain.noisy_mask)
+        exact = np.flatnonzero(~self.plain.noisy_mask)
+        found = np.full(self.shape[0] - n, np.nan)
+        Y, E = M[n + noisy][:, :n], M[n + exact][:, :n]
+        covariance = factors(-M[n + noisy][:, n + noisy])
+        if covariance is None:
+            return found
+        found[noisy] = covariance.solve(Y @ x + b[n + noisy])
+        units = self.scaling[0]
+        A = (E.T.multiply(units[:n, None]).multiply(units[None, n + exact])).tocsr()
+        least = factors(scipy.sparse.bmat([[scipy.sparse.eye(n), A], [A.T, None]])) if len(exact) else None
+        if least is not None:
+            rhs = np.concatenate([-units[:n] * (Y.T @ found[noisy]), np.zeros(len(exact))])
+            found[exact] = units[n + exact] * least.solve(rhs)[n:]
+        return found
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Multipliers are no results: stationarity is relative to the greatest of its rows, in natural units.

@@ -26,7 +26,7 @@ from sysdyn.sparse.lu import is_unit
 class BlockSystem(LinearSystem):
     """Equations and unknowns of a problem.
 
-    layout  "paper" (20 scalars for a body with one freedom) or "net_force" (26: with fB = I a + ν)
+    layout  "paper" (20 scalars for a body with one degree of freedom) or "net_force" (26: with fB = I a + ν)
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
     turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own where `sysdyn.equations.turned_joints` says so
     passes  of `sysdyn.passes`; those that do not apply are left out. canonical_frames: a, f and fx are unknowns in

@@ -20,8 +20,9 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, SPATIAL
 from sysdyn.program.expr import Graph, is_constant
-from sysdyn.program.groups import named, real, reject_not_finite, shown
+from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
+from sysdyn.program.reals import real
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
 # Residuals are computed for as many states at a time as have so many entries of D in all.
@@ -170,7 +171,8 @@ class LinearSystem(ABC):
     # ---- numbers -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _program(self) -> Program:
+    def program(self) -> Program:
+        """The entries of D, in the order of `values`, and b, as a program."""
         assembly = self.assembly
         inputs = [(name, list(group)) for name, group in assembly.inputs]
         return Program.from_graph(assembly.graph, inputs, [("D", self._entries), ("b", assembly.b)])
@@ -178,21 +180,21 @@ class LinearSystem(ABC):
     @property
     def positions_used(self) -> np.ndarray:
         """(nq,) bool: D or b depends on this entry of q."""
-        return self._program.used_inputs[: self.model.nq]
+        return self.program.used_inputs[: self.model.nq]
 
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
         Missing ones are those declared: parameters of the model, covariances, switches that are on. Others are zero.
         """
-        out = interpreter.run_groups(self._program, self._full(inputs))
+        out = interpreter.run_groups(self.program, self._full(inputs))
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every group of inputs: what is missing is its default, or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
         given = {**defaults, **inputs}
-        return {name: given.get(name, np.zeros(size)) for name, size in self._program.input_groups}
+        return {name: given.get(name, np.zeros(size)) for name, size in self.program.input_groups}
 
     @cached_property
     def _shown_program(self) -> Program:

@@ -12,7 +12,7 @@ import importlib
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +23,8 @@ import numpy as np
 
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SysdynError
 from sysdyn.files.bags import read_bag
+from sysdyn.files.regular import require_regular_within
+from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
 
 # Files of these endings need a package: {ending: (module, package)}.
 _PACKAGES = {
@@ -39,20 +41,23 @@ _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T]?([\d:.]*)(?:Z|\+00:?00)?")
 
 Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN where there is no number.
+# Columns that are read, by number, and the kinds of types that each may have, see `sysdyn.program.reals`.
+Used = Mapping[int, str]
 # {array: columns}; an array may be known as several lists of different lengths, as none where nobody knows it.
 Arrays = Callable[[str], Sequence[list[str]]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """An open table: names of its columns, and chunks(used), the rows of the columns of these numbers.
+    """An open table: names of its columns, and chunks(used), the rows of some, {number of a column: kinds of types}.
 
-    Times are in seconds since 1970. Reading raises FileError, with the row where there is one (from 1, without header).
+    Dates are in seconds since 1970, spans of time in seconds.
+    Reading raises FileError, with the row where there is one (from 1, without header).
     others: a second name of each column, or "".
     """
 
     header: list[str]
-    chunks: Callable[[Sequence[int]], Rows]
+    chunks: Callable[[Used], Rows]
     others: Sequence[str] = ()
 
 
@@ -103,11 +108,14 @@ def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
         return _read_frame(source, rows)
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
     with _reading(path, suffix):
+        require_regular_within(path)
         return READERS[suffix](path, arrays, rows)
 
 
-def _floats(x: np.ndarray) -> np.ndarray:
-    """Numbers and spans of time [s] as float64."""
+def _floats(x: np.ndarray, allowed: str, where: str) -> np.ndarray:
+    """Entries of the allowed kinds of types as float64, times in s. Raises FileError."""
+    if why := refused(x.dtype, allowed):
+        raise FileError(f"{where} has {why}")
     if x.dtype.kind not in "mM":
         return x.astype(float)
     ns = x.astype(f"{x.dtype.kind}8[ns]")
@@ -122,7 +130,7 @@ def _read_csv(path: Path, arrays: Arrays, rows: int) -> Table:
     if not any(header):
         raise FileError(f"{path} is empty: its first line must name the columns")
 
-    def chunks(used: Sequence[int]) -> Rows:
+    def chunks(used: Used) -> Rows:
         with _reading(path, ".csv"), path.open(encoding="utf-8-sig", newline="") as file:
             filled, done = (line for line in file if line.strip()), 0
             next(filled)
@@ -133,13 +141,11 @@ def _read_csv(path: Path, arrays: Arrays, rows: int) -> Table:
     return Table(header, chunks)
 
 
-def _csv_numbers(
-    path: Path, lines: list[str], header: list[str], used: Sequence[int], separator: str, done: int
-) -> np.ndarray:
+def _csv_numbers(path: Path, lines: list[str], header: list[str], used: Used, separator: str, done: int) -> np.ndarray:
     """(n, used columns) of lines, of which `done` came before."""
     if all(line.count(separator) == len(header) - 1 for line in lines):
         try:
-            return np.loadtxt(lines, delimiter=separator, usecols=used, ndmin=2, comments=None)
+            return np.loadtxt(lines, delimiter=separator, usecols=list(used), ndmin=2, comments=None)
         except ValueError:
             pass  # empty fields, times, quotes, or no numbers
     fields = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
@@ -147,23 +153,24 @@ def _csv_numbers(
         if len(row) != len(header):
             raise FileError(f"{path} row {done + k + 1}: {len(row)} fields, but the header has {len(header)}")
     x = np.empty((len(fields), len(used)))
-    for n, j in enumerate(used):
+    for n, (j, allowed) in enumerate(used.items()):
         texts = [row[j] for row in fields]
         try:
             x[:, n] = texts
         except ValueError:
             for k, text in enumerate(texts):
-                x[k, n] = _csv_number(text, separator, f"{path} row {done + k + 1}, column {header[j]!r}")
+                x[k, n] = _csv_number(text, separator, allowed, f"{path} row {done + k + 1}, column {header[j]!r}")
     return x
 
 
-def _csv_number(text: str, separator: str, where: str) -> float:
+def _csv_number(text: str, separator: str, allowed: str, where: str) -> float:
     text = text.strip()
     if text.lower() in _EMPTY:
         return math.nan
     try:
         if date := _DATE.fullmatch(text):
-            return float(_floats(np.array(np.datetime64("T".join(filter(None, date.groups())), "ns"))))
+            time = np.array(np.datetime64("T".join(filter(None, date.groups())), "ns"))
+            return float(_floats(time, allowed, f"{where}: {text!r}"))
         return float(text.replace(",", ".") if separator == ";" else text)
     except ValueError:
         raise FileError(f"{where}: {text!r} is no number") from None
@@ -179,7 +186,7 @@ class _Array:
     """
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype, arrays: Arrays):
-        self.name, self.numeric = name, dtype.kind in "fiubmM"
+        self.name, self.numeric = name, not refused(dtype, NUMBERS + TIMES + SWITCHES)
         self.width = math.prod(shape[1:])
         known = arrays(name)
         row = [names for names in known if shape and len(names) == self.width]
@@ -204,23 +211,32 @@ def _array_table(path: Path, found: Sequence[_Array], rows: int, reader: Callabl
     """The table of arrays. reader(stack) gives a function of (array, first row, rows) that reads the next rows."""
     columns = [(x, k) for x in found for k in range(len(x.names))]
 
-    def chunks(used: Sequence[int]) -> Rows:
+    def chunks(used: Used) -> Rows:
         with _reading(path, path.suffix), ExitStack() as stack:
             for x in {columns[j][0] for j in used}:
                 if len(x.names) != x.width or not x.numeric:
                     raise FileError(f"{path}: {x.name!r} holds no columns of numbers")
             needed = {columns[j][0].name: columns[j][0] for j in used}
+            # of the columns of one array some may be of time: numbers are what all of them may be
+            allowed = {name: NUMBERS for name in needed}
+            for name, x in needed.items():
+                kinds = {kind for j, kind in used.items() if columns[j][0] is x}
+                allowed[name] = kinds.pop() if len(kinds) == 1 else NUMBERS
+
+            def numbers_of(x: _Array, at: int, n: int) -> np.ndarray:
+                return _floats(read(x, at, n), allowed[x.name], f"{path}: array {x.name!r}")
+
             numbers = {x.rows for x in needed.values() if not x.constant} or {1}
             if len(numbers) > 1:
                 shown = ", ".join(f"{x.name} {x.rows}" for x in needed.values())
                 raise FileError(f"{path}: the arrays do not fit together, they have different numbers of rows: {shown}")
             read, total = reader(stack), min(numbers)
-            constant = {name: _floats(read(x, 0, 1)).reshape(1, -1) for name, x in needed.items() if x.constant}
+            constant = {name: numbers_of(x, 0, 1).reshape(1, -1) for name, x in needed.items() if x.constant}
             for at in range(0, total, rows):
                 n = min(rows, total - at)
                 parts = {
                     name: np.repeat(constant[name], n, axis=0) if x.constant
-                    else _floats(read(x, at, n)).reshape(n, x.width)
+                    else numbers_of(x, at, n).reshape(n, x.width)
                     for name, x in needed.items()
                 }  # fmt: skip
                 yield np.column_stack([parts[columns[j][0].name][:, columns[j][1]] for j in used])
@@ -289,6 +305,7 @@ def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
     with h5py.File(path, "r") as file:
         sets: list[Any] = []
         file.visititems(lambda name, x: sets.append((name, x)) if isinstance(x, h5py.Dataset) else None)
+        _require_own(path, file)
         found = [_Array(path, name, x.shape, x.dtype, arrays) for name, x in sets if x.shape is not None]
 
     def reader(stack: ExitStack) -> Callable[[_Array, int, int], np.ndarray]:
@@ -296,6 +313,21 @@ def _read_hdf5(path: Path, arrays: Arrays, rows: int) -> Table:
         return lambda x, at, n: np.asarray(file[x.name][()] if x.constant else file[x.name][at : at + n])
 
     return _array_table(path, found, rows, reader)
+
+
+def _require_own(path: Path, file: Any) -> None:
+    """Raise FileError for datasets and links whose content is in other files, which nobody named."""
+    h5py = importlib.import_module("h5py")
+
+    links: list[tuple[str, Any]] = []
+    file.visititems_links(lambda name, link: links.append((name, link)))
+    for name, link in links:
+        if isinstance(link, h5py.ExternalLink):
+            raise FileError(f"{path}: {name!r} is a link to another file, {link.filename!r}: copy what it holds here")
+        x = file[name] if isinstance(link, h5py.HardLink) else None
+        if isinstance(x, h5py.Dataset) and (x.external or x.is_virtual):
+            where = "external" if x.external else "virtual"
+            raise FileError(f"{path}: {name!r} has {where} storage, in other files: copy what it holds here")
 
 
 # ---- Parquet, bags, DataFrames
@@ -307,19 +339,23 @@ def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
     with parquet.ParquetFile(path) as file:
         names = list(file.schema_arrow.names)
 
-    def numbers(column: Any, name: str) -> np.ndarray:
-        kind = column.type
+    def numbers(column: Any, allowed: str, name: str) -> np.ndarray:
+        kind, where = column.type, f"{path}: column {name!r}"
         try:
-            if not (arrow.types.is_temporal(kind) or arrow.types.is_duration(kind)):
-                column = column.cast(arrow.float64(), safe=False)
-            return _floats(column.to_numpy(zero_copy_only=False))
+            if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind) or arrow.types.is_duration(kind):
+                return _floats(column.to_numpy(zero_copy_only=False), allowed, where)
+            numeric = arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_decimal(kind)
+            numeric |= arrow.types.is_null(kind) or arrow.types.is_string(kind) or arrow.types.is_large_string(kind)
+            if not numeric and not (arrow.types.is_boolean(kind) and "b" in allowed):
+                raise FileError(f"{where} has type {kind}, but real numbers are needed")
+            return column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
         except (arrow.ArrowException, ValueError, TypeError) as error:
-            raise FileError(f"{path}: column {name!r} has type {kind}, but numbers are needed: {error}") from error
+            raise FileError(f"{where} has type {kind}, but numbers are needed: {error}") from error
 
-    def chunks(used: Sequence[int]) -> Rows:
+    def chunks(used: Used) -> Rows:
         with _reading(path, "Parquet"), parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=rows, columns=[names[j] for j in used]):
-                yield np.column_stack([numbers(batch.column(names[j]), names[j]) for j in used])
+                yield np.column_stack([numbers(batch.column(names[j]), x, names[j]) for j, x in used.items()])
 
     return Table(names, chunks)
 
@@ -328,9 +364,9 @@ def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
     package(path, ".db3")
     header, others, states = read_bag(path)
 
-    def chunks(used: Sequence[int]) -> Rows:
+    def chunks(used: Used) -> Rows:
         with _reading(path, "bag"):
-            found = states(used)
+            found = states(list(used))
             while part := list(islice(found, rows)):
                 yield np.array(part).reshape(len(part), len(used))
 
@@ -344,15 +380,18 @@ def _read_frame(frame: Any, rows: int) -> Table:
     if frame.index.name is not None or frame.index.dtype.kind in "mM":
         frame = frame.rename_axis(frame.index.name or "t").reset_index()
 
-    def numbers(column: Any) -> np.ndarray:
+    def numbers(column: Any, allowed: str) -> np.ndarray:
+        where = f"the DataFrame: column {str(column.name)!r}"
         if column.dtype.kind in "mM":
-            return _floats(column.to_numpy(dtype=f"{column.dtype.kind}8[ns]"))
+            return _floats(column.to_numpy(dtype=f"{column.dtype.kind}8[ns]"), allowed, where)
+        if why := refused(column.dtype, allowed):
+            raise FileError(f"{where} has {why}")
         return column.to_numpy(dtype=float, na_value=math.nan)
 
-    def chunks(used: Sequence[int]) -> Rows:
+    def chunks(used: Used) -> Rows:
         with _reading("the DataFrame", "table"):
             for at in range(0, len(frame), rows):
-                yield np.column_stack([numbers(frame.iloc[at : at + rows, j]) for j in used])
+                yield np.column_stack([numbers(frame.iloc[at : at + rows, j], x) for j, x in used.items()])
 
     return Table([str(name) for name in frame.columns], chunks)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sysdyn.errors import FileError, SysdynError
+from sysdyn.files.regular import read_regular
 
 # Tables and lists are nested to at most so many levels.
 DEEPEST = 100
@@ -27,7 +28,7 @@ class Document:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = read_regular(self.path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -38,7 +39,7 @@ class Document:
             raise FileError(f"{path} is not valid TOML: {error}") from error
         if _depth(self.data) > DEEPEST:
             raise FileError(f"{path} nests tables and lists deeper than {DEEPEST} levels")
-        self._text = text.replace("\r\n", "\n").split("\n")
+        self._text = text.split("\n")
         self._lines: dict[Place, range] = {}
         self._locate()
 

@@ -6,7 +6,7 @@ from sysdyn.measurements.statement import Statement
 
 
 def driven_freedoms(problem: Statement) -> frozenset[int] | None:
-    """The freedoms of which τ is known exactly, where q̈ is of all others and of these alone; else None."""
+    """The degrees of freedom of which τ is known exactly, where q̈ is of all others and of these alone; else None."""
     model = problem.model
     tau, qdd = ({model.v_slice(i).start + k for i, k in problem.knows(x)} for x in ("tau", "qdd"))
     return None if len(tau) + len(qdd) != model.nv or tau & qdd else frozenset(tau)

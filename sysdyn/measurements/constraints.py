@@ -312,7 +312,7 @@ class JointCoupling(Stabilised):
     −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q and q̇ as
     demanded: `Model.imposed`.
 
-    joint, leader  names of joints with one freedom
+    joint, leader  names of joints with one degree of freedom
     coefficients   (offset, ratio, …), as of URDF `<mimic>` and the polycoef of MJCF
     stabilise      (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω ė − ω² e is added, with the error e of q
 
@@ -333,7 +333,7 @@ class JointCoupling(Stabilised):
     def components(self, model: Model) -> tuple[str, ...]:
         for joint in filter(None, (self.coupling.joint, self.coupling.leader)):
             if model.joints[model.joint_index(joint)].nv != 1:
-                raise InvalidInput(f"{self.name!r}: joint {joint!r} has not one freedom")
+                raise InvalidInput(f"{self.name!r}: joint {joint!r} has not one degree of freedom")
         return ("acceleration",)
 
     def component_units(self, model: Model) -> tuple[str, ...]:

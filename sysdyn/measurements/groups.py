@@ -75,9 +75,7 @@ def value_of(m: Measurement, model: Model) -> Group:
     units = tuple(m.component_units(model)) or ("",) * len(components)
     labels = tuple(f"{m.name}: {c}" for c in components)
     default = np.zeros(len(components)) if m.has_default else None
-    return Group(
-        m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, f"y={{{m.name!r}: …}}"
-    )
+    return Group(m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, m.pass_as)
 
 
 def wrenches_of(constraints: Sequence[Constraint], model: Model) -> Group:

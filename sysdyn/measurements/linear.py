@@ -14,7 +14,8 @@ from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.tree import SLIP
-from sysdyn.program.groups import real, reject_not_finite
+from sysdyn.program.groups import reject_not_finite
+from sysdyn.program.reals import real
 
 # Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
@@ -133,8 +134,8 @@ class Linear(_Combination):
 class MotorTorque(_Combination):
     """Torques of motors [N m or N] that drive joints through a linear transmission: y = matrix τ + bias.
 
-    joints      names, whose freedoms follow each other in τ
-    matrix      (m, freedoms of the joints), default the identity
+    joints      names, whose degrees of freedom follow each other in τ
+    matrix      (m, degrees of freedom of the joints), default the identity
     bias        (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
     components  name of each motor, default those of the joints where there are as many, else their numbers
     passive     the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias,
@@ -178,7 +179,7 @@ class MotorTorque(_Combination):
         return bias + self.matrix.astype(object) @ dissipated(damping, friction, np.asarray(ctx.qd)[places], self.slip)
 
     def _places(self, model: Model) -> list[int]:
-        """The freedoms of the joints in τ."""
+        """The degrees of freedom of the joints in τ."""
         return [k for joint in self.joints for k in range(model.nv)[model.v_slice(model.joint_index(joint))]]
 
     def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
@@ -187,7 +188,7 @@ class MotorTorque(_Combination):
         if self.matrix.shape != needed:
             raise InvalidInput(
                 f"the matrix of {self.name!r} has shape {self.matrix.shape}, but {needed} is needed: "
-                "motors × freedoms of the joints"
+                "motors × degrees of freedom of the joints"
             )
         return {("tau", j): self.matrix[:, ends[k] : ends[k + 1]] for k, j in enumerate(self.joints)}
 

@@ -124,6 +124,11 @@ class Measurement:
         return self
 
     @property
+    def pass_as(self) -> str:
+        """Text that hands its value in, in messages."""
+        return f"y={{{self.name!r}: …}}"
+
+    @property
     def has_default(self) -> bool:
         """Whether its value is zero where none is handed in."""
         return self.optional or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
@@ -189,5 +194,5 @@ class Constraint(Measurement):
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
 
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
-        """{joint name: (freedoms, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
+        """{joint name: (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
         return {}

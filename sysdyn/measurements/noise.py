@@ -16,8 +16,11 @@ from sysdyn.measurements.groups import noise_group, switch_group
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
+from sysdyn.program.reals import real
 
 SYMMETRIC = 1e-12  # Opposite entries of a covariance with a smaller relative difference count as equal.
+# Standard deviations are within these, so that products of variances with squares of lengths and masses are doubles.
+SMALLEST, LARGEST = 1e-60, 1e60
 EQUATIONS = ("a", "f", "tau")  # The equations of motion that can have noise are c(a), c(f) and c(τ).
 
 
@@ -75,16 +78,29 @@ class Noise:
                     f"the standard deviation of component {k[-1]} of {self.name!r} is {x[tuple(k)]}: it must be "
                     "positive; for an exact equation leave out noise="
                 )
+            _check_range(self.name, x)
             return x * x
         if x.shape[-2:] != (m, m):
             raise InvalidInput(f"the covariance of {self.name!r} has shape {x.shape}, but (…, {m}, {m}) is needed")
-        return _checked_covariance(self.name, x)[..., *np.tril_indices(m)]
+        checked = _checked_covariance(self.name, x)
+        _check_range(self.name, np.sqrt(np.einsum("...ii->...i", checked)))
+        return checked[..., *np.tril_indices(m)]
+
+
+def _check_range(name: str, deviations: np.ndarray) -> None:
+    """Raise InvalidInput for standard deviations whose squares, or sums of them, are no doubles."""
+    size = deviations[(deviations < SMALLEST) | (deviations > LARGEST)]
+    if size.size:
+        raise InvalidInput(
+            f"the noise of {name!r} has a standard deviation of {size.flat[0]:.3g}, but {SMALLEST:g} to {LARGEST:g} "
+            "are computed with: choose other units, or leave the measurement out or exact"
+        )
 
 
 def _real(name: str, value) -> np.ndarray:
     try:
-        x = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        x = real("it", value)
+    except InvalidInput:
         raise InvalidInput(
             f"the noise of {name!r} is {value!r}: a standard deviation or covariance is needed"
         ) from None
@@ -182,15 +198,18 @@ class Prior(Wrapped):
 class Switchable(Wrapped):
     """A noisy measurement that can be switched off, state by state and component by component, when solving.
 
-    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. Its value is zero where none is
-    handed in and what is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and
-    one of an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. A call hands in its value or
+    its switches; without a value it is off, or it is one that is zero by default, such as the motion of a foot at rest.
+    What is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and one of an
+    external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
     """
-
-    optional = True
 
     def __init__(self, of: Measurement, name: str | None = None):
         super().__init__(of, name or (of.name if isinstance(of, Measurement) else None))
+
+    @property
+    def pass_as(self) -> str:
+        return f"{super().pass_as}, or active={{{self.name!r}: False}}"
 
     @property
     def group(self) -> str:

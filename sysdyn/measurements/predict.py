@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
-from sysdyn.measurements.noise import noise_of
+from sysdyn.measurements.noise import Prior, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
@@ -30,7 +30,7 @@ def predict(
     fx: ArrayLike | None = None,
     seed: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """{name: (…, m)}: the value of every measurement of `problem` during a known motion.
+    """{name: (…, m)}: the value of every measurement of `problem` during a known motion; of priors zero, their mean.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None: none.
     seed: of the noise, drawn as declared for each measurement and state; None: exact values.
@@ -45,12 +45,12 @@ def predict(
     d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
-    values = shown(problem.valued, model, state, d)
-    if seed is not None:
-        rng = np.random.default_rng(seed)
-        for m in problem.valued:
-            if m.noise is not None:
-                values[m.name] = values[m.name] + _drawn(m, problem, n, rng)
+    exact, values = shown(problem.valued, model, state, d), {}
+    rng = None if seed is None else np.random.default_rng(seed)
+    for m in problem.valued:
+        x = exact[m.name]
+        noise = 0.0 if rng is None or m.noise is None else _drawn(m, problem, n, rng)
+        values[m.name] = np.zeros_like(x) if isinstance(m, Prior) else x + noise  # the mean, whatever the motion
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 
 

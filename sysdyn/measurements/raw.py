@@ -20,7 +20,7 @@ class RawMeasurement(Measurement):
     targets     "all", one name, or several: joints for τ and q̈, bodies for a, f, fx; for f the joint's name does as
                 well
     components  "all", or for a, f, fx names out of nx ny nz fx fy fz (alpha_x … a_z for a), for τ and q̈ numbers
-                of a joint with several freedoms
+                of a joint with several degrees of freedom
     name        how values are handed in as y={name: …}; default the class and its targets
     noise       None: exact (standard deviations are accepted by estimation problems)
     """

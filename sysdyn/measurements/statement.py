@@ -22,7 +22,8 @@ from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES, QUANTITY
-from sysdyn.program.groups import Group, Groups, common, leading, real
+from sysdyn.program.groups import Group, Groups, common, leading
+from sysdyn.program.reals import real
 
 MOST_KEPT = 8  # A statement keeps so many layouts and systems of equations.
 
@@ -337,7 +338,7 @@ class Statement:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:
-        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms)"]
+        lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom)"]
         for m in self.measurements:
             lines.append(f"  {m.name}: {len(m.components(self.model))} equations")
         return "\n".join(lines)

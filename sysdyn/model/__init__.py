@@ -72,7 +72,7 @@ def load(
     if suffix == ".urdf":
         return load_urdf(source, base=base, **options)
     if suffix == ".xml":
-        if others := set(options) - {"strict", "patience"}:
+        if others := set(options) - {"strict", "patience", "snap"}:
             raise InvalidInput(f"{shown!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
         model = load_mjcf(source, **options)
         if base not in ("fixed", model.base):

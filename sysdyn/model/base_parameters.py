@@ -61,8 +61,8 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
 def in_units(model: Model, length: float) -> Model:
     """The model with `length` [m] as the unit of length and of mass such that moments have the same numbers.
 
-    Of use where all freedoms are turns, for then τ, q̈ and the armature have the same numbers too, and so has Σ:
-    a product with a length that is the unit needs no multiplication. h becomes h L, m becomes m L².
+    Of use where all degrees of freedom are turns, for then τ, q̈ and the armature have the same numbers too, and so has
+    Σ: a product with a length that is the unit needs no multiplication. h becomes h L, m becomes m L².
     """
     (r,) = agreed(np.array([translation(X) / length for X in model.X_tree]).reshape(-1, 3))
     X_tree = np.array([X_motion(rotation(X), p) for X, p in zip(model.X_tree, r, strict=True)]).reshape(-1, 6, 6)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.errors import ModelError
+from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
+from sysdyn.program.reals import real
 
 # A robot has at most so many moving bodies: beyond, its arrays and frames would take gigabytes.
 MOST_BODIES = 100_000
@@ -65,9 +66,9 @@ def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
 
 def checked_array(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
     try:
-        A = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} must be an array of numbers of shape {shape}") from None
+        A = np.array(real(name, value))
+    except InvalidInput as error:
+        raise ModelError(f"{name} must be an array of numbers of shape {shape}: {error}") from None
     if A.size == 0 and math.prod(shape) == 0:
         A = A.reshape(shape)
     if A.shape != shape:

@@ -21,7 +21,7 @@ from sysdyn.program.expr import sqrt
 class Coupling:
     """q of a joint is Σ_k coefficients[k] q_leader^k, or coefficients[0] where there is no leader.
 
-    URDF `<mimic>`: (offset, multiplier). Both joints have one freedom.
+    URDF `<mimic>`: (offset, multiplier). Both joints have one degree of freedom.
     """
 
     joint: str
@@ -90,7 +90,8 @@ def check_closures(model: Any) -> None:
         for joint in (c.joint, *([] if c.leader is None else [c.leader])):
             i = model.joint_index(joint)
             if model.joints[i].nv != 1 or model.joints[i].nq != 1:
-                raise ModelError(f"joint {joint!r} has {model.joints[i].nv} freedoms: couplings are of joints with one")
+                freedoms = f"{model.joints[i].nv} degrees of freedom"
+                raise ModelError(f"joint {joint!r} has {freedoms}: couplings are of joints with one")
         if c.joint in followers:
             raise ModelError(f"joint {c.joint!r} is coupled twice")
         if not c.coefficients or not np.isfinite(c.coefficients).all():
@@ -117,7 +118,7 @@ def ordered(model: Any) -> tuple[Link, ...]:
 
 
 def matrix(links: Sequence[Link], nv: int, q: np.ndarray) -> np.ndarray:
-    """G (nv, independent freedoms) at q, of the dtype of q."""
+    """G (nv, independent degrees of freedom) at q, of the dtype of q."""
     independent = np.setdiff1d(np.arange(nv), [link.v for link in links])
     G = np.full((nv, len(independent)), 0.0, dtype=q.dtype)
     G[independent, np.arange(len(independent))] = 1.0

@@ -16,6 +16,7 @@ from sysdyn.model.joints import JOINTS, Cylindrical, Free, Helical, Joint, Plana
 from sysdyn.model.spatial import X_motion, rotx, rotz
 from sysdyn.model.tree import GRAVITY, Model
 from sysdyn.program.plain import dot, product
+from sysdyn.program.reals import real
 
 # The gravity of the paper's planar robots [m/s²], whose joints turn about z.
 ALONG_Y = (0.0, -9.81, 0.0)
@@ -199,8 +200,8 @@ def _positive_count(name: str, n: int) -> None:
 def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.ndarray:
     """`value` as a finite float array of `shape` (None: any (n,), n ≥ 1). Raises ModelError."""
     try:
-        A = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        A = real(name, value)
+    except InvalidInput:
         raise ModelError(f"{name} must be an array of numbers") from None
     if (shape is None and (A.ndim != 1 or A.size == 0)) or (shape is not None and A.shape != shape):
         raise ModelError(f"{name} has shape {A.shape}; needed: {shape or '(n,) with n ≥ 1'}")
@@ -211,7 +212,7 @@ def _table(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> np.nda
 
 def _rotational(name: str, value: ArrayLike, n: int) -> np.ndarray:
     """(n, 3, 3) symmetric matrices, from (n, 3, 3) or from (n, 6) as xx, xy, xz, yy, yz, zz. Raises ModelError."""
-    A = np.asarray(value, dtype=float)
+    A = _table(name, value, None if np.ndim(value) == 1 else np.shape(value))
     if A.shape == (n, 6):
         A = A[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(n, 3, 3)
     A = _table(f"{name} (as (n, 3, 3) or (n, 6))", A, (n, 3, 3))

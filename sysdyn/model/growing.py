@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of each freedom of a joint."""
+    """Limits of each degree of freedom of a joint."""
 
     lower: float = -math.inf
     upper: float = math.inf

@@ -22,7 +22,7 @@ MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class Idle:
-    """A joint with freedoms that move no inertia at any state.
+    """A joint with degrees of freedom that move no inertia at any state.
 
     body: that it moves; massless: the bodies from there on if none of them has an
     inertia, or that one alone; carrying: some inertia would move with the joint if those beyond it stood still.
@@ -113,8 +113,8 @@ def _subtree(model: Model, i: int) -> list[int]:
 
 
 def _idle_freedoms(model: Model, q: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each joint (nv_i,) bool: the freedom has a part in a motion that moves no inertia at this state; and it would
-    move some if the joints beyond it stood still.
+    """For each joint (nv_i,) bool: the degree of freedom has a part in a motion that moves no inertia at this state;
+    and it would move some if the joints beyond it stood still.
     """
     X, I, composite = joint_transforms(model, q), model.inertias.copy(), model.inertias.copy()
     idle: list[np.ndarray] = [np.zeros(0, dtype=bool)] * model.nb

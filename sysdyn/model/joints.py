@@ -30,10 +30,14 @@ from sysdyn.model.manifolds import (
 from sysdyn.model.spatial import quaternion_to_E, rot_axis
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import dot, norm
+from sysdyn.program.reals import real
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
 AGREED = 1e-13  # Constants whose sizes differ by less than this fraction are made the same.
 SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly that.
+
+# Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
+ANGLE_SNAP = 1e-11
 
 
 def snap(x: np.ndarray) -> np.ndarray:
@@ -65,8 +69,8 @@ def agreed(*arrays: np.ndarray) -> list[np.ndarray]:
 def unit_axis(axis: ArrayLike) -> tuple[float, float, float]:
     """`axis` (3,) divided by its norm and snapped. Raises ModelError if it is zero, not finite or not of length 3."""
     try:
-        a = np.asarray(axis, dtype=float)
-    except (TypeError, ValueError):
+        a = real("axis", axis)
+    except InvalidInput:
         raise ModelError(f"a joint axis must be 3 numbers, got {axis!r}") from None
     if a.shape != (3,):
         raise ModelError(f"a joint axis must have shape (3,), got shape {a.shape}")
@@ -346,7 +350,7 @@ class Spherical(Joint):
 
 @dataclass(frozen=True)
 class Free(Joint):
-    """Six freedoms: q = [p [m] in the parent-side frame, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
+    """A free joint: q = [p [m] on the parent side, quaternion (x, y, z, w)], v = [ω; v] in the body, S = 1."""
 
     nq: ClassVar[int] = 7
     nv: ClassVar[int] = 6
@@ -393,7 +397,7 @@ class Free(Joint):
 
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No freedom. Kept in a model so that the force across it is an unknown of its own."""
+    """No degree of freedom. Kept in a model so that the force across it is an unknown of its own."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0

@@ -17,6 +17,7 @@ from sysdyn.model.poses import adjoint, pose
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
+from sysdyn.program.reals import is_scalar, real
 
 Mark = Callable[[int], None]  # Called before each piece of work, which a graph may mark.
 REFERENCES = ("local", "world", "space")  # The references of `frame_jacobian`.
@@ -177,9 +178,12 @@ def _is_identity(X: np.ndarray) -> bool:
 
 
 def _values(name: str, x: ArrayLike, n: int) -> np.ndarray:
+    if np.asarray(x).dtype != object:
+        x = real(name, x)
     x = np.asarray(x)
-    if x.dtype != object:
-        x = x.astype(float, copy=False)
+    wrong = next((y for y in x.flat if not is_scalar(y)), None) if x.dtype == object else None
+    if wrong is not None:
+        raise InvalidInput(f"{name} holds something that is not a real number: {wrong!r}")
     if x.shape != (n,):
         raise InvalidInput(
             f"{name} has shape {x.shape}, but the model needs ({n},); for a batch, hand in an object array whose "

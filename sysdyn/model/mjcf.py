@@ -18,7 +18,7 @@ from sysdyn.model.checks import check_count
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
-from sysdyn.model.joints import SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
+from sysdyn.model.joints import ANGLE_SNAP, SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
 from sysdyn.model.mujoco_files import check_type, compiled, imported
 from sysdyn.model.origins import origin_of, remember
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
@@ -33,23 +33,26 @@ _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
 
 
-def load_mjcf(source: str | os.PathLike[str], strict: bool = False, patience: float | None = None) -> Model:
+def load_mjcf(
+    source: str | os.PathLike[str], strict: bool = False, patience: float | None = None, snap: bool = True
+) -> Model:
     """Model of the MJCF file (or text, if it begins with "<") `source`: MuJoCo compiles it, `from_mujoco` converts it.
 
+    snap: as for `from_mujoco`.
     patience: for files of strangers, the seconds that MuJoCo may take. It compiles them in a forked process first, so
     that what crashes it or keeps it busy for longer raises ModelError; None: in this process alone.
 
     Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
     and as `from_mujoco`.
     """
-    return remember(_convert(compiled(source, patience), strict), origin_of(source))
+    return remember(_convert(compiled(source, patience), strict, snap), origin_of(source))
 
 
-def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
+def from_mujoco(mj_model: Any, strict: bool = False, snap: bool = True) -> Model:
     """Model of a compiled `mujoco.MjModel`.
 
-    Joints and freedoms keep MuJoCo's numbers, but positions and velocities are sysdyn's: `MujocoState` converts states,
-    accelerations and forces.
+    Joints and degrees of freedom keep MuJoCo's numbers, but positions and velocities are sysdyn's: `MujocoState`
+    converts states, accelerations and forces.
 
     Bodies: a MuJoCo body on n joints becomes n bodies, all but the last without mass and called "<body>@<joint>". The
         last has the body's name if its frame is MuJoCo's; where that frame's origin is not on the last joint's axis,
@@ -67,12 +70,13 @@ def from_mujoco(mj_model: Any, strict: bool = False) -> Model:
     closures: active equalities of joints become `Coupling`s, `connect` and `weld` `Loop`s between frames called
         "<equality>:a" and "<equality>:b", rigid where MuJoCo's are soft.
 
+    snap: make attitudes within 1e-11 rad of one of right angles exactly that, for π/2 is often written 1.57079632679.
     strict: raise for implausible inertias, and joints that move no inertia, instead of warning. Warns once, with
     IgnoredWarning, of what acts in MuJoCo and is not part of the model: contacts, limits of balls, other equalities,
     tendons, actuators, springs and other passive forces; and of damping and friction, which have to be asked for.
     Raises ModelError for flexes, InvalidInput for what is no MjModel.
     """
-    return _convert(mj_model, strict)
+    return _convert(mj_model, strict, snap)
 
 
 # ---- conversion ------------------------------------------------------------------------------------------------------
@@ -83,7 +87,7 @@ class _Step:
     """A joint on the way to a MuJoCo body.
 
     origin (3,): of the frame it moves, in MuJoCo's frame of the body at qpos0. own: armature, damping and friction by
-    freedom.
+    degree of freedom.
     """
 
     name: str
@@ -93,7 +97,7 @@ class _Step:
     limits: Limits
 
 
-def _convert(m: Any, strict: bool) -> Model:
+def _convert(m: Any, strict: bool, right: bool) -> Model:
     check_type(m)
     check_count(m.nbody - 1)
     try:
@@ -118,9 +122,9 @@ def _convert(m: Any, strict: bool) -> Model:
 
     tree, taken = GrowingTree(), set(links)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found by Model
-        places = _add_bodies(tree, m, links, steps, taken)
-    _add_sites(tree, m, links, places, taken)
-    _add_closures(tree, m, joint_names, places, taken)
+        places = _add_bodies(tree, m, links, steps, taken, right)
+    _add_sites(tree, m, links, places, taken, right)
+    _add_closures(tree, m, joint_names, places, taken, right)
     model = Model(
         name=name,
         base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
@@ -132,38 +136,42 @@ def _convert(m: Any, strict: bool) -> Model:
 
 
 def _add_bodies(
-    tree: GrowingTree, m: Any, links: Sequence[str], steps: Sequence[Sequence[_Step]], taken: set[str]
+    tree: GrowingTree, m: Any, links: Sequence[str], steps: Sequence[Sequence[_Step]], taken: set[str], right: bool
 ) -> list[Place]:
     """Add a body for each step on the way to each MuJoCo body; returns the places of MuJoCo's frames."""
     places: list[Place] = []
     for b, link in enumerate(links):
         place = places[m.body_parentid[b]] if b else Place.of(-1)
         if not _is_free(m, b):  # such a body is placed by its joint alone
-            place = place.then(_attitude(m.body_quat[b]), m.body_pos[b])
+            place = place.then(_attitude(m.body_quat[b], right), m.body_pos[b])
         for step in steps[b]:
             plain = step is steps[b][-1] and not step.origin.any()
             name = link if plain else _unique(f"{link}@{step.name}", taken)
             X_tree = X_motion(place.E, place.r + product(place.E.T, step.origin))
             body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, **step.own)
             place = Place(body, np.eye(3), 0.0 - step.origin)
-        tree.weld(place.body, _inertia(m, b, place.E, place.r))
+        tree.weld(place.body, _inertia(m, b, place.E, place.r, right))
         tree.name(link, place)
         places.append(place)
     return places
 
 
-def _add_sites(tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence[Place], taken: set[str]) -> None:
+def _add_sites(
+    tree: GrowingTree, m: Any, links: Sequence[str], places: Sequence[Place], taken: set[str], right: bool
+) -> None:
     """Name the places of MuJoCo's sites."""
     for s in range(m.nsite):
         if m.site(s).name:
             b = m.site_bodyid[s]
             body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
-            place = Place(body, snap(product(_attitude(m.site_quat[s]), E)), r + product(E.T, m.site_pos[s]))
+            place = Place(body, snap(product(_attitude(m.site_quat[s], right), E)), r + product(E.T, m.site_pos[s]))
             tree.name(_unique(site, taken), place)
 
 
-def _add_closures(tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequence[Place], taken: set[str]) -> None:
+def _add_closures(
+    tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequence[Place], taken: set[str], right: bool
+) -> None:
     """Add the equalities that are imposed."""
     kinds, names = imported().mjtEq, {c.name for c in tree.closures if isinstance(c, Loop)}
     for e in _imposed(m):
@@ -178,7 +186,7 @@ def _add_closures(tree: GrowingTree, m: Any, joints: Sequence[str], places: Sequ
         ends = []
         for (body, site), quat, r in zip(_ends(m, e), turns, points, strict=True):
             quat, r = (m.site_quat[site], m.site_pos[site]) if site >= 0 else (quat, r)
-            ends.append(places[body].then(_attitude(quat), r))
+            ends.append(places[body].then(_attitude(quat, right), r))
         name = _unique(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
         frame_a, frame_b = (_unique(f"{name}:{end}", taken) for end in "ab")
         for frame, place in zip((frame_a, frame_b), ends, strict=True):
@@ -322,14 +330,19 @@ def _limits(m: Any, j: int) -> Limits:
     return limits
 
 
-def _attitude(quat: np.ndarray) -> np.ndarray:
-    """E (3, 3) of MuJoCo's quaternion w, x, y, z."""
-    return snap(quaternion_to_E(quat[TO_XYZW]))
+def _attitude(quat: np.ndarray, right: bool) -> np.ndarray:
+    """E (3, 3) of MuJoCo's quaternion w, x, y, z.
+
+    right: one within `ANGLE_SNAP` of a permutation of axes is made exactly that.
+    """
+    E = snap(quaternion_to_E(quat[TO_XYZW]))
+    exact = np.round(E)
+    return exact + 0.0 if right and np.max(np.abs(E - exact)) <= ANGLE_SNAP else E
 
 
-def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray) -> np.ndarray:
+def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, right: bool) -> np.ndarray:
     """Spatial inertia (6, 6) of MuJoCo's body b in the frame from which E, r lead to MuJoCo's frame of the body."""
-    axes = snap(product(_attitude(m.body_iquat[b]), E))
+    axes = snap(product(_attitude(m.body_iquat[b], right), E))
     I_com = product(axes.T * m.body_inertia[b], axes)
     I_com[np.abs(I_com) < SNAP * np.trace(I_com)] = 0.0  # rounding of MuJoCo's principal axes; zeros fold
     return inertia(float(m.body_mass[b]), snap(r + product(E.T, m.body_ipos[b])), I_com)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sysdyn.errors import BackendUnavailable, InvalidInput, ModelError
+from sysdyn.files.regular import IrregularFile, open_regular, require_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.urdf import MOST_BYTES, read_text
 
@@ -24,6 +25,9 @@ _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>
 _MANY = ("replicate", "composite", "flexcomp")
 # These elements have as many entries as the product of these attributes, and at most so many.
 _ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
+# These attributes name files, in the folder of the robot file or in those that attributes of <compiler> name.
+_FILES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
+_FOLDERS = ("meshdir", "texturedir", "assetdir")
 GLANCE = 0.002  # A process that is waited for is looked at whenever so many seconds have passed.
 
 
@@ -100,7 +104,8 @@ def require_end(compile_it: Callable[[], object], seconds: float, shown: str) ->
 def _check_size(text: bytes, folder: Path, shown: str) -> None:
     """Raises ModelError where `<replicate>` and the like make more of a file than memory may hold.
 
-    Files that it includes are looked into; what cannot be read is left for MuJoCo to say.
+    Files that it includes are looked into; what cannot be read is left for MuJoCo to say, but for what is no regular
+    file, for which MuJoCo would wait.
     """
     from lxml import etree  # loaded with the first robot file: most programs read none
 
@@ -120,7 +125,7 @@ def _check_size(text: bytes, folder: Path, shown: str) -> None:
                 f"have {most:,}"
             )
 
-    total, seen = 0.0, set()
+    total, seen, folders, files = 0.0, set(), [folder], list[str]()
     stack = [(parsed(text), 1.0)]
     while stack:
         element, times = stack.pop()
@@ -134,11 +139,22 @@ def _check_size(text: bytes, folder: Path, shown: str) -> None:
         elif element.tag == "body":
             total += times
         count(total, element, MOST_BODIES)
+        if element.tag == "compiler":
+            folders += [folder / x for key in _FOLDERS if (x := element.get(key))]
+        for key in _FILES:
+            files += [file] if (file := element.get(key)) else []
         if element.tag in ("include", "model") and (file := element.get("file")) and file not in seen:
             seen.add(file)
             try:
-                with open(folder / file, "rb") as included:
+                with open_regular(folder / file) as included:
                     stack.append((parsed(included.read(MOST_BYTES)), times))
             except (OSError, ValueError, etree.XMLSyntaxError):
                 continue
         stack += [(child, times) for child in element]
+    for path in (place / file for file in dict.fromkeys(files) for place in folders):
+        try:
+            require_regular(path)
+        except IrregularFile as error:
+            raise ModelError(f"{shown}: {path} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError):
+            continue

@@ -12,7 +12,8 @@ from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import rotate
 from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
 from sysdyn.model.mujoco_files import check_type
-from sysdyn.program.groups import leading, real, reject_not_finite
+from sysdyn.program.groups import leading, reject_not_finite
+from sysdyn.program.reals import real
 
 
 class MujocoState:

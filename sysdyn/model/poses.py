@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model.spatial import dtype_of, skew
 from sysdyn.program.plain import product
+from sysdyn.program.reals import real
 
 POSE_ERROR = 1e-6  # A matrix R with |R^T R − 1| up to this is a rotation that was written with few digits.
 
@@ -124,8 +125,8 @@ def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") 
     |R^T R − 1| is beyond the tolerance, saying by how much, and by which option it may be.
     """
     try:
-        T = np.array(T, dtype=float)
-    except (TypeError, ValueError):
+        T = np.array(real(name, T))
+    except InvalidInput:
         raise InvalidInput(f"{name} must be a (4, 4) array of numbers, the homogeneous matrix of a pose") from None
     if T.shape != (4, 4):
         raise InvalidInput(f"{name} has shape {T.shape}; expected the homogeneous matrix [R p; 0 1] (4, 4) of a pose")

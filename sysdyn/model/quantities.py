@@ -58,7 +58,7 @@ class Quantity(ABC):
 
     @property
     def unit(self) -> tuple[str, ...]:
-        """The units that a scalar may have, one of which freedoms have."""
+        """The units that a scalar may have, one of which degrees of freedom have."""
         return (" or ".join(self.parts),)
 
     def size(self, model: Model, i: int) -> int:

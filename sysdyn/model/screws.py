@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import ModelError
+from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.frames import Frame
 from sysdyn.model.joints import Helical, Joint, Prismatic, Revolute, snap
 from sysdyn.model.poses import adjoint, checked_pose
 from sysdyn.model.spatial import X_motion
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import dot, norm, product
+from sysdyn.program.reals import real
 
 UNIT_ERROR = 1e-6  # A screw axis ω with ||ω| − 1| up to this is a unit vector that was written with few digits.
 NO_PITCH = 1e-12  # A pitch ω · v below this fraction of |v| is rounding.
@@ -84,8 +85,8 @@ def _joint(screw: np.ndarray, i: int, origin: np.ndarray) -> tuple[Joint, np.nda
 
 def _columns(name: str, screws: ArrayLike | None) -> np.ndarray:
     try:
-        S = np.asarray(screws, dtype=float)
-    except (TypeError, ValueError):
+        S = real(name, screws)
+    except InvalidInput:
         raise ModelError(f"{name} must be a (6, n) array of numbers, a column [ω; v] for each joint") from None
     if S.ndim != 2 or S.shape[0] != 6 or S.shape[1] == 0:
         raise ModelError(f"{name} has shape {S.shape}; needed: (6, n), a column [ω; v] for each joint")

@@ -47,7 +47,8 @@ from sysdyn.model.closures import (
 )
 from sysdyn.model.frames import Frame, Sensor
 from sysdyn.model.joints import JOINTS, Free, Joint
-from sysdyn.program.groups import common, leading, real
+from sysdyn.program.groups import common, leading
+from sysdyn.program.reals import real
 
 GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
 # The fields of limits of joints, each (nv,).
@@ -77,7 +78,7 @@ class Model:
     base: "fixed" or "floating" (then joint 0 is `Free`).
     sensors: as declared in the file.
     lower, upper, velocity_limit, effort_limit (nv,): ±inf where there is none; lower and upper only for joints with one
-        freedom.
+        degree of freedom.
     damping [N m s/rad or N s/m], friction [N m or N] (nv,): ≥ 0; no equation has them unless `passive_torque` or
         `MotorTorque(…, passive=True)` is used.
     closures: `Coupling`s of joints and `Loop`s of frames, which problems impose and algorithms of trees do not.
@@ -268,7 +269,7 @@ class Model:
         return impose(self.couplings, q, qd, qdd)
 
     def coupling_matrix(self, q: ArrayLike) -> np.ndarray:
-        """G (nv, n) at q (nq,), with a column for each freedom that follows no other, in order.
+        """G (nv, n) at q (nq,), with a column for each degree of freedom that follows no other, in order.
 
         q̇ = G q̇_independent, τ_independent = G^T τ, and G^T H G is the joint-space inertia of the coupled robot.
         """
@@ -476,7 +477,8 @@ class Model:
     def _check_position_limits(self) -> None:
         for name, joint, part in zip(self.joint_names, self.joints, self._v_slices, strict=True):
             if joint.nv > 1 and (np.any(self.lower[part] > -math.inf) or np.any(self.upper[part] < math.inf)):
-                raise ModelError(f"joint {name!r} has {joint.nv} freedoms: position limits are for joints with one")
+                freedoms = f"{joint.nv} degrees of freedom"
+                raise ModelError(f"joint {name!r} has {freedoms}: position limits are for joints with one")
         if np.any(self.lower > self.upper):
             k = int(np.argmax(self.lower > self.upper))
             raise ModelError(f"the limits of {self.dof_names[k]!r} are lower {self.lower[k]} > upper {self.upper[k]}")

@@ -19,18 +19,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ModelError, UnknownName
+from sysdyn.files.regular import open_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.frames import Sensor
-from sysdyn.model.joints import snap, unit_axis
+from sysdyn.model.joints import ANGLE_SNAP, snap, unit_axis
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
 from sysdyn.program.plain import norm, product
 
 # The joint types that the format knows.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
-# Joints of these types have one freedom.
+# Joints of these types have one degree of freedom.
 _ONE_FREEDOM = ("revolute", "continuous", "prismatic")
-# Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
-_ANGLE_SNAP = 1e-11
 # Robot files are at most so long, in bytes; longer ones would not fit into memory as elements.
 MOST_BYTES = 64 * 2**20
 # Masses, moments and lengths are at most so large, so that their products are finite.
@@ -117,7 +116,7 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
     else:
         name = str(source)
         try:
-            with open(source, "rb") as file:
+            with open_regular(source) as file:
                 text = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -283,14 +282,16 @@ class UrdfReader:
 
     def link(self, element) -> UrdfLink:
         name = self.attribute(element, "name")
-        inertial = self.child(element, "inertial")
+        inertial = self.first(element, "inertial")
+        mass_element = None if inertial is None else self.first(inertial, "mass")
         I = np.zeros((6, 6))
-        if inertial is not None:
-            mass_element = self.child(inertial, "mass", required=True)
+        if inertial is not None and mass_element is None:
+            self.depart(self.told(inertial, "missing element <mass>"), "read as no inertia")
+        elif inertial is not None:
             mass = self.number(mass_element, "value")
             if mass < 0.0:
                 self.fail(mass_element, f"negative mass {mass:g} kg; masses are ≥ 0")
-            moments = self.child(inertial, "inertia")
+            moments = self.first(inertial, "inertia")
             xx = xy = xz = yy = yz = zz = 0.0
             if moments is None:
                 self.depart(self.told(inertial, "missing element <inertia>"), "read as a point mass")
@@ -315,10 +316,7 @@ class UrdfReader:
                 self.fail(child, str(UnknownName(f"{end} link", ends[end], links)))
         E, r = self.origin(element)
         axis = (1.0, 0.0, 0.0)
-        axes = list(element.iterchildren("axis"))
-        axis_element = axes[0] if axes else None
-        if len(axes) > 1:
-            self.depart(self.told(axes[1], "a second <axis>; only one is allowed"), "the first is taken")
+        axis_element = self.first(element, "axis")
         if axis_element is not None and type not in ("fixed", "floating"):
             try:
                 axis = unit_axis(self.numbers(axis_element, "xyz", 3))
@@ -402,14 +400,14 @@ class UrdfReader:
         return leader, self.number(element, "multiplier", 1.0), self.number(element, "offset", 0.0)
 
     def check_mimics(self, joints: dict[str, UrdfJoint]) -> None:
-        """Make joints independent that imitate none with one freedom, or themselves by way of others."""
+        """Make joints independent that imitate none with one degree of freedom, or themselves by way of others."""
         for j in list(joints.values()):
             if j.mimic is None:
                 continue
             leader, way = joints.get(j.mimic[0]), [j.name]
             fault = "" if leader is not None else str(UnknownName("joint", j.mimic[0], joints))
             if leader is not None and {leader.type, j.type} - set(_ONE_FREEDOM):
-                fault = f"{j.name!r} or {leader.name!r} has not one freedom"
+                fault = f"{j.name!r} or {leader.name!r} has not one degree of freedom"
             while leader is not None and not fault:
                 fault = f"it imitates itself: {' → '.join([*way, leader.name])}" if leader.name in way else ""
                 way.append(leader.name)
@@ -451,7 +449,7 @@ class UrdfReader:
 
     def origin(self, element) -> tuple[np.ndarray, np.ndarray]:
         """(E (3, 3), r (3,)) of the `<origin>` of `element`, E = (Rz(y) Ry(p) Rx(r))^T; identity if it has none."""
-        origin = self.child(element, "origin")
+        origin = self.first(element, "origin")
         if origin is None:
             return np.eye(3), np.zeros(3)
         r = snap(np.array(self.numbers(origin, "xyz", 3, (0.0, 0.0, 0.0))))
@@ -473,6 +471,13 @@ class UrdfReader:
             self.fail(found[1], f"a second <{tag}>; only one is allowed")
         if required and not found:
             self.fail(element, f"missing element <{tag}>")
+        return found[0] if found else None
+
+    def first(self, element, tag: str):
+        """The first child of this tag, others noted as a departure; None if there is none."""
+        found = list(element.iterchildren(tag))
+        if len(found) > 1:
+            self.depart(self.told(found[1], f"a second <{tag}>; only one is allowed"), "the first is taken")
         return found[0] if found else None
 
     def attribute(self, element, key: str) -> str:
@@ -523,4 +528,4 @@ def rpy(angles: Iterable[float], right: bool = True) -> np.ndarray:
 def _right_angle(angle: float) -> float:
     """`angle` [rad], or the multiple of π/2 within 1e-11 of it."""
     exact = round(angle / (math.pi / 2)) * (math.pi / 2)
-    return exact if abs(angle - exact) <= _ANGLE_SNAP else angle
+    return exact if abs(angle - exact) <= ANGLE_SNAP else angle

@@ -52,9 +52,10 @@ def load_urdf(
 
     Departures from the format that leave the robot known are read with one FormatWarning that has the line and the
     element of each: blanks before the XML declaration or a version that XML has not, undeclared namespace prefixes, an
-    `<inertial>` without `<inertia>` (a point mass), a second `<axis>` (the first is taken), a lower limit above the
-    upper (no limits), negative damping or friction (none), a `<mimic>` of no joint with one freedom (none), duplicate
-    and malformed sensors (an error where one is asked for by name).
+    `<inertial>` without `<mass>` (no inertia) or `<inertia>` (a point mass), a second `<inertial>`, `<mass>`,
+    `<inertia>`, `<origin>` or `<axis>` (the first is taken), a lower limit above the upper (no limits), negative
+    damping or friction (none), a `<mimic>` of no joint with one degree of freedom (none), duplicate and malformed
+    sensors (an error where one is asked for by name).
 
     Raises ModelError with file, line and element for what cannot be read; UnknownName for a joint name in
     `fixed_joints`.
@@ -124,7 +125,7 @@ def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
 
 
 def _limits(j: UrdfJoint) -> Limits:
-    """Of joints with one freedom; others have none."""
+    """Of joints with one degree of freedom; others have none."""
     return Limits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from sysdyn.errors import BackendUnavailable, ModelError
+from sysdyn.files.regular import IrregularFile, require_regular
 
 # xacro keeps its state in module variables, so that one file is expanded at a time.
 _ONE_AT_A_TIME = threading.Lock()
@@ -25,6 +26,13 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
             f"xacro files are expanded by the package xacro, which is not available ({error}): "
             "pip install 'sysdyn[xacro]'"
         ) from error
+    if not text:
+        try:
+            require_regular(source)
+        except IrregularFile as error:
+            raise ModelError(f"cannot read {str(source)!r}: {error.strerror}") from None
+        except (OSError, ValueError):
+            pass  # which xacro says
     values = {name: str(value) for name, value in (mappings or {}).items()}
     shown = "<string>" if text else str(source)
     with _ONE_AT_A_TIME:

@@ -64,7 +64,7 @@ class Options:
     level: str = "best"
     backend: str = "llvm"
     formulation: str = "auto"
-    wrenches: bool = True
+    external_wrenches: bool = True
     passes: tuple[str, ...] = ALL
     equations: Equations = Equations()
     budget: Budget = Budget()

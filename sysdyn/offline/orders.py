@@ -32,7 +32,7 @@ MIXED_BUDGET = 1_000_000
 FORESIGHT_LIMIT = 400
 # Symmetric systems with more unknowns than this are first tried with so many starts, which are the better ones there.
 FEW_LIMIT, FEW_STARTS = 1000, 3
-# Robots with more freedoms than this are not tried with the order of the CRBA, O(n³).
+# Robots with more degrees of freedom than this are not tried with the order of the CRBA, O(n³).
 CRBA_LIMIT = 60
 # The fast level tries this many starts of each searched order.
 FAST_STARTS = 2

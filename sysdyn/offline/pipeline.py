@@ -46,7 +46,7 @@ def first_formulation(problem: Problem, options: Options, stages: Stages) -> Com
         if candidate.accepts(problem, options) and (compiled := candidate.build(problem, options, stages)):
             return compiled
     raise ProblemError(
-        "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each freedom and all "
+        "formulation='recursive' is for inverse, forward and hybrid dynamics, τ or q̈ of each degree of freedom and all "
         "external wrenches known, of robots whose joints all move inertia: use formulation='auto'"
     )
 

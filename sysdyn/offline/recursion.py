@@ -44,7 +44,7 @@ CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
-    """The freedoms of which τ is known where q̈ is of all others, and all fx; None where the problem is another one."""
+    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None of any other."""
     return torque_freedoms(problem) if is_classical(problem) else None
 
 
@@ -60,8 +60,9 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
     every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
-        problem.model, free, every, options.wrenches, "auto", BUDGET * effort, options.passes, more, options.budget.seed
-    )
+        problem.model, free, every, options.external_wrenches, "auto", BUDGET * effort, options.passes, more,
+        options.budget.seed,
+    )  # fmt: skip
 
 
 def build(problem: Problem, written: Written, options: Options, states: int | None = None) -> tuple[Choice, Program]:
@@ -76,7 +77,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
     program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots)])
-    verdict = judged(problem, program, labels, options.wrenches, states)
+    verdict = judged(problem, program, labels, options.external_wrenches, states)
     outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
     outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
@@ -22,6 +21,7 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
+from sysdyn.sparse.superlu import factors
 
 # Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
 NOISE_DECADES = 2.0
@@ -273,14 +273,33 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
     return d
 
 
+def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """d (N, full layout) of more equations than unknowns that agree, all of them together; NaN without full rank.
+
+    entries (N, nnz), b (N, equations). By singular values of dense matrices, with one step of refinement: for single
+    states.
+    """
+    d = np.full((len(entries), system.layout.n), math.nan)
+    (rows, columns), (r, c) = system.scaling, system.coordinates
+    for k in range(len(entries)):
+        scaled, matrix = system.matrix(entries[k] * rows[r] * columns[c]).toarray(), system.matrix(entries[k])
+        x = np.zeros(len(system.columns))
+        for _ in range(2):
+            step, _, rank, _ = np.linalg.lstsq(scaled, rows * (matrix @ x + b[k]), rcond=SINGULAR)
+            x -= columns * step
+        if rank == len(x):
+            d[k] = 0.0
+            d[k, system.columns] = x
+    return d
+
+
 def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
 ) -> np.ndarray:
     """The unknowns at one state, NaN where the matrix is exactly singular."""
     (rows, columns), (r, c) = scaling, system.coordinates
-    try:
-        lu = scipy.sparse.linalg.splu(system.matrix(entries * rows[r] * columns[c]).tocsc())
-    except RuntimeError:  # exactly singular
+    lu = factors(system.matrix(entries * rows[r] * columns[c]))
+    if lu is None:
         return np.full(len(system.columns), math.nan)
     matrix = system.matrix(entries)
     x = -columns * lu.solve(rows * b)

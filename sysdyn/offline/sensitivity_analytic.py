@@ -20,7 +20,7 @@ from sysdyn.reference.rnea_derivatives import Bodies
 
 # A column that needs this many times fewer operations than the others is written apart from them.
 SIMPLER = 10
-# Derivatives of robots with more freedoms than this are not written in equal pieces.
+# Derivatives of robots with more degrees of freedom than this are not written in equal pieces.
 LARGEST = 64
 # Equal pieces, which are computed side by side, may need this many times the operations.
 DEARER = 1.05
@@ -29,26 +29,26 @@ DEARER = 1.05
 
 
 def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
-    """τ and q̈ where one of both is known of each freedom, beside every external wrench, and nothing else is."""
+    """τ and q̈ if either is known of each degree of freedom, beside every external wrench, and nothing else."""
     return is_classical(problem) and set(of) <= {"tau", "qdd"}
 
 
-def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], wrenches: bool = True) -> Expressions:
+def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True) -> Expressions:
     """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics.
 
-    With freedoms U of which τ is known and K of which q̈ is, and the derivatives of ID at (q, q̇, q̈), for any
+    With degrees of freedom U of which τ is known and K of which q̈ is, and the derivatives of ID at (q, q̇, q̈), for any
     parameter x of ID
 
         ∂q̈_U/∂x = −H_UU⁻¹ ∂ID_U/∂x,   ∂τ_K/∂x = ∂ID_K/∂x + H_KU ∂q̈_U/∂x
 
     and the same with −1 for ∂ID_U/∂τ_U. None of them depends on where the frames of the bodies are, or on parameters
-    that cannot be told from τ and q̈. wrenches: whether external wrenches are inputs, else they are zero.
+    that cannot be told from τ and q̈. external_wrenches: whether they are inputs, else they are zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     graph = Graph(SHARING)
     groups = {name: graph.inputs(name, size) for name, size in problem.input_sizes}
     model, fx = problem.model, None
-    if wrenches:
+    if external_wrenches:
         fx = groups["fx"].reshape(model.nb, 6)
     if "fx" not in wrt:  # those by fx are in the given frames
         model, X = canonical(model)
@@ -140,16 +140,16 @@ def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
 
 
 class _Factors:
-    """H_UU = L^T D L of the freedoms U, from the tips, and W = L⁻¹, which has the zeros of L.
+    """H_UU = L^T D L of the degrees of freedom U, from the tips, and W = L⁻¹, which has the zeros of L.
 
-    pieces: as for Bodies. Limbs are freedoms of which each carries all the next ones: the freedoms that a limb hangs
-    on are alike for it, one column each.
+    pieces: as for Bodies. Limbs are degrees of freedom of which each carries all the next ones: the degrees of freedom
+    that a limb hangs on are alike for it, one column each.
     """
 
     def __init__(self, H: np.ndarray, parent: Sequence[int], U: Sequence[int], pieces: bool):
         self._piece: Callable = piece if pieces else lambda *arrays: arrays
         number = {k: n for n, k in enumerate(U)}
-        self.paths: list[list[int]] = []  # of each freedom towards the base
+        self.paths: list[list[int]] = []  # of each degree of freedom towards the base
         for k in U:
             path, j = [], parent[k]
             while j >= 0:
@@ -213,7 +213,7 @@ class _Factors:
             W[limb, a] = b
 
     def solve(self, b: np.ndarray) -> np.ndarray:
-        """H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: of a freedom away from those of b, only the part of its path in common matters."""
+        """H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: away from the degrees of freedom of b, only the common part of a path matters."""
         (z,) = self._piece(b.copy())
         for i in reversed(range(len(z))):
             for j in self.paths[i]:
@@ -229,7 +229,7 @@ class _Factors:
         n = len(self.paths)
         result = np.full((n, n), 0.0, dtype=object)
         ways = [[k, *path] for k, path in enumerate(self.paths)]
-        # alike are the freedoms of one limb with all that come before it, and with one of their own
+        # alike are the degrees of freedom of one limb with all that come before it, and with one of their own
         parts: list[tuple[int, Sequence[int]]] = [(i, range(limb[0])) for limb in self.limbs for i in limb]
         parts += [(i, [k]) for limb in self.limbs for k in limb for i in limb if i >= k]
         scaled = [np.array([self.W[i, j] * self.reciprocals[j] for j in way]) for i, way in enumerate(ways)]

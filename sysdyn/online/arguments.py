@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName
 from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays, array_of, common, leading, named, real, unmasked
+from sysdyn.program.groups import Arrays, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
-from sysdyn.reference.generic import normalised
+from sysdyn.program.reals import array_of, real, unmasked
+from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
 # Values are given by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
@@ -62,11 +64,12 @@ class Arguments(NamedTuple):
 class Inputs:
     """The groups of inputs of a problem, and how a call hands them in.
 
-    wrenches: False if external ones have to be zero. positional: the known quantity that may go by position.
+    external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
+    positional: the known quantity that may go by position.
     """
 
-    def __init__(self, problem: Problem, wrenches: bool = True):
-        self.problem, self.wrenches = problem, wrenches
+    def __init__(self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False):
+        self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
         self.groups = problem.inputs
         self.sizes = self.groups.sizes
@@ -76,14 +79,17 @@ class Inputs:
         self.measurements = {m.name: (m, problem.values[m.name].size) for m in problem.valued}
         self.noises = {m.name: noise_of(m, model) for m in problem.noisy}
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
+        self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
         self.parameters = {p.name: p for p in problem.parameters}
+        self._told_of_quaternions = not self.quaternions
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
     def checked(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """({group: (size,) or (N, size) C-contiguous float64}, leading axes), with unit quaternions.
 
-        fx and optional measurements are zero where they are missing, covariances and parameters as declared.
+        fx and optional measurements are zero where they are missing, covariances and parameters as declared. What is
+        switchable is handed in or switched.
 
         Raises InvalidInput naming a value that is missing, double, not known, or of another type or shape.
         """
@@ -95,6 +101,7 @@ class Inputs:
         """As `checked`, with quaternions as they are."""
         arrays, lead = self.groups.arranged(self._collected(arguments, keep=False))
         self._reject_wrenches(arrays)
+        self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off may be anything
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():
@@ -105,6 +112,7 @@ class Inputs:
         """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
         arrays, lead = self.groups.in_place(self._collected(arguments, keep=True))
         self._reject_wrenches(arrays)
+        self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off for good is not read
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
@@ -119,11 +127,12 @@ class Inputs:
         if noise is not None:
             self._add_noise(given, noise)
         if active is not None:
-            self._add_switches(given, active)
+            self._add_switches(given, active, q)
         if parameters is not None:
             self._add_parameters(given, parameters)
         if y is not None:
             self._add_measured(given, y, keep)
+        self._add_switched(given)
         return given | {"q": q, "qd": qd}
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
@@ -135,17 +144,38 @@ class Inputs:
         """Parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
-    def _add_switches(self, given: dict[str, ArrayLike], active: Named) -> None:
-        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}."""
+    def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
+        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
+
+        q tells how many states there are.
+        """
         for name, value in _by_name("active", active, "switchable measurement", self.switches):
             size = self.switches[name]
             x = array_of(f"active[{name!r}]", value)
             if x.dtype.kind not in "biuf" or not np.isin(x, (0, 1)).all():
                 raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
+            if x.shape == (size,) == np.shape(q)[:-1] and size > 1:
+                raise InvalidInput(
+                    f"active[{name!r}] has shape {x.shape}, which may mean {size} states or {size} components: hand it "
+                    f"in as ({size}, {size}), states by components"
+                )
             whole = x.ndim == 0 or x.shape[-1] != size
             given[switch_group(name)] = (
                 np.repeat(x[..., None], size, axis=-1).astype(float) if whole else x.astype(float)
             )
+
+    def _add_switched(self, given: dict[str, ArrayLike]) -> None:
+        """Zeros for the switchable measurements without a value that are switched in this call.
+
+        Raises InvalidInput for one that is on, unless its value is zero by default.
+        """
+        for name, size in self.switches.items():
+            if value_group(name) in given or switch_group(name) not in given:
+                continue
+            if name not in self._zero_while_on and np.any(given[switch_group(name)]):
+                how = self.problem.values[name].pass_as
+                raise InvalidInput(f"{name!r} is switched on, but no value was given for it: pass {how}")
+            given[value_group(name)] = np.zeros(size)
 
     # ---- values of measurements ---------------------------------------------------------------------------------
 
@@ -226,9 +256,22 @@ class Inputs:
         leading(f"y[{name!r}]", x, self.problem.values[name].shape)
         return x
 
+    def look_at(self, q: np.ndarray, qd: np.ndarray) -> None:
+        """Raise InvalidInput for joints beyond their limits, if asked to; warn of quaternions with the scalar first."""
+        model = self.problem.model
+        if self.check_limits:
+            reject_beyond_limits(model, q)
+        if not self._told_of_quaternions and (joint := scalar_first(model, q, qd)):
+            self._told_of_quaternions = True
+            warnings.warn(
+                f"the quaternion of joint {joint!r} is (1, 0, 0, 0) at rest: quaternions are x, y, z, w here, so that "
+                "this is half a turn about x. No rotation is (0, 0, 0, 1); np.roll(quaternion, -1) turns w, x, y, z",
+                PlausibilityWarning, stacklevel=2,
+            )  # fmt: skip
+
     def _reject_wrenches(self, arrays: Arrays) -> None:
-        if not self.wrenches and "fx" in arrays and arrays["fx"].any():
-            raise InvalidInput("fx is not zero, but the solver was compiled with wrenches=False: compile it without")
+        if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():
+            raise InvalidInput("fx is not zero, but the solver was compiled with external_wrenches=False")
 
 
 def _positional(problem: Problem) -> tuple[str, ...]:

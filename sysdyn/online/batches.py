@@ -59,8 +59,7 @@ class Batches:
             return None
         executable = self._executable
         outputs, status = executable.backend.new(n)
-        if threads is None:
-            threads = executable.threads(n)
+        threads = executable.threads(n, threads)
         solved = None
         if self._as_given is not None:
             call = partial(self._as_given, outputs, status, tuple(arrays))

@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, ProblemError, SysdynError, UnknownName
 from sysdyn.files import cache
-from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import GIVEN, Budget, Equations, Options
@@ -24,11 +26,13 @@ from sysdyn.online.progress import shown
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
+from sysdyn.renames import renamed
 
 # An order of the caller's own: (row_perm, col_perm), or a function from the pattern (CSR) to these.
 Given = tuple[Sequence[int], Sequence[int]] | Callable[[Any], tuple[Sequence[int], Sequence[int]]]
 
 
+@renamed(wrenches="external_wrenches")
 def compile(
     problem: Problem,
     ordering: str | Given = "auto",
@@ -40,13 +44,14 @@ def compile(
     backend: str = "llvm",
     on_singular: str = "raise",
     formulation: str = "auto",
-    wrenches: bool = True,
+    external_wrenches: bool = True,
     effort: float = 1.0,
     passes: str | Sequence[str] = "all",
     seconds: float | None = None,
     seed: int = 0,
     inputs: Sequence[str] = (),
     progress: Progress | bool = True,
+    check_limits: bool = False,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
@@ -67,7 +72,8 @@ def compile(
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
                  outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
-    wrenches     False: external wrenches are zero at every call, and recursions spend no operations on them
+    external_wrenches
+                 False: they are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
                  order "mixed", too. It counts operations: the result does not depend on the machine
     seconds      time to search for: once the usual search, which `effort` measures, is done, it goes on with orders, or
@@ -78,6 +84,8 @@ def compile(
     progress     True: a bar on a terminal or in a notebook where it takes more than a second; False: none. Or a
                  function, called with (what, share done) while it works, and again while the solver makes a program
                  that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
+    check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
+                 some microseconds a call. Neither files nor derivatives of the solver do
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
 
@@ -87,6 +95,8 @@ def compile(
     """
     if not isinstance(problem, Problem):
         raise InvalidInput(f"compile needs a Problem, got {type(problem).__name__}; see sysdyn.forward_dynamics(model)")
+    if not problem.model.nb:
+        raise ProblemError(f"{problem.model.name!r} has no body that moves: there is nothing to solve for")
     if isinstance(inputs, str):
         inputs = (inputs,)
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
@@ -94,6 +104,9 @@ def compile(
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)
     backend_named(backend)  # what it needs is missed now, not after the search
     asked = requested_outputs(outputs, problem)
+    if not any(problem.outputs(asked).sizes.values()):
+        names = ", ".join(map(output_name, asked))
+        raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
     def options(found: Redundant | None) -> Options:
         """For the problem without what is redundant."""
@@ -102,27 +115,29 @@ def compile(
             given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
         name = ordering if isinstance(ordering, str) else GIVEN
         return Options(
-            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(wrenches),
+            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(external_wrenches),
             named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
             given, bool(given) and on_singular == "repivot",
         )  # fmt: skip
 
-    found, told = None if problem.noisy else redundant(problem), shown(progress)
-    try:
-        return _solver(problem, found, options(found), on_singular, told)
-    except ProblemError as error:
-        found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
-        if not found:
-            raise
-        return _solver(problem, found, options(found), on_singular, told)
-    finally:
-        if told:
-            told("done", 1.0)
+    with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
+        found, told = None if problem.noisy else redundant(problem), shown(progress)
+        try:
+            return _solver(problem, found, options(found), on_singular, told, check_limits)
+        except ProblemError as error:
+            found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
+            if not found:
+                raise
+            return _solver(problem, found, options(found), on_singular, told, check_limits)
+        finally:
+            if told:
+                told("done", 1.0)
 
 
 def _solver(
-    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None
-) -> Solver:
+    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None,
+    check_limits: bool,
+) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without what is redundant."""
     problem = found.rest if found else whole
     key = cache_key(problem, options)
@@ -142,9 +157,9 @@ def _solver(
         if progress:
             progress("compiling machine code", 0.95)
     solver = (
-        CheckedSolver(whole, found, options, compiled, on_singular, progress)
+        CheckedSolver(whole, found, options, compiled, on_singular, progress, check_limits)
         if found
-        else Solver(problem, options, compiled, on_singular, progress)
+        else Solver(problem, options, compiled, on_singular, progress, check_limits)
     )
     if not options.unsafe:
         _warn_of_errors(compiled.choice.judged)

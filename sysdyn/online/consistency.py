@@ -19,17 +19,22 @@ from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
+from sysdyn.offline.sampling import least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.solution import Solution
-from sysdyn.online.solver import Solver
+from sysdyn.online.solver import REPIVOTED_ERROR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 
 # A measurement contradicts the others where it is off by more than this times 1 + its greatest value, in its units.
 TOLERANCE = 1e-6
+# States at which measurements contradict each other are solved by all equations in lots of this size, until none of a
+# lot turns out to agree (chosen: a dense solve takes some 10 ms).
+CONTRADICTING = 16
 
 
 class Redundant(NamedTuple):
@@ -102,11 +107,15 @@ class CheckedSolver(Solver):
 
     def __init__(
         self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise",
-        progress: Progress | None = None,
+        progress: Progress | None = None, check_limits: bool = False,
     ):  # fmt: skip
-        super().__init__(found.rest, options, compiled, on_singular, progress)
+        super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
-        self._found, self._whole_inputs = found, Inputs(whole, options.wrenches)
+        self._found, self._whole_inputs = found, Inputs(whole, options.external_wrenches)
+        kept = {m.name for m in found.rest.measurements}
+        gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
+        self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))
+        self._square = not whole.noisy and not gone  # all equations together determine all unknowns
 
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,
@@ -118,18 +127,71 @@ class CheckedSolver(Solver):
         values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in arrays.items()}
         others = {name: x for name, x in given.items() if name in ("noise", "active", "parameters")}
         found: dict[str, Any] = {**self._quantities(values), **others, "y": self._kept(values)}
-        solution = super().__call__(values["q"], values["qd"], on_singular=on_singular, threads=threads, **found)
+        policy = on_singular or self.on_singular
+
+        def solved(policy: str) -> Solution:
+            return super(CheckedSolver, self).__call__(
+                values["q"], values["qd"], on_singular=policy, threads=threads, **found
+            )
+
+        solution = solved("nan" if self._square else policy)
+        off, bad = self._compared(solution, values)
+        if self._square and (bad.any() or not solution.ok.all()):
+            disagreeing = self._solve_whole(solution, arrays, bad)
+            off, bad = self._compared(solution, values)
+            bad |= disagreeing
+            if policy != "nan" and not solution.ok.all():
+                solution = solved(policy)  # which says what is singular
+        solution.differences = off
+        if bad.any() and policy == "raise":
+            raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
+        solution.ok = solution.ok & ~bad
+        return solution
+
+    def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """({measurement: by how much it is off}, (…) bool: one is off by more than the tolerance)."""
         off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
             off[m.name] = self._implied(m, solution)[..., components] - reads
             size = 1.0 + np.abs(reads).max(axis=-1, keepdims=True)
             bad |= (np.abs(off[m.name]) > self.tolerance * size).any(axis=-1)
-        solution.differences = off
-        if bad.any() and (on_singular or self.on_singular) == "raise":
-            raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
-        solution.ok = solution.ok & ~bad
-        return solution
+        return off, bad
+
+    def _solve_whole(self, solution: Solution, arrays: Arrays, bad: np.ndarray) -> np.ndarray:
+        """Solve states by all equations: those that are not ok, and those in `bad`, where the chosen ones are off.
+
+        Returns (…) bool: states that only they determine, and at which they contradict each other.
+
+        What is left out is one choice for all states; where the rest is nearly singular all equations together may be
+        regular. Values that contradict each other stay as they are. Least squares, whose residual is then zero.
+        """
+        n = solution.ok.size
+        failed, bad = np.flatnonzero(~solution.ok.reshape(-1)), np.flatnonzero(bad.reshape(-1))
+        system = self.whole.system(outputs=(*QUANTITIES, *self.options.measured))
+        outputs = {name: x.reshape(n, -1) for name, x in solution._values.items()}
+        ok, disagreeing = np.array(solution.ok.reshape(-1)), np.zeros(n, dtype=bool)
+        for states in (failed, *(bad[k : k + CONTRADICTING] for k in range(0, len(bad), CONTRADICTING))):
+            given = {name: np.broadcast_to(x, (n, x.shape[-1]))[states] for name, x in arrays.items()}
+            entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
+            d = least_squares(system, entries, b)
+            with np.errstate(invalid="ignore"):
+                good = system.misfit(entries, b, d).backward_error <= REPIVOTED_ERROR
+            if states is failed:  # there is no other solution to contradict
+                disagreeing[states] = np.isfinite(d).all(axis=1) & ~good
+                good = np.isfinite(d).all(axis=1)
+            shown = system.shown(given, d)
+            for name, x in outputs.items():
+                found = shown[name][0] if name in shown else d[:, system.layout.quantity_columns(name)]
+                x[states[good]] = found[good]
+            ok[states[good]] = True
+            if len(states) and states is not failed and not good.any():
+                break  # they contradict each other
+        for name, x in outputs.items():
+            solution._values[name][...] = x.reshape(solution._values[name].shape)
+        lead = solution.ok.shape
+        solution.ok = ok.reshape(lead)
+        return disagreeing.reshape(lead)
 
     def _kept(self, values: Arrays) -> Arrays:
         """Values of the measurements of `problem` that are no quantities, by name."""
@@ -182,6 +244,9 @@ class CheckedSolver(Solver):
                 names += [m.name, *others]
                 against = few(tuple(map(repr, others)))
                 words.append(f"{m.name!r} is off by {error[k]:.3g} {unit} at {component} by {against}")
+        if not words:  # only all together determine the state
+            names = [m.name for m, _ in self.left_out]
+            words = [f"{few(tuple(map(repr, names)))}, or others that state the same"]
         where = f" at state{at_states(bad, n)}" if n > 1 else ""
         return Inconsistent(
             f"measurements contradict each other{where}: {'; '.join(words)}. Correct their values, leave some out, or "
@@ -197,10 +262,11 @@ class CheckedSolver(Solver):
         )
 
     def __reduce__(self):
-        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, self.tolerance)
+        checks = self.tolerance, self._inputs.check_limits
+        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, *checks)
 
 
-def _restored(whole, found, options, compiled, on_singular, tolerance) -> CheckedSolver:
-    solver = CheckedSolver(whole, found, options, compiled, on_singular)
+def _restored(whole, found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:
+    solver = CheckedSolver(whole, found, options, compiled, on_singular, None, check_limits)
     solver.tolerance = tolerance
     return solver

@@ -81,7 +81,7 @@ def _cheapest(
 ) -> Expressions:
     """The derivatives in the form that needs the fewest operations."""
     if has_analytic(problem, of):
-        return analytic(problem, of, wrt, options.wrenches)
+        return analytic(problem, of, wrt, options.external_wrenches)
     if not choice.row_perm:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     for x in of:
@@ -120,7 +120,7 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
     groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
     program = Program.from_graph(found.graph, found.inputs, groups)
-    verdict = recursion.judged(problem, program, labels, options.wrenches, STATES)
+    verdict = recursion.judged(problem, program, labels, options.external_wrenches, STATES)
     return [(x, zero, label, weak) for (x, _), label, (zero, weak)
             in zip(pivots, labels, verdict.guards, strict=True)]  # fmt: skip
 
@@ -145,7 +145,7 @@ class Derivatives:
     def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
-        self._inputs = Inputs(problem, options.wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches)
         self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
         by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}

@@ -8,13 +8,34 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sysdyn.equations.augmented import AugmentedSystem
 from sysdyn.measurements.groups import SWITCH, group_of, switch_group
 from sysdyn.measurements.noise import Noise
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.options import Options
+from sysdyn.offline.stages import Progress
 from sysdyn.online.posterior import Part, Posterior, States
 from sysdyn.online.solution import Solution
+from sysdyn.problem import Problem
 
 # Components whose residual shows less than this share of their own error count as checked by no other equation.
 UNCHECKED = 1e-9
+
+
+class Posteriors:
+    """The posterior of a solver, made again from the arguments of `Posterior` where a pickle is read."""
+
+    def __init__(
+        self, problem: Problem, choice: Choice, options: Options, key: str | None, progress: Progress | None = None
+    ):
+        self._arguments = problem, choice, options, key
+        self.posterior = Posterior(problem, choice, options, key, progress)
+
+    def __reduce__(self):
+        return Posteriors, self._arguments
+
+    def __deepcopy__(self, memo: object) -> Posteriors:
+        return self  # its programs do not change
 
 
 class Estimate(Solution):
@@ -29,10 +50,27 @@ class Estimate(Solution):
 
     @property
     def _posterior(self) -> Posterior:
-        return self._about.posterior
+        return self._about.posterior.posterior
 
     def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
         return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
+
+    def backward_error(self) -> np.ndarray:
+        """Relative change (…) of entries of the augmented system that makes the estimate exact. Needs outputs="all".
+
+        Row by row, as of any `Solution`, with the multipliers that suit the estimate best: exact equations hold, and no
+        change that they allow makes ½ ε^T Σ⁻¹ ε less. NaN where the state was not solved.
+        """
+        system = self._problem.system()
+        assert isinstance(system, AugmentedSystem)
+        entries, b = system.values(self._inputs)
+        d = system.completed(entries, b, self._unknowns(system))
+        known = np.isfinite(d).all(axis=1)
+        error = np.full(self._n, np.nan)
+        if known.any():
+            D, e = (x if len(x) == 1 else x[known] for x in (entries, b))
+            error[known] = system.misfit(D, e, d[known]).backward_error
+        return error.reshape(self._lead)
 
     # ---- covariances --------------------------------------------------------------------------------------------
 

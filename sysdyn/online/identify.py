@@ -33,7 +33,8 @@ from sysdyn.model.inertia import (
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.tree import SLIP
 from sysdyn.program.groups import Groups
-from sysdyn.reference import regressor, rnea
+from sysdyn.program.reals import real
+from sysdyn.reference import compile_regressor, rnea
 
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.
 JOINT_UNITS = {"armature": ("kg m²", "kg"), "damping": ("N m s/rad", "N s/m"), "friction": ("N m", "N")}
@@ -199,7 +200,7 @@ def identify(
 class _Chosen:
     """The parameters to be found: names, units, declared values (p), and groups {"inertia:BODY": its scalars}.
 
-    scale (p): a usual size of each. bodies {body: its scalars}. joints {(kind, freedom): scalar}.
+    scale (p): a usual size of each. bodies {body: its scalars}. joints {(kind, degree of freedom): scalar}.
     """
 
     def __init__(self, model: Model, parameters: str | Sequence[str] | None):
@@ -207,7 +208,7 @@ class _Chosen:
         wanted = [wanted] if isinstance(wanted, str) else list(dict.fromkeys(wanted))
         if not wanted:
             raise InvalidInput(f"there is nothing to identify: name some of {', '.join(KINDS)}")
-        self.model, self.regressor = model, regressor(model)
+        self.model, self.regressor = model, compile_regressor(model)
         self.groups: dict[str, slice] = {}
         self.bodies: dict[int, slice] = {}
         self.joints: dict[tuple[str, int], int] = {}
@@ -241,7 +242,7 @@ class _Chosen:
         self.dissipates = any(kind != "armature" for kind, _ in self.joints)
 
     def factors(self, q, qd, qdd, tau=None, fx=None) -> np.ndarray:
-        """R (nv, p + 1, p + 1) of each freedom, triangular, with R^T R = [Y e]^T [Y e] over the states.
+        """R (nv, p + 1, p + 1) of each degree of freedom, triangular, with R^T R = [Y e]^T [Y e] over the states.
 
         e = τ − ID(q, q̇, q̈, fx) with the declared parameters; 0 where τ is None.
         """
@@ -305,14 +306,14 @@ def _states(model: Model, given: Mapping[str, ArrayLike | None]) -> list[np.ndar
 
 def _deviations(noise: ArrayLike, nv: int) -> np.ndarray:
     """(nv,) standard deviations. Raises InvalidInput."""
-    sigma = np.asarray(noise, dtype=float)
+    sigma = real("noise of τ", noise)
     if sigma.shape not in ((), (nv,)) or not (sigma > 0.0).all():
         raise InvalidInput(f"noise of τ is one standard deviation > 0, or ({nv},), not {noise!r}")
     return np.broadcast_to(sigma, nv)
 
 
 def _joined(factors: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """R (p + 1, p + 1) of all freedoms together, weighted by 1/σ."""
+    """R (p + 1, p + 1) of all degrees of freedom together, weighted by 1/σ."""
     return _triangle(np.vstack(factors / sigma[:, None, None]))
 
 

@@ -44,7 +44,7 @@ def least_norm(
 
     q (…, nq), qd (…, nv), and the known quantities and values of measurements as for a Solver, in
     tau=, qdd=, fx=, a=, f= or y={name: …}. Redundant equations are welcome as long as they agree. Dense matrices of the
-    freedoms that are not known, so slower than a Solver.
+    degrees of freedom that are not known, so slower than a Solver.
 
     weights: {quantity: number, or array of its shape at one state, ≥ 0} of tau, qdd, fx, a, f, w: W is diagonal, zero
         where nothing is given; a standard deviation σ is the weight 1/σ. Among solutions that weigh the same, and

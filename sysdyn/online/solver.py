@@ -39,13 +39,13 @@ from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
-from sysdyn.online.estimate import Estimate
+from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
-from sysdyn.online.posterior import Posterior, States
+from sysdyn.online.posterior import States
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
-from sysdyn.program.status import BAD_INPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
 # A call deals with the states where its order fails in one of these ways.
 ON_SINGULAR = ("raise", "nan", "repivot")
@@ -78,7 +78,7 @@ class Solver:
 
     def __init__(
         self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise",
-        progress: Progress | None = None,
+        progress: Progress | None = None, check_limits: bool = False,
     ):  # fmt: skip
         self.problem = self.whole = problem
         self.model, self.options = problem.model, options
@@ -86,7 +86,7 @@ class Solver:
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
-        self._inputs = Inputs(problem, options.wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
         self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
         self._machine_code_seconds = time.perf_counter() - began
@@ -94,11 +94,12 @@ class Solver:
         results = {name: (name, group.shape) for name, group in outputs.items()}
         self._calls = Calls(self._inputs, self._executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
-        self._posterior: Posterior | None = None
+        posteriors: Posteriors | None = None
         if problem.noisy:
-            self._posterior = Posterior(problem, compiled.choice, options, cache_key(problem, options), progress)
+            posteriors = Posteriors(problem, compiled.choice, options, cache_key(problem, options), progress)
+        self._posterior = posteriors.posterior if posteriors else None
         self._solution = Estimate if problem.noisy else Solution
-        self._about = About(problem, outputs, self._posterior, on_singular == "raise")
+        self._about = About(problem, outputs, posteriors, on_singular == "raise", options.measured)
 
     # ---- calling ------------------------------------------------------------------------------------------------
 
@@ -242,6 +243,12 @@ class Solver:
                 "Use on_singular='nan' to go on without it",
                 states=tuple(bad.tolist()),
             )
+        if run.status[bad[0]] == BAD_OUTPUT:
+            return SingularState(
+                f"the result is not finite at this state{which}: {self._largest(run, bad[:1])} is too large for double "
+                "precision. Use on_singular='nan' to go on without it",
+                states=tuple(bad.tolist()),
+            )
         parts, equation, unknown = [], "", ""
         if self.program.guards:
             values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
@@ -261,6 +268,14 @@ class Solver:
             unknown,
             tuple(int(k) for k in bad),
         )
+
+    def _largest(self, run: Run, state: np.ndarray) -> str:
+        """The input of the greatest size at a state, by name, and its value."""
+        given = {x: np.abs(values[0]).ravel() for x, values in run.at(state).items() if values.size}
+        group = max(given, key=lambda x: given[x].max())
+        k = int(np.argmax(given[group]))
+        labels = self.problem.inputs[group].labels if group in self.problem.inputs else ()
+        return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
 
     def _out_of_range(self, run: Run, state: np.ndarray) -> str:
         """What is wrong at a state beyond the range of the joints."""
@@ -417,7 +432,7 @@ class Solver:
     def __repr__(self) -> str:
         known = ", ".join((*self._inputs.known, *(m.name for m in self.problem.custom))) or "nothing"
         return (
-            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} freedoms): "
+            f"Solver for {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom): "
             f"{', '.join(self.outputs)} from {known}; "
             f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
         )
@@ -452,12 +467,14 @@ class Solver:
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)
-        return restored, (self.problem, payload, self.on_singular, self.options.outputs)
+        return restored, (self.problem, payload, self.on_singular, self.options.outputs, self._inputs.check_limits)
 
 
-def restored(problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = ()) -> Solver:
+def restored(
+    problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = (), check_limits: bool = False
+) -> Solver:
     compiled, options, _ = storage.unpack(payload, problem, tuple(outputs))
-    return Solver(problem, options, compiled, on_singular)
+    return Solver(problem, options, compiled, on_singular, check_limits=check_limits)
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:

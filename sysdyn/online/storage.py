@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import FileError, ProblemError, SysdynError
+from sysdyn.files.regular import read_regular
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
@@ -27,7 +28,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 
-FORMAT = 3  # The version of the stored form: it rises when the meaning of any part changes.
+FORMAT = 4  # The version of the stored form: it rises when the meaning of any part changes.
 
 # What the fields of dataclasses are by their annotations, where they are not made of others.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
@@ -163,7 +164,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
 def read(path: Path) -> tuple[Compiled, Options, Problem]:
     """The solver and problem in a file of `Solver.save`. Raises FileError naming the file."""
     try:
-        payload = path.read_bytes()
+        payload = read_regular(path)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:

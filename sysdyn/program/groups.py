@@ -16,6 +16,7 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.program.labels import by_label, frame_of
+from sysdyn.program.reals import real
 
 # Arrays by the name of a group.
 Arrays: TypeAlias = dict[str, np.ndarray]
@@ -186,41 +187,6 @@ def is_plain(x: object) -> TypeGuard[np.ndarray]:
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         return False
     return x.dtype == np.float64 and x.flags.c_contiguous and x.flags.aligned
-
-
-def real(name: str, x: Any) -> np.ndarray:
-    """x as float64. Raises InvalidInput unless it is an array of real numbers."""
-    array = array_of(name, x)
-    if array.dtype.kind not in "fiu":
-        raise InvalidInput(f"{name} has type {array.dtype}, but real numbers are needed")
-    return array.astype(np.float64, copy=False)
-
-
-def array_of(name: str, x: Any) -> np.ndarray:
-    """x as an array of whatever type. Raises InvalidInput for None, ragged lists, masks and symbols of libraries."""
-    if x is None:
-        raise InvalidInput(f"{name} is None: an array is needed")
-    try:
-        return np.asarray(unmasked(name, x))
-    except InvalidInput:
-        raise
-    except ValueError as error:
-        raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
-    except Exception as error:  # each library raises its own where a symbol or tracer has no value
-        raise InvalidInput(
-            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: a solver takes values. "
-            "Inside jax.jit and the like call it through jax.pure_callback, with solver.derivatives() for its "
-            f"derivatives; solver.to_casadi() is for symbols ({type(error).__name__})"
-        ) from error
-
-
-def unmasked(name: str, x: Any) -> Any:
-    """x itself. Raises InvalidInput if entries are masked."""
-    if np.ma.is_masked(x):
-        raise InvalidInput(
-            f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
-        )
-    return x
 
 
 def leading(name: str, x: np.ndarray, shape: Shape) -> Shape:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput
+from sysdyn.program.reals import refused
 
 
 def frame_of(x: Any) -> Any:
@@ -58,8 +60,9 @@ def by_label(name: str, x: Any, labels: Sequence[str]) -> np.ndarray:
 
 
 def numbers(name: str, x: Any) -> np.ndarray:
-    """The numbers of a DataFrame or Series as they lie."""
-    try:
-        return np.asarray(x.to_numpy(), dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} holds no real numbers: {error}") from error
+    """The numbers of a DataFrame or Series as they lie; NaN if there is none. Raises InvalidInput for other types."""
+    types = dict(zip(labels_of(x), x.dtypes, strict=True)) if hasattr(x, "columns") else {"": x.dtype}
+    for label, dtype in types.items():
+        if why := refused(dtype):
+            raise InvalidInput(f"{name}{label and f', column {label!r},'} has {why}")
+    return x.to_numpy(dtype=float, na_value=math.nan)

@@ -18,7 +18,7 @@ from sysdyn.program import plain
 
 # The kinds of nodes of a graph. Inputs and constants are leaves; an opaque node is another name for its operand.
 # Stored programs hold these numbers: a new kind takes the next one.
-INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN = range(12)
+INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
 
 ANGULAR = (SIN, COS)  # These two are computed together: those of one angle count as one pair.
 
@@ -115,6 +115,10 @@ OPERATIONS: dict[int, Operation] = {
     COPYSIGN: Operation(
         "copysign", 2, _copysign, np.copysign, lambda y, a, b: (_copysign(_copysign(1.0, a), b), 0.0),
         "copysign({}, {})", "@llvm.copysign", casadi="copysign", parity=-1,
+    ),
+    # An angle less its whole turns, before others are added to it: part of the reduction in sines and cosines.
+    WRAP: Operation(
+        "wrap", 1, plain.wrapped, plain.wrapped, lambda y, a: (1.0,), "wrapped({})", "@wrapped", parity=-1,
     ),
 }  # fmt: skip
 

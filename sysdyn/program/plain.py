@@ -121,6 +121,22 @@ def _octant(x: Any) -> tuple[Any, Any, Any]:
     return r + (r * z * s + lost), w + (((1.0 - w) - half) + (z * z * c - r * lost)), k
 
 
+def wrapped(x: Any) -> Any:
+    """x − 2π k in [−π, π] of a float or an array [rad], within 4e-16; x itself if |x| ≤ π, NaN beyond LARGEST_ANGLE.
+
+    Symbols stay as they are: the angle is the same.
+    """
+    if not isinstance(x, (float, np.ndarray)):
+        return x
+    k = (x * (0.5 / math.pi) + _MAGIC) - _MAGIC
+    r = x
+    for part in HALF_PI:
+        r = r - k * (4.0 * part)
+    if isinstance(x, np.ndarray):
+        return np.where(np.abs(x) <= LARGEST_ANGLE, r, np.nan)
+    return r if abs(x) <= LARGEST_ANGLE else math.nan
+
+
 @lru_cache(maxsize=4096)  # the same constant angles are asked for by one plan after the other
 def atan2(y: float, x: float) -> float:
     """The angle [rad] of (x, y), correctly rounded, in (−π, π]; 0 for (0, 0)."""

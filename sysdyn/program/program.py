@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
-from sysdyn.program.operations import CONST, INPUT, NEG, OPAQUE, OPERATIONS, Flops
+from sysdyn.program.operations import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
 FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
@@ -171,16 +171,18 @@ class Program:
             for x, limit, label, weak in guards
             if type(x) is Expr and is_live[x.node] and number[x.node] >= first
         )
-        return Program(
-            tuple((name, len(group)) for name, group in inputs),
-            tuple((name, len(group)) for name, group in outputs),
-            np.array(constants, dtype=float),
-            kinds[order],
-            number[left[order]].astype(np.int32),
-            rhs.astype(np.int32),
-            np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
-            cuts[(cuts > 0) & (cuts < len(ops))].astype(np.int32),
-            kept,
+        return _wrapped(
+            Program(
+                tuple((name, len(group)) for name, group in inputs),
+                tuple((name, len(group)) for name, group in outputs),
+                np.array(constants, dtype=float),
+                kinds[order],
+                number[left[order]].astype(np.int32),
+                rhs.astype(np.int32),
+                np.array([number[x.id] if type(x) is Expr else extra[float(x)] for x in flat_outputs], dtype=np.int32),
+                cuts[(cuts > 0) & (cuts < len(ops))].astype(np.int32),
+                kept,
+            )
         )
 
     # ---- storing it --------------------------------------------------------------------------------------------
@@ -260,3 +262,46 @@ class Program:
         )
         if not ok:
             raise FileError("the stored program is damaged: an operand is used before it is computed")
+
+
+def _wrapped(program: Program) -> Program:
+    """The program with each input less its whole turns (WRAP) in sums that are angles and nothing else.
+
+    A sum of an angle of 1e8 rad and a constant keeps 8 digits; that of the wrapped angle all of them. Sums are angles
+    if they go into sines, cosines and further such sums alone.
+    """
+    first, n = program.first_op, len(program)
+    kind, lhs, rhs = program.kind, program.lhs.astype(np.int64), program.rhs.astype(np.int64)
+    other = np.zeros(first + n, dtype=bool)  # used as more than an angle
+    angle = np.zeros(first + n, dtype=bool)
+    other[program.outputs] = True
+    other[[g.value for g in program.guards]] = True
+    adds = np.isin(kind, (ADD, SUB, NEG))
+    for k in reversed(range(n)):
+        of_angle = kind[k] in ANGULAR or (adds[k] and angle[first + k] and not other[first + k])
+        seen = angle if of_angle else other
+        seen[lhs[k]] = True
+        if rhs[k] >= 0:
+            seen[rhs[k]] = True
+    sums = (kind == ADD) | (kind == SUB)
+    sums &= angle[first:] & ~other[first:]
+    inputs = np.unique(np.concatenate([lhs[sums], rhs[sums]]))
+    inputs = inputs[inputs < program.n_inputs]
+    if not len(inputs):
+        return program
+    more = len(inputs)
+    moved = np.arange(first + n)
+    moved[first:] += more
+    new = moved.copy()  # as an operand of a sum of angles
+    new[inputs] = first + np.arange(more)
+    left = np.where(sums, new[lhs], moved[lhs])
+    right = np.where(rhs < 0, -1, np.where(sums, new[rhs], moved[rhs]))
+    return replace(
+        program,
+        kind=np.concatenate([np.full(more, WRAP, dtype=kind.dtype), kind]),
+        lhs=np.concatenate([inputs, left]).astype(np.int32),
+        rhs=np.concatenate([np.full(more, -1), right]).astype(np.int32),
+        outputs=moved[program.outputs].astype(np.int32),
+        cuts=(program.cuts + more).astype(np.int32),
+        guards=tuple(replace(g, value=int(moved[g.value])) for g in program.guards),
+    )

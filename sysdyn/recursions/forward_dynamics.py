@@ -110,10 +110,10 @@ def solve(
     H: dict[tuple[int, int], Scalar], u: Vector, free: Collection[int], pivots: list[tuple[Scalar, int]],
     symmetric: bool = True,
 ) -> Vector:  # fmt: skip
-    """H⁻¹ u by H = L^T D L, from the last freedom to the first: no entry fills in. RBDA Table 6.3.
+    """H⁻¹ u by H = L^T D L, from the last degree of freedom to the first: no entry fills in. RBDA Table 6.3.
 
-    free: freedoms that are solved for; the others are 0. symmetric: the triangle of H that is not given is that which
-    is; else it is eliminated as any other entry.
+    free: degrees of freedom that are solved for; the others are 0. symmetric: the triangle of H that is not given is
+    that which is; else it is eliminated as any other entry.
     """
     u = [x if k in free else 0.0 for k, x in enumerate(u)]
     columns: list[dict[int, Scalar]] = [{} for _ in u]
@@ -143,7 +143,7 @@ def solve(
 
 
 def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
-    """H x in the freedoms that are not free, for x that is 0 there."""
+    """H x in the degrees of freedom that are not free, for x that is 0 there."""
     found: Vector = [0.0] * len(x)
     for (r, c), h in H.items():
         if (r in free) != (c in free):
@@ -155,7 +155,7 @@ def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int])
 def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
     """1 / pivot. Raises SingularState where it is 0 at every state."""
     if is_zero(pivot):
-        raise SingularState(f"freedom {freedom} moves no inertia, so its acceleration is not determined")
+        raise SingularState(f"degree of freedom {freedom} moves no inertia, so its acceleration is not determined")
     return 1.0 / pivot
 
 
@@ -224,14 +224,14 @@ def articulated(
     model: Model, links: list[Link], tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int],
     pivots: list[tuple[Scalar, int]],
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """(τ (nv), q̈ (nv)), of which τ is given in the free freedoms and q̈ in the others.
+    """(τ (nv), q̈ (nv)), of which τ is given in the free degrees of freedom and q̈ in the others.
 
     qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
     RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.
     """
     tau, qdd, forces = list(tau), list(qdd), list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
-    found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # freedom, s, W = U / D and u / D
+    found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # k, s, W = U / D, u / D
     for i in reversed(range(model.nb)):
         links[i].begin()
         for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
@@ -258,7 +258,7 @@ def articulated(
         for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
             if k not in free:
                 tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k]
-        for k, s, W, x in reversed(found[i]):  # the freedom eliminated last is free of the others
+        for k, s, W, x in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
             missing = x - dot(W, a)
             a = plus(a, scaled(missing, s))
             qdd[k] = qdd[k] + missing

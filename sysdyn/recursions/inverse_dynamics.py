@@ -71,8 +71,8 @@ def bodies(
 ) -> tuple[Vector, list[Vector]]:  # fmt: skip
     """(q̈ (nv), the wrench (6) that moves each body on its own) of a motion.
 
-    fx: external wrench [n, f] on each body, in its coordinates. free: freedoms of which q̈ is chosen, where they move
-    one component of [ω̇; V̇]: such that this is 0.
+    fx: external wrench [n, f] on each body, in its coordinates. free: degrees of freedom of which q̈ is chosen, where
+    they move one component of [ω̇; V̇]: such that this is 0.
     """
     spins: list[Spin] = []
     accelerations: list[Vector] = []

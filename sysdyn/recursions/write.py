@@ -31,7 +31,7 @@ from sysdyn.recursions.links import Link, Scalar, Vector, links
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
-COMPOSITE_LIMIT = 60  # Robots with more freedoms are not tried with the O(n³) method beside the O(n) one.
+COMPOSITE_LIMIT = 60  # Robots with more degrees of freedom are not tried with the O(n³) method beside the O(n) one.
 REWRITE_LIMIT = 60_000  # Graphs with more operations are left as they were written.
 SHORT = 100  # Programs with fewer operations are rewritten all. Longer ones are where they have no more operations than
 # the cheapest one so far was written with: to begin with, and with another unit of length, this many times as many.
@@ -48,8 +48,8 @@ METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 class Written:
     """Expressions of the outputs, by quantity at full size.
 
-    method: "newton-euler", "composite" or "articulated". pivots: (D, freedom) of each divisor that depends on the
-    state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
+    method: "newton-euler", "composite" or "articulated". pivots: (D, degree of freedom) of each divisor that depends on
+    the state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
     operations) of those that were tried; what is far dearer is not rewritten.
     """
 
@@ -74,16 +74,16 @@ class Written:
 
 
 def write(
-    model: Model, known: str | Collection[int], outputs: Sequence[str], wrenches: bool = True, method: str = "auto",
-    budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
+    model: Model, known: str | Collection[int], outputs: Sequence[str], external_wrenches: bool = True,
+    method: str = "auto", budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
 ) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
 
-    known: "tau", "qdd", or the freedoms of which τ is known while q̈ is of the others. outputs: of tau, qdd, fx, a, f.
-    wrenches: whether external wrenches are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q, qd,
-    tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations that
-    may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more: after
-    that the search goes on for as long as this is true, with plans that `seed` fixes.
+    known: "tau", "qdd", or the degrees of freedom of which τ is known while q̈ is of the others. outputs: of tau, qdd,
+    fx, a, f. external_wrenches: whether they are inputs, else they are zero. Inputs are named as in `Graph.inputs`: q,
+    qd, tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations
+    that may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more:
+    after that the search goes on for as long as this is true, with plans that `seed` fixes.
     """
     every = frozenset(range(model.nv))
     free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
@@ -91,7 +91,7 @@ def write(
     if method == "auto" and free and model.nv > COMPOSITE_LIMIT:
         methods = ("articulated",)
     reduced = not {"a", "f"} & set(outputs)
-    wanted = (_Reduced if reduced else _Unknowns)(model, free, wrenches, frozenset(passes))
+    wanted = (_Reduced if reduced else _Unknowns)(model, free, external_wrenches, frozenset(passes))
     trials = _Trials(wanted, outputs, "rewriting" in passes)
     trials.begin([(name, plan) for name in methods for plan in _starts(model, name)])
     if budget or (more and more()):
@@ -186,7 +186,7 @@ class _Inputs:
     tau (nv), qdd (nv): the known ones, 0 for the others.
     """
 
-    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
         self.passes = passes
         self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
         self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
@@ -195,7 +195,7 @@ class _Inputs:
         for k in range(model.nv):
             (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
         self.fx = None
-        if wrenches:
+        if external_wrenches:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
             self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
 
@@ -207,11 +207,12 @@ class _Inputs:
 class _Reduced:
     """τ and q̈ alone: every pass applies."""
 
-    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
+    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
         base = "base_parameters" in passes
-        model = without_fixed(model) if base and not wrenches else model  # else each takes a wrench of its own
-        self.source = model.replace(frames={})
-        self.free, self.external, self.passes = free, wrenches, passes
+        model = model.replace(frames={}, closures=())  # a recursion is of the tree alone
+        model = without_fixed(model) if base and not external_wrenches else model  # else each takes a wrench of its own
+        self.source = model
+        self.free, self.external, self.passes = free, external_wrenches, passes
         self.frames = cache(lambda number: (canonical, upright)[number](self.source))
         self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
         self.in_units = cache(in_units)
@@ -277,8 +278,8 @@ class _Reduced:
 class _Unknowns:
     """Any quantities: spatial accelerations and wrenches in the frames of the bodies, but for a turn onto z."""
 
-    def __init__(self, model: Model, free: frozenset[int], wrenches: bool, passes: frozenset[str]):
-        self.source, self.free, self.external, self.passes = model, free, wrenches, passes
+    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
+        self.source, self.free, self.external, self.passes = model, free, external_wrenches, passes
         self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
         if "canonical_frames" in passes:
             self.upright, self.X = upright(model)

@@ -7,15 +7,15 @@ from sysdyn.reference.crba import crba, forward_dynamics_crba
 from sysdyn.reference.ik import IKResult, inverse_kinematics, pinv
 from sysdyn.reference.ltdl import Factor, Sparsity, expanded_parent, ltdl, ltl, mul_H, sparsity
 from sysdyn.reference.mujoco_layout import MujocoLayout, csr_layout, legacy_layout
-from sysdyn.reference.regressor import joint_torque_regressor, regressor
+from sysdyn.reference.regressor import compile_regressor, joint_torque_regressor
 from sysdyn.reference.rnea import NewtonEuler, newton_euler, rnea
-from sysdyn.reference.rnea_derivatives import InverseDynamics, rnea_derivatives
+from sysdyn.reference.rnea_derivatives import RNEADerivatives, rnea_derivatives
 from sysdyn.reference.robot_functions import Kinematics, kinematics
 from sysdyn.reference.sko import SKOModel, task_frames
 
 __all__ = [
-    "Factor", "IKResult", "InverseDynamics", "Kinematics", "MujocoLayout", "NewtonEuler", "SKOModel", "Sparsity", "aba",
-    "crba", "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics", "joint_torque_regressor",
-    "kinematics", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "regressor", "rnea",
+    "Factor", "IKResult", "Kinematics", "MujocoLayout", "NewtonEuler", "RNEADerivatives", "SKOModel", "Sparsity", "aba",
+    "compile_regressor", "crba", "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics",
+    "joint_torque_regressor", "kinematics", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "rnea",
     "rnea_derivatives", "sparsity", "task_frames",
 ]  # fmt: skip

@@ -193,7 +193,7 @@ def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
 
 
 def moves_no_inertia(model: Model, i: int, k: int, pivot: float, states: tuple[int, ...]) -> SingularState:
-    """The error for freedom k of joint i with the pivot S^T I^A S (the smallest), in these states of a batch."""
+    """The error for degree of freedom k of joint i with the pivot S^T I^A S (the least), in these states."""
     joint = model.joint_names[i]
     freedom = joint if model.joints[i].nv == 1 else f"{joint}[{k}]"
     return SingularState(

@@ -17,10 +17,13 @@ import numpy as np
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
+from sysdyn.program import reals
 from sysdyn.program.expr import Expr
-from sysdyn.program.groups import array_of, common, leading, real, reject_not_finite
+from sysdyn.program.groups import common, leading, reject_not_finite
 from sysdyn.program.status import LARGEST_ANGLE
 
+# A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
+LIMIT_ERROR = 1e-9
 # The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
 BATCH = 1024
 # Quaternions whose squared norm differs from 1 by less are used as they are.
@@ -82,12 +85,15 @@ def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
     Raises InvalidInput.
     """
-    array = array_of(name, value)
+    array = reals.array_of(name, value)
     if array.dtype != object:
-        array = real(name, array)
+        array = reals.real(name, value)
     symbols = np.full(array.shape, False)
     if array.dtype == object:
         symbols = np.array([type(x) is Expr for x in array.flat], dtype=bool).reshape(array.shape)
+        wrong = next((x for x in array.flat if type(x) is not Expr and not reals.is_number(x)), None)
+        if wrong is not None:
+            raise InvalidInput(f"{name} holds something that is not a real number: {wrong!r}")
     try:
         numbers = np.where(symbols, 0.0, array).astype(float) if symbols.any() else array.astype(float, copy=False)
     except (TypeError, ValueError):
@@ -123,6 +129,33 @@ def reject_large_angles(model: Model, q: np.ndarray) -> None:
                     f"the angle of joint {model.joint_names[i]!r} is {largest:.3g} rad: beyond {LARGEST_ANGLE:.0e} its "
                     "sine has no meaning; reduce it modulo 2π"
                 )
+
+
+def reject_beyond_limits(model: Model, q: np.ndarray) -> None:
+    """Raise InvalidInput that names the first joint at a position q (…, nq) beyond its limits."""
+    for i, joint in enumerate(model.joints):
+        if joint.nv != 1 or joint.nq != 1:
+            continue
+        x, k = q[..., model.q_slice(i).start], model.v_slice(i).start
+        low, high = model.lower[k], model.upper[k]
+        slack = [LIMIT_ERROR * (1.0 + abs(limit)) for limit in (low, high)]
+        beyond = np.flatnonzero((x < low - slack[0]) | (x > high + slack[1]))
+        if len(beyond):
+            state = f" at state {beyond[0]}" if x.ndim else ""
+            raise InvalidInput(
+                f"joint {model.joint_names[i]!r} is at {np.reshape(x, -1)[beyond[0]]:.6g}{state}, beyond its limits "
+                f"{low:.6g} to {high:.6g}: angles are in rad, lengths in m (np.deg2rad converts degrees)"
+            )
+
+
+def scalar_first(model: Model, q: np.ndarray, qd: np.ndarray) -> str | None:
+    """A joint whose quaternion in q (…, nq) is (1, 0, 0, 0) while its q̇ (…, nv) is zero, at the first state."""
+    first, still = (x.reshape(-1, x.shape[-1])[:1] for x in (q, qd))
+    for name, part in model.quaternions:
+        moving = still[:, model.v_slice(model.joint_index(name))]
+        if len(first) and first[0, part].tolist() == [1.0, 0.0, 0.0, 0.0] and len(still) and not moving.any():
+            return name
+    return None
 
 
 def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:

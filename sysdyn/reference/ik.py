@@ -22,7 +22,7 @@ from sysdyn.model.joints import Joint
 from sysdyn.model.kinematics import path, pose_and_jacobian
 from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, pose_inverse, rotation_error, se3_log
 from sysdyn.model.spatial import translation
-from sysdyn.program.groups import real
+from sysdyn.program.reals import real
 
 DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
 # The damping grows by the first factor after a step that does not help, and shrinks by the second after one that does.
@@ -220,7 +220,7 @@ def _newton(search: _Search, space: bool) -> str:
 
 
 def _damped(search: _Search) -> str:
-    """Levenberg-Marquardt with A = W J and e = W r, each freedom in rad or in units of l.
+    """Levenberg-Marquardt with A = W J and e = W r, each degree of freedom in rad or in units of l.
 
     A^T e is the exact gradient of −|e|²/2, also far from the target, where J is not the Jacobian of log(T⁻¹ T_d): more
     damping, κ |e|², turns the step towards it and shortens it until it helps.
@@ -317,8 +317,8 @@ class _Attempt:
 class _Search:
     """A position q of the model, the target, and the error between them.
 
-    error (4, 4): T⁻¹ T_d; J (6, m): Jacobian of the chain's freedoms, both rewritten by `evaluate`; V = log(error);
-    angle [rad] and distance [m] of the error. iterations: calls of `move`.
+    error (4, 4): T⁻¹ T_d; J (6, m): Jacobian of the chain's degrees of freedom, both rewritten by `evaluate`; V =
+    log(error); angle [rad] and distance [m] of the error. iterations: calls of `move`.
     """
 
     def __init__(
@@ -391,7 +391,7 @@ class _Search:
 
 
 class _Chain:
-    """The joints that carry a frame, in the order of their m freedoms, and the compiled error and Jacobian.
+    """The joints that carry a frame, in the order of their m degrees of freedom, and the compiled error and Jacobian.
 
     function(q (nq,), target (4, 4)) → error T⁻¹ T_d (4, 4), J (6, m).
     """
@@ -410,7 +410,7 @@ class _Chain:
         self.reach = sum(float(np.linalg.norm(translation(X))) for X in offsets) or 1.0
         self.length = self.reach / 3
         self.joints: list[tuple[Joint, slice, slice]] = []  # joint, where in q, where in a step
-        entry: list[int] = []  # of q, for each freedom; any of a joint that has several freedoms and no limits
+        entry: list[int] = []  # of q, for each degree of freedom; any one of a joint with several, which has no limits
         for i in bodies:
             joint, part = model.joints[i], model.q_slice(i)
             self.joints.append((joint, part, slice(len(entry), len(entry) + joint.nv)))
@@ -418,7 +418,7 @@ class _Chain:
         self.entry = np.array(entry, dtype=int)
         self.curved = [x for x in self.joints if type(x[0]).integrate is not Joint.integrate]
         bent = [k for _, _, in_step in self.curved for k in range(self.nv)[in_step]]
-        self.straight = np.setdiff1d(np.arange(self.nv), bent)  # freedoms along which q ⊕ δ = q + δ
+        self.straight = np.setdiff1d(np.arange(self.nv), bent)  # degrees of freedom along which q ⊕ δ = q + δ
         self.straight_entry = self.entry[self.straight]
 
     def move(self, q: np.ndarray, step: np.ndarray, out: np.ndarray) -> None:

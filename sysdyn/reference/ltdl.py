@@ -33,10 +33,12 @@ Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
 def expanded_parent(model: Model) -> tuple[int, ...]:
-    """λ' (nv): the freedom before each freedom on the way to the base, −1 where there is none; λ'[k] < k.
+    """λ' (nv): the degree of freedom before each degree of freedom on the way to the base, −1 where there is none;
+    λ'[k] < k.
 
-    A joint of several freedoms is a chain of single ones. RBDA Table 6.4, counted from 0; its map(i) is here the last
-    freedom on the path from body i to the base, which differs behind joints without freedom (the book has none).
+    A joint of several degrees of freedom is a chain of single ones. RBDA Table 6.4, counted from 0; its map(i) is here
+    the last degree of freedom on the path from body i to the base, which differs behind joints without degree of
+    freedom (the book has none).
     """
     parent: list[int] = []
     last: list[int] = []  # of each body
@@ -53,7 +55,7 @@ def expanded_parent(model: Model) -> tuple[int, ...]:
 class Sparsity:
     """How many entries of H (n, n) can differ from 0, and what factors and products cost with them.
 
-    n: freedoms. nonzeros: such entries, n + 2 D1. density: ρ, their share of all.
+    n: degrees of freedom. nonzeros: such entries, n + 2 D1. density: ρ, their share of all.
     D1, D2: Σ (d_k − 1), those below the diagonal, and Σ d_k (d_k − 1)/2, with d_k the depth of freedom k (1 at
         the base).
 
@@ -68,7 +70,7 @@ class Sparsity:
 
 
 def sparsity(model: Model) -> Sparsity:
-    """The branch-induced sparsity of the joint-space inertia matrix, by single freedoms."""
+    """The branch-induced sparsity of the joint-space inertia matrix, by single degrees of freedom."""
     depth = [1 + len(path) for path in ancestors(expanded_parent(model))]
     n, D1, D2 = len(depth), sum(d - 1 for d in depth), sum(d * (d - 1) // 2 for d in depth)
     nonzeros = n + 2 * D1

@@ -5,8 +5,8 @@ Both keep, row by row, only the entries of the lower triangle at ancestors, of M
     legacy  qM, qLD       each row from the diagonal up through λ(k), λ(λ(k)), …      MuJoCo before 3.3 (qM: before 4.0)
     CSR     M, qLD        each row by ascending columns, the diagonal last            since then
 
-A freedom that MuJoCo calls simple has a diagonal row in the CSR layout. `qLDiagInv` is 1/D in both; `qLDiagSqrtInv`,
-1/√D, stood beside it until MuJoCo 3.2.
+A degree of freedom that MuJoCo calls simple has a diagonal row in the CSR layout. `qLDiagInv` is 1/D in both;
+`qLDiagSqrtInv`, 1/√D, stood beside it until MuJoCo 3.2.
 
     state = MujocoState(mj_model)
     M = state.inertia_to_mujoco(q, crba(model, q))
@@ -34,7 +34,7 @@ from sysdyn.reference.ltdl import UNEQUAL, Factor, ancestors
 class MujocoLayout:
     """Where an array (…, n) keeps the entries (row[k], col[k]) of lower triangles (…, nv, nv).
 
-    parent (nv): the freedom before each on the way to the base, −1 where there is none: `dof_parentid`.
+    parent (nv): the degree of freedom before each on the way to the base, −1 where there is none: `dof_parentid`.
     row, col (n): in the order of rows; n is `nM` in the legacy layout and `nC` in CSR, where col is `M_colind`.
 
     Leading axes are batch axes; arrays of Expr give Expr. All methods raise InvalidInput for a wrong shape.

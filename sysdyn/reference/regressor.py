@@ -19,13 +19,13 @@ from sysdyn.reference.root_frame import root_motion
 def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
     """Y (…, nv, 10 nb) with τ = Y π + A q̈ = ID(q, q̇, q̈), for π of `inertial_parameters` and the armature A.
 
-    With the freedom s, the velocity ω, the angular acceleration α and the acceleration d of the origin of a body that
-    it carries, in coordinates of that body, the columns of the body are
+    With the degree of freedom s, the velocity ω, the angular acceleration α and the acceleration d of the origin of a
+    body that it carries, in coordinates of that body, the columns of the body are
 
         s·[d; 0],   (α× + ω×ω×)^T s_v + d × s_ω,   s_ω^T I α + (s_ω × ω)^T I ω by each entry of I
 
     q (…, nq), qd (…, nv), qdd (…, nv); leading axes are batch axes. Arrays of Expr give Expr. Columns of bodies that a
-    freedom does not carry are 0.0. Raises InvalidInput.
+    degree of freedom does not carry are 0.0. Raises InvalidInput.
 
     C. Atkeson, C. An, J. Hollerbach, Estimation of inertial parameters of manipulator loads and links, IJRR 5 (1986).
     """
@@ -33,7 +33,7 @@ def joint_torque_regressor(model: Model, q: ArrayLike, qd: ArrayLike, qdd: Array
     return Y
 
 
-def regressor(model: Model) -> Function:
+def compile_regressor(model: Model) -> Function:
     """Y(q, q̇, q̈) of `joint_torque_regressor`, compiled: one state or a batch. Quaternions in q have unit norm."""
     shapes = {"q": (model.nq,), "qd": (model.nv,), "qdd": (model.nv,)}
     return compile_function(partial(joint_torque_regressor, model), shapes, backend=fastest_installed())

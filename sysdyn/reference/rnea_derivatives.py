@@ -2,8 +2,8 @@
 
 All of a tree is written in the frame of its root body, where vectors of different bodies need no transforms to be
 multiplied with one another (`root_frame`). ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ are what the velocities and
-accelerations of all bodies beyond a freedom s change by in coordinates that move with it. With the composite inertia
-I, Coriolis matrix B and force f of the bodies beyond s, for every freedom s and each t on its way to the base,
+accelerations of all bodies beyond a degree of freedom s change by in coordinates that move with it. With the composite
+inertia I, Coriolis matrix B and force f of the bodies beyond s, for every s and each t on its way to the base,
 
     ∂τ_s/∂q_t = s·(I ψ̈_t + 2B ψ̇_t)              ∂τ_t/∂q_s = t·(I ψ̈ + 2B ψ̇ + s ×* f)
     ∂τ_s/∂q̇_t = s·(I (ψ̇_t + ṫ) + 2B t)           ∂τ_t/∂q̇_s = t·(I (ψ̇ + ṡ) + 2B s)           H_st = s·I t
@@ -31,7 +31,7 @@ from sysdyn.reference.generic import piece, run
 from sysdyn.reference.root_frame import root_motion
 
 
-class InverseDynamics(NamedTuple):
+class RNEADerivatives(NamedTuple):
     """τ = ID(q, q̇, q̈, fx) with its partial derivatives, by q in the tangent space.
 
     tau (…, nv) [N m, N]: τ.
@@ -49,12 +49,12 @@ class InverseDynamics(NamedTuple):
 
 def rnea_derivatives(
     model: Model, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None = None
-) -> InverseDynamics:
+) -> RNEADerivatives:
     """τ of `rnea` with ∂τ/∂q, ∂τ/∂q̇, ∂τ/∂q̈ = H and ∂τ/∂fx.
 
-    Column k of ∂τ/∂q is the rate of τ while freedom k moves at unit velocity, which is what `Model.integrate` steps by:
-    of a free or ball joint, along a rotation or translation in its body. Entries of freedoms of which none carries the
-    other are 0.0.
+    Column k of ∂τ/∂q is the rate of τ while degree of freedom k moves at unit velocity, which is what `Model.integrate`
+    steps by: of a free or ball joint, along a rotation or translation in its body. Entries of freedoms of which none
+    carries the other are 0.0.
 
     q (…, nq), qd (…, nv), qdd (…, nv): the state and its acceleration; leading axes are batch axes.
     fx (…, nb, 6) [N m, N] body i: external wrench on body i, at its origin and in its coordinates; None: none.
@@ -63,7 +63,7 @@ def rnea_derivatives(
     S. Singh, R. Russo, P. Wensing, Efficient analytical derivatives of rigid-body dynamics using spatial vector
     algebra, IEEE RA-L 7 (2022).
     """
-    return InverseDynamics(*run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
+    return RNEADerivatives(*run(_recursion, model, {"q": q, "qd": qd, "qdd": qdd, "fx": fx}))
 
 
 class _Moments:
@@ -93,7 +93,7 @@ class _Moments:
 
 
 class _Side(NamedTuple):
-    """What a freedom s, which moves all bodies beyond it, is paired with others by."""
+    """What a degree of freedom s, which moves all bodies beyond it, is paired with others by."""
 
     body: int
     s: np.ndarray  # (6,)
@@ -139,14 +139,14 @@ class Bodies:
             self.H[k, k] = self.H[k, k] + float(model.armature[k])
 
     def _sides(self, i: int) -> Iterator[_Side]:
-        """Of the freedoms of joint i."""
+        """Of the degrees of freedom of joint i."""
         motion, parent = self.motion, self.model.parent[i]
         v = np.zeros(6).astype(self.dtype) if parent < 0 else motion.v[parent]
         beyond, S, psi_d, v, qd = self._begin(
             self.beyond[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
         )
         for s, d in zip(S, psi_d, strict=True):
-            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero where the joint has one freedom
+            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero where the joint has one degree of freedom
             both = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
             yield _Side(
                 i, s, d, both, cross_motion(v, d), beyond.inertia(s), beyond.coriolis_transposed(s),
@@ -159,7 +159,7 @@ class Bodies:
         return _Moments(moments.m, h, P, p, W), *rest
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Each freedom with each that it carries, those of its own joint included."""
+        """Each degree of freedom with each that it carries, those of its own joint included."""
         model = self.model
         carried = sorted((j, i) for i in range(model.nb) for j in path(model, i))
         for j, i in carried:
@@ -167,7 +167,7 @@ class Bodies:
                 for l in range(model.v_slice(j).start, model.v_slice(j).stop):
                     yield l, k
 
-    def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> InverseDynamics:
+    def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> RNEADerivatives:
         """τ and its derivatives; object arrays where the state is."""
         model, motion, nv = self.model, self.motion, self.model.nv
         dtype = np.result_type(self.dtype, qdd)
@@ -206,10 +206,10 @@ class Bodies:
             for j in path(model, i):
                 for l, t in enumerate(motion.S[j], start=model.v_slice(j).start):
                     dfx[l, i] = -motion.seen(i, t)
-        return InverseDynamics(tau, dq, dqd, self.H, dfx)
+        return RNEADerivatives(tau, dq, dqd, self.H, dfx)
 
 
-def _recursion(model: Model, q, qd, qdd, fx) -> InverseDynamics:
+def _recursion(model: Model, q, qd, qdd, fx) -> RNEADerivatives:
     return Bodies(model, q, qd).inverse_dynamics(qdd, fx)
 
 

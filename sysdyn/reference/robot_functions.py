@@ -21,9 +21,10 @@ from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.groups import Group, Groups, leading, named, real
+from sysdyn.program.groups import Group, Groups, leading, named
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
+from sysdyn.program.reals import real
 from sysdyn.reference import centroidal
 from sysdyn.reference.crba import crba
 from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jacobian_rate

@@ -1,4 +1,4 @@
-"""The motion of a tree in the frame of its root body, for algorithms that pair freedoms far apart."""
+"""The motion of a tree in the frame of its root body, for algorithms that pair degrees of freedom far apart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sysdyn.model.spatial import cross, cross_motion
 class RootMotion(NamedTuple):
     """Lists of nb, all in coordinates of the body at the root of the tree that body i belongs to.
 
-    With v_λ of the parent, ψ̇ = v_λ × s of each freedom s.
+    With v_λ of the parent, ψ̇ = v_λ × s of each degree of freedom s.
     """
 
     model: Model
     qd: np.ndarray  # (nv,)
     R: list[np.ndarray]  # (3, 3) attitude of the body: its coordinates to the root's
     o: list[np.ndarray]  # (3,) [m] its origin
-    S: list[np.ndarray]  # (nv_i, 6) its freedoms, one row each
+    S: list[np.ndarray]  # (nv_i, 6) its degrees of freedom, one row each
     v: list[np.ndarray]  # (6,) [rad/s, m/s] its spatial velocity
     psi_d: list[np.ndarray]  # (nv_i, 6)
     a0: list[np.ndarray]  # (6,) [m/s²] what gravity adds to its acceleration
@@ -48,7 +48,7 @@ class RootMotion(NamedTuple):
 
 
 def root_motion(model: Model, q: np.ndarray, qd: np.ndarray) -> RootMotion:
-    """Positions, freedoms and velocities of all bodies; float arrays or object (Expr, batches)."""
+    """Positions, degrees of freedom and velocities of all bodies; float arrays or object (Expr, batches)."""
     dtype = np.result_type(q, qd)
     found = RootMotion(model, qd, [], [], [], [], [], [])
     zero = np.zeros(6).astype(dtype)

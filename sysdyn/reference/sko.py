@@ -339,8 +339,8 @@ class SKOModel:
             name = str(k) if self.names is None else self.names[k]
             raise SingularState(
                 f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}, with "
-                f"H R H* = {scale:.3g}. This freedom moves no inertia of its own, or an M is not positive definite: "
-                "give the node inertia (or its joint armature), or take the freedom away",
+                f"H R H* = {scale:.3g}. This degree of freedom moves no inertia, or an M is not positive definite: "
+                "give the node inertia (or its joint armature), or take the degree of freedom away",
                 equation=f"T({name})[{row}]",
                 unknown=f"qdd({name})[{row}]",
             )
@@ -372,7 +372,7 @@ def _blocks_at(model: Model, q, qd, fx) -> tuple[np.ndarray, ...]:
 
 
 def _rotors(model: Model, k: int) -> np.ndarray:
-    """(n_k, number of geared freedoms): θ̇ of joint k to the velocities of those of its freedoms with an armature."""
+    """(n_k, number of geared degrees of freedom): θ̇ of joint k to the velocities of its geared ones."""
     armature = model.armature[model.v_slice(k)]
     return np.eye(len(armature))[:, armature > 0.0]
 
@@ -417,7 +417,7 @@ def _checked_map(H: np.ndarray, m: int, node: str) -> np.ndarray:
         raise ModelError(f"H of {node} has shape {H.shape}; its M is {m}×{m}, so H needs {m} columns")
     if H.dtype != object and len(H) and np.linalg.matrix_rank(H) < len(H):
         raise ModelError(
-            f"H of {node}, of shape {H.shape}, has rank {np.linalg.matrix_rank(H)}: its freedoms are not independent; "
+            f"H of {node}, of shape {H.shape}, has rank {np.linalg.matrix_rank(H)}: its columns are not independent; "
             "leave the redundant rows out"
         )
     return H

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.program.plain import exp, log
+from sysdyn.sparse.superlu import factors
 
 # Rows and columns are balanced in so many steps.
 BALANCING_STEPS = 100
@@ -80,11 +80,11 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def condition(matrix: scipy.sparse.spmatrix) -> float:
     """Condition number κ₁ (estimated) of a square matrix; inf where it is exactly singular."""
-    lu = _factors(matrix)
+    lu = factors(matrix)
     if lu is None:
         return math.inf
     with np.errstate(all="ignore"):
-        norm = _inverse_norm(lu.solve, matrix.shape[0]) * float(np.abs(matrix).sum(axis=0).max())
+        norm = inverse_norm(lu.solve, matrix.shape[0]) * float(np.abs(matrix).sum(axis=0).max())
     return norm if math.isfinite(norm) else math.inf
 
 
@@ -98,8 +98,8 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
     with np.errstate(all="ignore"):
         rows = np.asarray(np.abs(matrix).sum(axis=1)).reshape(-1)
         matrix.data /= np.repeat(rows, np.diff(matrix.indptr))
-        lu = _factors(matrix) if rows.all() else None
-        norm = _inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
+        lu = factors(matrix) if rows.all() else None
+        norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 
 
@@ -112,7 +112,7 @@ def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, n
     is taken as it is. Bauer (1963).
     """
     matrix, n = matrix.tocsr(), matrix.shape[0]
-    one, lu = np.ones(n), _factors(matrix)
+    one, lu = np.ones(n), factors(matrix)
     if lu is None or n > MOST_ROWS:
         return (math.inf if lu is None else skeel_condition(matrix)), one, one
     least, x, columns, size = math.inf, one, one, np.abs(matrix)
@@ -146,15 +146,7 @@ def rank_condition(matrix: np.ndarray) -> float:
     return float(values[0] / values[-1]) if values[-1:].all() else math.inf
 
 
-def _factors(matrix: scipy.sparse.spmatrix) -> Any:
-    """LU with partial pivoting; None where the matrix is exactly singular."""
-    try:
-        return scipy.sparse.linalg.splu(matrix.tocsc())
-    except RuntimeError:
-        return None
-
-
-def _inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str = "N") -> float:
+def inverse_norm(solve: Callable[[np.ndarray, str], np.ndarray], n: int, of: str = "N") -> float:
     """|A⁻¹|₁, or |A^-T|₁ = |A⁻¹|∞ for of="T", estimated from below. solve(x, "N") = A⁻¹ x, solve(x, "T") = A^-T x.
 
     Higham (2002), algorithm 15.4, as LAPACK has it.

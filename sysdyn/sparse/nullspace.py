@@ -7,6 +7,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import maximum_matching
+from sysdyn.sparse.superlu import factors
 
 
 def structural_null_spaces(A: scipy.sparse.spmatrix, limit: float) -> tuple[np.ndarray, np.ndarray] | None:
@@ -27,9 +28,9 @@ def structural_null_spaces(A: scipy.sparse.spmatrix, limit: float) -> tuple[np.n
     if len(rows) == 0:
         return right, left
     B = A[rows][:, columns].tocsc()
-    if not condition(B) < limit:
+    lu = factors(B)
+    if lu is None or not condition(B) < limit:
         return None
-    lu = scipy.sparse.linalg.splu(B)
     if len(other_columns):
         right[columns] = -lu.solve(A[rows][:, other_columns].toarray())
     if len(other_rows):

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.sparse import umfpack
@@ -20,6 +19,7 @@ from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import choose_pivots, foreseen, markowitz, with_pivots
 from sysdyn.sparse.quasidefinite import SYMMETRIC
 from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Sampled, SampledElimination
+from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import FRONTS, TORN
 
 # The pivots of a window are chosen anew with one of these pairs: pivots that are tried, and steps after each.
@@ -33,10 +33,9 @@ def natural(a: Sampled) -> Pivots:
 
 def colamd(a: Sampled) -> Pivots:
     """COLAMD column order (Davis et al. 2004, through SuperLU), rows by safe pivoting."""
-    try:
-        lu = scipy.sparse.linalg.splu(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
-    except RuntimeError as error:  # exactly singular, whatever the state
-        raise NoSafeOrdering(f"SuperLU: {error}") from error
+    lu = factors(a.generic(STEER[0]), permc_spec="COLAMD", diag_pivot_thresh=0.0)
+    if lu is None:
+        raise NoSafeOrdering("SuperLU: the matrix is exactly singular, whatever the state")
     return choose_pivots(a, np.argsort(lu.perm_c).tolist())
 
 

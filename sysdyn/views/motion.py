@@ -12,7 +12,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.groups import Group, Groups, real, reject_not_finite
+from sysdyn.program.groups import Group, Groups, reject_not_finite
+from sysdyn.program.reals import real
 
 # Of more states every k-th is shown, so that at most so many are.
 MOST_STATES = 1000

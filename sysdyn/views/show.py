@@ -60,8 +60,8 @@ def show(
     fx: external wrenches (…, nb, 6) [N m, N] as a Solver takes and gives them, on bodies in their coordinates; or
         {frame: (…, 6)} at the origin of frames in their coordinates, as `solution.wrench` gives those of contacts.
         Arrows with one head are forces, with two moments; a legend has their scale.
-    tau (…, nv) [N m, N]: colours the links by the size of the torque or force of their joint, if that has one freedom.
-    t (N,) [s]: of the states, which are then joined by motion; without it each is shown for a second.
+    tau (…, nv) [N m, N]: colours the links by the size of the torque or force of their joint, if that has one degree of
+    freedom. t (N,) [s]: of the states, which are then joined by motion; without it each is shown for a second.
     visuals: the robot file (path or text) or mujoco.MjModel with the shapes, where the model was not read from it;
         False: inertias alone.
 

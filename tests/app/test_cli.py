@@ -264,6 +264,7 @@ def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 
 
+@pytest.mark.slow
 def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
     monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
     monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)

@@ -21,6 +21,8 @@ from sysdyn.app.robots import load_robot
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [path for path in DOCUMENTS if path.name != "extending.md"]  # which adds to tables: tests/test_extending.py
+# Their robots take seconds to compile; the first steps and the reference call the same.
+LONG = ("coming_from.md", "control.md", "contacts.md", "problems.md", "seeing.md", "sensors.md", "solving.md")
 
 
 # These documents have no code that runs as it stands, but name modules and functions, too.
@@ -31,7 +33,11 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.parent.name == "docs" and path.name in LONG)) for path in RUN],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_python_blocks_run(path, tmp_path, monkeypatch, pytestconfig):
     """Blocks whose output is shown compile as users do; the others at the level "fast", in a quarter of the time."""
     monkeypatch.chdir(tmp_path)
@@ -81,6 +87,7 @@ def test_the_first_example_is_short():
     assert len([line for line in lines if line]) <= 12
 
 
+@pytest.mark.slow
 def test_command_lines_run(tmp_path, monkeypatch, fast_commands):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "problems", "problems")
@@ -131,6 +138,7 @@ def test_the_architecture_is_drawn_as_it_is():
     assert len(files) > 20 and [name for name in files if not (PACKAGE / name).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_table_of_counts_is_what_is_counted():
     model, text = load_robot("icub"), (ROOT / "docs" / "counts.md").read_text(encoding="utf-8")
     rows, free = [], []
@@ -143,7 +151,8 @@ def test_the_table_of_counts_is_what_is_counted():
         recursion = sd.compile(problem, outputs=solver.outputs, backend="python")
         rows.append((kind, symbol, "recursion (`auto`)", recursion.flops.end_to_end, ""))
         rows.append((kind, symbol, f"{name.upper()} by the book", book, ""))
-        free.append(sd.compile(problem, outputs=solver.outputs, backend="python", wrenches=False).flops.end_to_end)
+        without = sd.compile(problem, outputs=solver.outputs, backend="python", external_wrenches=False)
+        free.append(without.flops.end_to_end)
     assert f"leaves {free[0].total:,} and {free[1].total:,}. " in " ".join(text.split())
     for kind, symbol, order, n, fill in rows:
         cells = f"| {kind}, {symbol} | {order} | {n.mul:,} | {n.add:,} | {n.div:,} | {n.total:,} | {fill}".rstrip()

@@ -290,7 +290,7 @@ estimate = estimator(q, qd, y={m.name: tau for m in noisy.noisy})
 assert np.allclose(estimate.std("qdd"), 0.5)
 assert "model_run" in Code("model", solver.program, Description("forward dynamics")).source()
 solver.export_c("exported")
-assert np.allclose(sd.regressor(model)(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))
+assert np.allclose(sd.compile_regressor(model)(q, qd, tau), sd.joint_torque_regressor(model, q, qd, tau))
 import pickle
 assert np.allclose(pickle.loads(pickle.dumps(solver))(q, qd, tau).qdd, sd.aba(model, q, qd, tau))
 """

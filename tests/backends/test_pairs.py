@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -13,9 +14,11 @@ from kernels import run_kernel
 from programs import assert_within, random_inputs, run_bounded
 
 import sysdyn as sd
+from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.fusion import fused
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.registers import angles_first
+from sysdyn.backends.llvm.segments import WINDOW
 from sysdyn.backends.llvm.target import here
 from sysdyn.backends.pairs import PACK, Operation, paired, single
 from sysdyn.backends.schedule import Segment, schedule
@@ -61,6 +64,15 @@ def test_more_values_than_registers(width, seed):
     found, status = run_kernel(kernel, program, inputs, width + 1)
     assert not status.any()
     assert_within(found["y"], expected["y"])
+
+
+@each_width
+def test_basic_blocks_are_short(width):
+    """LLVM takes more than twice as long for a block of twice as many instructions."""
+    program = straight_program(3, size=2000)
+    text = Emitter(program, width, twins=False).module()
+    blocks = [block.count(" contract ") for block in re.split(r"^(?:\w+:|})$", text, flags=re.MULTILINE)]
+    assert sum(blocks) > 4000 and max(blocks) <= 2 * WINDOW  # a product and its sum are one operation
 
 
 @each_width
@@ -242,7 +254,7 @@ def test_limbs_of_a_robot_are_found():
         f"{''.join(links)}</robot>"
     )
     model = sd.load_urdf(urdf)
-    solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], wrenches=False)
+    solver = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], external_wrenches=False)
     program = angles_first(solver.program)[0]
     longest = max(schedule(program, 1, len(program)).segments, key=lambda s: len(s.shape.kind))
     assert len(side_by_side(longest)) < 0.75 * len(longest.shape.kind)

@@ -6,6 +6,8 @@ import ctypes
 import functools
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -60,7 +62,11 @@ def test_derivatives_and_the_states_that_fail(solver):
 def test_threads_are_a_number(solver):
     state = solver.model.random_state(seed=0, batch=4)
     J = solver.derivatives(wrt="tau")
-    for threads in (0, -1, 1.5, "2"):
+    double, kinematics = sd.compile_function(lambda q: 2.0 * q, {"q": (3,)}), sd.kinematics(solver.model, ["bias"])
+    for threads in (0, -1, 1.5, "2", True):
+        for own, arguments in ((double, (np.zeros((2, 3)),)), (kinematics, state[:2])):
+            with pytest.raises(InvalidInput, match="threads is .* an integer ≥ 1"):
+                own(*arguments, threads=threads)
         for call in (solver, solver.bind, J, J.bind):
             for arguments in (state, [x[0] for x in state]):
                 with pytest.raises(InvalidInput, match="threads is .* an integer ≥ 1"):
@@ -332,3 +338,32 @@ def test_a_forked_process_starts_threads_of_its_own(solver):
         step()
         os._exit(int((step.out["qdd"] != expected).any()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+MANY = """
+import threading
+import numpy as np, sysdyn as sd
+from sysdyn.backends.team import MOST_THREADS
+
+arm = sd.chain(3)
+solver = sd.compile(sd.forward_dynamics(arm), outputs="qdd", level="fast")
+J, kinematics = solver.derivatives(wrt="q"), sd.kinematics(arm, ["bias"], level=0)
+double = sd.compile_function(lambda q: 2.0 * q, {"q": (3,)})
+for n, most in ((0, 1), (1, 1), (2, 1), (40, 20), (20_000, MOST_THREADS)):
+    q, qd, tau = arm.random_state(seed=0, batch=n)
+    for call in (
+        lambda: solver(q, qd, tau, threads=100_000), lambda: solver(q.astype("f4"), qd, tau, threads=100_000),
+        lambda: J(q, qd, tau, threads=100_000), lambda: kinematics(q, qd, threads=100_000),
+        lambda: double(q, threads=100_000), solver.bind(q, qd, tau, threads=100_000),
+        J.bind(q, qd, tau, threads=100_000),
+    ):
+        call()
+        call()
+        assert threading.active_count() <= most, (n, threading.active_count())
+"""
+
+
+def test_no_call_starts_more_threads_than_it_has_states_for():
+    """However many are asked for; those that were started stay."""
+    found = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")

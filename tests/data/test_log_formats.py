@@ -427,3 +427,42 @@ def test_what_is_not_installed_is_named(tmp_path, monkeypatch, suffix, package):
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(BackendUnavailable, match=f"pip install {package.split('.')[0]}"):
         Log(tmp_path / f"log{suffix}", PROBLEM)
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual", "external link", "external in a group", "virtual in a group"])
+@pytest.mark.parametrize("known", [True, False])
+def test_hdf5_reads_no_other_files(kind, known, tmp_path):
+    """Datasets whose content is elsewhere, known or not: any file of the user could be meant."""
+    h5py = pytest.importorskip("h5py")
+    secret = tmp_path / "secret"
+    np.arange(2.0 * N).tofile(secret)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["tau"] = np.arange(2.0 * N).reshape(N, 2)
+    path = tmp_path / "log.h5"
+    q, qd, _ = PROBLEM.model.random_state(seed=1, batch=N)
+    name = ("a/" if "group" in kind else "") + ("tau" if known else "other")
+    with h5py.File(path, "w") as file:
+        file["t"], file["q"], file["qd"] = np.arange(float(N)), q, qd
+        if "group" in kind:
+            file.create_group("a")
+        if kind.startswith("external link"):
+            file[name] = h5py.ExternalLink("other.h5", "/tau")
+        elif kind.startswith("external"):
+            file.create_dataset(name, (N, 2), "f8", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+        else:
+            layout = h5py.VirtualLayout((N, 2), "f8")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "tau", (N, 2))
+            file.create_virtual_dataset(name, layout)
+    with pytest.raises(FileError, match="other file"):
+        Log(path, PROBLEM, {} if known else {"tau": np.zeros(2)})
+
+
+def test_hdf5_may_link_within_itself(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    q, qd, tau = PROBLEM.model.random_state(seed=1, batch=N)
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        file["t"], file["q"], file["qd"], file["kept"] = np.arange(float(N)), q, qd, tau
+        file["tau"], file["soft"], file["again"] = file["kept"], h5py.SoftLink("/tau"), h5py.SoftLink("/gone")
+    with pytest.warns(LogWarning):
+        (chunk,) = Log(tmp_path / "log.h5", PROBLEM, columns={"kept": "tau"})
+    assert np.array_equal(chunk.y["tau"], tau)

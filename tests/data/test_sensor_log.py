@@ -19,7 +19,8 @@ from sysdyn.app.tasks import Task
 from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
-from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
+from sysdyn.data.states import read_states
+from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, LogWarning, SingularState, UnknownName
 
 N = 23
 FORMATS = [".csv", ".npz", ".parquet"]
@@ -370,17 +371,69 @@ def test_errors_name_row_and_column_and_leave_nothing(tmp_path, case):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "out.csv", "out.npz"]
 
 
-def test_optional_sensors_may_be_left_out(tmp_path):
-    """What is switchable or a prior has the value zero then, as in a call; encoders are needed."""
-    kept = {name: x for name, x in recorded().items() if name != "base"}
-    run(write_log(tmp_path / "log.csv", kept), tmp_path / "out.csv")
-    y = {**task().values, "encoders": recorded()["encoders"], "imu": recorded()["imu"]}
-    assert_estimates(
-        read_back(tmp_path / "out.csv"), solver()(recorded()["q"], recorded()["qd"], y=y), recorded()["t"][:, 0]
-    )
-    arrays = {name: x for name, x in recorded().items() if name != "encoders"}
+SWITCHED = [("base",), ("imu",), ("imu", "base")]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("gone", SWITCHED)
+def test_switchable_sensors_without_columns_are_off(tmp_path, gone, suffix):
+    """As in a call that switches them off; said once, with the columns that are there. Encoders are needed."""
+    x = recorded()
+    kept = {name: part for name, part in x.items() if name not in gone}
+    path = write_log(tmp_path / f"log{suffix}", kept)
+    write_log(tmp_path / f"log.2{suffix}", {**kept, "t": x["t"] + 10.0})
+    off = "', '".join(gone)
+    with pytest.warns(LogWarning, match=rf"has no columns of '{off}': off in all its states; it has .*q") as told:
+        run(path, tmp_path / "out.csv")
+        Log(str(tmp_path / f"log*{suffix}"), task().problem, task().values)
+    assert len(told) == 2  # one a log
+    y = {**task().values, **{name: x[name] for name in ("encoders", "imu", "base") if name not in gone}}
+    found = solver()(x["q"], x["qd"], y=y, active=dict.fromkeys(gone, False))
+    assert_estimates(read_back(tmp_path / "out.csv"), found, x["t"][:, 0])
+    with pytest.warns(LogWarning, match="off in all its states"):
+        arrays = read_states(path, task().problem, task().values).arrays
+    assert np.array_equal(solver()(**arrays).tau, found.tau)
+    del kept["encoders"]
     with pytest.raises(InvalidInput, match=r"lacks the columns encoders: qdd\(joint0\)"):
-        run(write_log(tmp_path / "log.csv", arrays))
+        run(write_log(tmp_path / f"log{suffix}", kept))
+
+
+@pytest.mark.parametrize("gone", SWITCHED)
+def test_files_of_one_log_may_lack_a_switchable_sensor(tmp_path, gone):
+    """It is off in the files without its columns, and on in the others."""
+    x, half = recorded(), N // 2
+    write_log(tmp_path / "log.1.csv", {name: part[:half] for name, part in x.items() if name not in gone})
+    write_log(tmp_path / "log.2.csv", {name: part[half:] for name, part in x.items()})
+    pattern, on = str(tmp_path / "log.*.csv"), np.arange(N) >= half
+    with pytest.warns(LogWarning, match="off in all its states"):
+        log = Log(pattern, task().problem, task().values)
+    tau = np.concatenate([part.values["tau"] for part in log.estimates(solver())])
+    assert np.array_equal(tau, expected(active=dict.fromkeys(gone, on)).tau)
+    with pytest.warns(LogWarning, match="off in all its states"):
+        arrays = read_states(pattern, task().problem, task().values).arrays
+    assert np.array_equal(solver()(**arrays).tau, tau)
+
+
+def test_what_a_column_switches_on_has_a_value(tmp_path):
+    """A column of values, or zero by default: a wrench that is absent, a frame that is at rest."""
+    base = sd.Problem(sd.chain(3), [sd.ExternalWrench("all"), sd.JointAcceleration("all", noise=0.3, name="encoders")])
+    q, qd, qdd = base.model.random_state(seed=3, batch=6)
+    on = np.arange(6) % 2.0
+    for of in (sd.FrameAcceleration("body2", noise=0.1), sd.Accelerometer("body2", noise=0.1)):
+        problem = base + sd.Switchable(of, name="x")
+        arrays = {"t": np.arange(6.0), "q": q, "qd": qd, "encoders": qdd}
+        np.savez(tmp_path / "log.npz", **arrays, **{"active: x": on})
+        solve = sd.compile(problem, outputs="tau", level="fast", backend="python")
+        log = Log(tmp_path / "log.npz", problem)
+        if not of.has_default:
+            with pytest.raises(FileError, match="row 2: 'x' is on, but no column has its value"):
+                list(log.estimates(solve))
+            np.savez(tmp_path / "log.npz", **arrays, **{"active: x": 0.0 * on})
+            log, on = Log(tmp_path / "log.npz", problem), 0.0 * on
+        (found,) = log.estimates(solve)
+        y = {"encoders": qdd, "x": np.zeros((6, len(of.components(problem.model))))}
+        active = {"x": np.repeat(on[:, None], y["x"].shape[1], axis=1)}
+        assert np.array_equal(found.values["tau"], solve(q, qd, y=y, active=active).tau)
 
 
 def test_what_is_dropped_midway_leaves_nothing(tmp_path):

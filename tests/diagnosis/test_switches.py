@@ -68,7 +68,7 @@ def test_some_components_and_some_states():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_combination_against_dense_ranks(seed):
-    """A past failure: five of six equations for five freedoms gave numbers with ok, at random states."""
+    """A past failure: five of six equations for five degrees of freedom gave numbers with ok, at random states."""
     rng = np.random.default_rng(seed)
     model = sd.random_tree(5, seed=seed, joints=("revolute", "prismatic"))
     chosen = [

@@ -172,9 +172,9 @@ def test_wrong_closures(case):
 
 def test_couplings_are_of_joints_with_one_freedom():
     ball = sd.random_tree(3, seed=1, joints=("spherical",))
-    with pytest.raises(sd.ModelError, match="has 3 freedoms"):
+    with pytest.raises(sd.ModelError, match="has 3 degrees of freedom"):
         ball.replace(closures=[Coupling("joint0", "joint1", (0, 1))])
-    with pytest.raises(sd.InvalidInput, match="has not one freedom"):
+    with pytest.raises(sd.InvalidInput, match="has not one degree of freedom"):
         sd.forward_dynamics(ball) + sd.JointCoupling("joint0", "joint1")
 
 
@@ -187,7 +187,7 @@ def test_a_massless_follower_is_carried():
 
 # ---- MJCF -----------------------------------------------------------------------------------------------------------
 
-FOUR = """<mujoco model="four"><option gravity="0 0 -9.81" density="0"><flag contact="disable"/></option>
+FOUR = """<mujoco model="four"><option gravity="0 0 -9.81" density="0"><flag contact='disable'/></option>
 <worldbody><body name="a" pos="0 0 1" euler="10 0 20"><joint name="ja" axis="0 1 0" ref="0.3"/>
 <geom type="box" size=".1 .2 .1" pos=".1 0 0"/><site name="sa" pos="0 .3 1" euler="30 0 0"/>
 <body name="b" pos="1 0 0" euler="0 40 0"><joint name="jb" axis="0 1 1" pos=".1 0 0"/><geom size=".1" pos="0 .2 0"/>
@@ -300,3 +300,70 @@ def test_passive_torques_are_those_of_mujoco_and_of_motors():
     )
     with pytest.raises(sd.InvalidInput, match="slip of 'm' is 0"):
         sd.MotorTorque(["ja"], passive=True, slip=0.0, name="m")
+
+
+def hinged(name, inside="", pos="0.3 0.1 0.2", axis="0 1 0"):
+    return (
+        f'<body name="{name}" pos="{pos}"><joint name="j{name}" axis="{axis}"/>'
+        f'<geom size=".1" mass="1.2" pos=".1 .2 .05"/>{inside}</body>'
+    )
+
+
+SITES = '<site name="s" pos="0 0 .1"/>', '<site name="t" pos=".1 0 .1"/>'
+ARM = hinged("a", SITES[0] + hinged("b", hinged("c", axis="0 0 1"), axis="1 0 0"))
+BRANCHES = ARM + hinged("d", SITES[1] + hinged("e", hinged("f", axis="1 0 0")))
+CLOSING = {
+    "connect": '<connect body1="c" body2="f" anchor="0.1 0 0.2"/>',
+    "connect to the world": '<connect name="k" body1="c" anchor="0.1 0 0.2"/>',
+    "weld": '<weld name="w" body1="c" body2="f"/>',
+    "weld to the world": '<weld body1="c"/>',
+    "sites": '<connect site1="s" site2="t"/>',
+    "several": '<connect body1="b" body2="e" anchor="0 0 0"/><connect body1="c" anchor="0.1 0 0.2"/>',
+    "with a coupling": '<joint joint1="jf" joint2="je" polycoef="0 2 0 0 0"/><connect body1="b" body2="d" '
+    'anchor="0 0 0"/>',
+}
+
+
+@pytest.mark.parametrize("free", ["", "<freejoint/>"])
+@pytest.mark.parametrize("case", CLOSING)
+def test_robots_with_loops_have_solvers(case, free):
+    """Whatever is wanted, in recursions and eliminations: loops are open in inverse dynamics, as the tree's rnea."""
+    base = f'<body name="base">{free}<geom size=".2" mass="3"/>{BRANCHES}</body>' if free else BRANCHES
+    text = (
+        f"<mujoco><option><flag contact='disable'/></option><worldbody>{base}</worldbody>"
+        f"<equality>{CLOSING[case]}</equality></mujoco>"
+    )
+    model = sd.load(text)
+    assert any(isinstance(x, Loop) for x in model.closures)
+    open_ = model.replace(closures=tuple(x for x in model.closures if isinstance(x, Coupling)))
+    q, qd, qdd = model.random_state(seed=1)
+    G = open_.coupling_matrix(q)
+    expected = G.T @ sd.rnea(open_, q, qd, qdd)
+    for outputs, formulation in ((["tau"], "auto"), (["tau"], "paper"), ("all", "auto")):
+        solver = sd.compile(sd.inverse_dynamics(model), outputs=outputs, formulation=formulation, **options())
+        assert np.allclose(solver(q, qd, qdd).tau[independent(model)], expected, rtol=1e-10, atol=1e-10)
+    tau = np.zeros(model.nv)
+    tau[independent(model)] = expected
+    assert sd.compile(sd.forward_dynamics(open_), **options())(q, qd, tau).backward_error() < 1e-11
+    closed = sd.forward_dynamics(model)
+    if closed.diagnose().well_posed:  # a loop may hold more than its joints leave free
+        assert sd.compile(closed, **options())(q, qd, tau).backward_error() < 1e-11
+    else:
+        assert case not in ("connect", "connect to the world")
+
+
+@pytest.mark.parametrize("still", ["", '<body><geom size=".1"/></body>'])
+def test_robots_that_do_not_move_have_no_solvers(still):
+    model = sd.load(f"<mujoco><worldbody>{still}</worldbody></mujoco>")
+    for problem in (sd.inverse_dynamics(model), sd.forward_dynamics(model)):
+        for outputs in ("all", "tau", ["qdd"]):
+            with pytest.raises(sd.ProblemError, match="no body that moves"):
+                sd.compile(problem, outputs=outputs, **options())
+    rigid = sd.load(
+        '<robot name="r"><link name="a"/><link name="b"/><joint name="j" type="fixed"><parent link="a"/>'
+        '<child link="b"/></joint></robot>', fixed_joints="keep",
+    )  # fmt: skip
+    for outputs in ("tau", ["qdd"], ["tau", "qdd"]):
+        with pytest.raises(sd.ProblemError, match="have no entry: no joint moves"):
+            sd.compile(sd.inverse_dynamics(rigid), outputs=outputs, **options())
+    assert sd.compile(sd.inverse_dynamics(rigid), outputs="f", **options())([], []).f.shape == (1, 6)

@@ -576,3 +576,24 @@ def test_libraries_that_warn_of_forks_are_not_heard(monkeypatch):
     monkeypatch.setattr(os, "fork", warned)
     text = '<mujoco><worldbody><body><joint/><geom size="1"/></body></worldbody></mujoco>'
     assert sd.load(text, patience=30.0).nv == 1
+
+
+@pytest.mark.parametrize("euler", ["1.57079632679 0 0", "0 -1.57079632679 0", "0 0 3.141592653595", "0 1.5707963 0"])
+def test_angles_that_stand_for_right_ones_are_exact_unless_they_are_meant(euler):
+    """As of URDF files: within 1e-11 rad; snap=False leaves the digits, as MuJoCo takes them."""
+    text = (
+        f'<mujoco><compiler angle="radian"/><worldbody><body euler="{euler}"><joint/><geom size=".1"/>'
+        f'<site name="s" euler="{euler}"/></body></worldbody></mujoco>'
+    )
+    written = sd.load(text, snap=False)
+    read = sd.load(text)
+    compiled = sd.from_mujoco(mujoco.MjModel.from_xml_string(text), snap=False)
+    assert np.array_equal(compiled.X_tree, written.X_tree)
+    exact = np.isin(np.round(read.X_tree[0, :3, :3], 15), (0.0, 1.0, -1.0)).all() and np.array_equal(
+        read.X_tree, np.round(read.X_tree)
+    )
+    assert exact == ("1.5707963 " not in euler) and not np.array_equal(written.X_tree, np.round(written.X_tree))
+    assert np.abs(read.X_tree - written.X_tree).max() <= 1e-11
+    assert np.abs(read.frame("s").X - written.frame("s").X).max() <= 1e-11
+    with pytest.raises(sd.InvalidInput, match="options of URDF files"):
+        sd.load(text, fixed_joints="keep")

@@ -139,7 +139,7 @@ INVALID = [
     ({"gravity": (0, 9.81)}, r"gravity has shape \(2,\)"),
     ({"armature": np.full(5, -0.1)}, "armature of 'j_hub' is -0.1"),
     ({"armature": np.zeros(3)}, r"armature has shape \(3,\), but shape \(5,\)"),
-    ({"lower": [1, 0, 0, 0, 0]}, "'j_right' has 3 freedoms: position limits"),
+    ({"lower": [1, 0, 0, 0, 0]}, "'j_right' has 3 degrees of freedom: position limits"),
     ({"lower": [1, *[-math.inf] * 4], "upper": [0, *[math.inf] * 4]}, "'j_hub' are lower 1.0 > upper 0.0"),
     ({"upper": np.full(5, np.nan)}, "upper has an entry"),
     ({"base": "flying"}, "base is 'flying'"),

@@ -1,6 +1,7 @@
 """URDF: what is read, every way a file can be wrong, and agreement with Pinocchio on iCub."""
 
 import math
+import re
 
 import icub_models
 import numpy as np
@@ -245,11 +246,9 @@ MALFORMED = {
         robot(*PAIR, "<joint name='j' type='fixed'><parent/><child link='b'/></joint>"), 4,
         '<parent> in <joint name="j">: missing attribute \'link\'',
     ),
-    "no mass": (robot(link("a", "<inertial/>")), 2, "missing element <mass>"),
     "no mass value": (robot(link("a", "<inertial><mass/></inertial>")), 2,
                       '<mass> in <inertial> in <link name="a">: missing attribute \'value\''),
     "no moment": (robot(link("a", INERTIAL.replace('iyz="0"', ""))), 2, "missing attribute 'iyz'"),
-    "two inertials": (robot(link("a", INERTIAL * 2)), 2, "a second <inertial>"),
     "no number": (
         robot(link("a", INERTIAL.replace('value="1"', 'value="1kg"'))), 2, "value='1kg': '1kg' is not a number",
     ),
@@ -598,3 +597,41 @@ def test_icub_placements_fold(icub):
             for target in (0.0, 1.0):
                 near = np.abs(np.abs(entries) - target)
                 assert not np.any((near > 1e-15) & (near < 1e-12))
+
+
+MASS, SECOND = '<mass value="2"/>', '<mass value="3"/>'
+MOMENTS, OTHERS = (f'<inertia ixx="{x}" ixy="0" ixz="0" iyy="{x}" iyz="0" izz="{x}"/>' for x in (1, 2))
+AT = '<origin xyz="0.1 0.2 0.3" rpy="0.1 0.2 0.3"/>'
+INERTIALS = {
+    "a second <inertial>": f"<inertial>{AT}{MASS}{MOMENTS}</inertial><inertial>{SECOND}{OTHERS}</inertial>",
+    "a second <inertial>, broken": f"<inertial>{AT}{MASS}{MOMENTS}</inertial><inertial><mass/></inertial>",
+    "missing element <mass>": f"<inertial>{AT}{MOMENTS}</inertial>",
+    "missing element <mass>, alone": "<inertial/>",
+    "missing element <mass>, in the first": f"<inertial>{MOMENTS}</inertial><inertial>{SECOND}{OTHERS}</inertial>",
+    "missing element <inertia>": f"<inertial>{AT}{MASS}</inertial>",
+    "a second <mass>": f"<inertial>{AT}{MASS}{SECOND}{MOMENTS}</inertial>",
+    "a second <inertia>": f"<inertial>{AT}{MASS}{MOMENTS}{OTHERS}</inertial>",
+    "a second <origin>": f'<inertial>{AT}<origin xyz="1 1 1"/>{MASS}{MOMENTS}</inertial>',
+}
+
+
+@pytest.mark.filterwarnings("ignore::sysdyn.errors.PlausibilityWarning")
+@pytest.mark.parametrize("where", ["root", "child"])
+@pytest.mark.parametrize("case", INERTIALS)
+def test_inertials_are_those_of_pinocchio(case, where, capfd):
+    """Departures from the format, each read with a warning that names it; strict: an error."""
+    root, child = (INERTIALS[case] if place == where else "" for place in ("root", "child"))
+    text = (
+        f'<robot name="r"><link name="a">{root}</link><link name="b">{child}</link><joint name="j" type="continuous">'
+        '<parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint></robot>'
+    )
+    expected = pin.buildModelFromXML(text, pin.JointModelFreeFlyer()).inertias[1 if where == "root" else 2]
+    capfd.readouterr()  # what urdfdom prints
+    with pytest.warns(FormatWarning, match=re.escape(case.partition(",")[0])) as told:
+        model = load_urdf(text, base="floating")
+    assert len([x for x in told if x.category is FormatWarning]) == 1
+    order = [3, 4, 5, 0, 1, 2]  # of linear and angular parts
+    I = model.inertias[0 if where == "root" else 1]
+    assert np.allclose(I, expected.matrix()[np.ix_(order, order)], rtol=0, atol=1e-12)
+    with pytest.raises(ModelError, match="only one is allowed|missing element"):
+        load_urdf(text, strict=True)

@@ -20,7 +20,10 @@ from sysdyn.reference import rnea
 from sysdyn.sparse.lu import eliminate
 
 
-@pytest.mark.parametrize("name", ["icub fixed", "icub floating", "auto_tree 100 1.5 1.5 0.9"])
+@pytest.mark.parametrize(
+    "name",
+    ["icub fixed", *(pytest.param(x, marks=pytest.mark.slow) for x in ("icub floating", "auto_tree 100 1.5 1.5 0.9"))],
+)
 def test_umfpack_finds_the_triangular_form_of_inverse_dynamics(name):
     solver = compiled(name, "id", "umfpack", level="fast")
     assert solver.fill_in == 0
@@ -90,6 +93,7 @@ def test_counts_equal_an_instrumented_execution(kind, ordering):
     assert 0 < solver.flops.solve.total < executed.total
 
 
+@pytest.mark.slow
 def test_counts_of_icub_equal_an_instrumented_execution():
     q, qd, x, fx = (array[0] for array in oracle_states("fixed"))
     for kind, known in (("fd", "tau"), ("id", "qdd")):

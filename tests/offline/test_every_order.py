@@ -42,7 +42,7 @@ def full_table():
             for known in KNOWN:
                 crossed = (layout == "paper") != (known == "rows")
                 if kind != "hybrid" and (not crossed or ordering in ("auto", "aba", "umfpack")):
-                    yield kind, ordering, layout, known
+                    yield pytest.param(kind, ordering, layout, known, marks=[pytest.mark.slow] * crossed)
 
 
 @pytest.mark.parametrize(("kind", "ordering", "layout", "known"), list(full_table()))
@@ -52,7 +52,10 @@ def test_every_order_layout_and_backend_gives_the_reference_answer(kind, orderin
     check_against_reference(solver)
 
 
-@pytest.mark.parametrize(("kind", "ordering"), [row for row in TABLE if row[0] != "id"])
+@pytest.mark.parametrize(
+    ("kind", "ordering"),
+    [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] == "fd")) for row in TABLE if row[0] != "id"],
+)
 def test_every_order_on_a_larger_tree(kind, ordering):
     check_against_reference(compiled("random 9 1", kind, ordering, known="substituted", level="fast"))
 

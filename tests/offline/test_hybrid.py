@@ -72,6 +72,7 @@ def operations(problem: sd.Problem, order: str, outputs) -> int:
     return Elimination(system, *RECURSIVE[order](system)).choice(order, outputs).end_to_end.total
 
 
+@pytest.mark.slow
 def test_hybrid_dynamics_of_icub():
     """Against Pinocchio's inverse dynamics; the system in one sweep, between RNEA and ABA in cost; a recursion."""
     model = icub("floating")

@@ -104,7 +104,7 @@ def test_each_pass_saves_operations_on_a_robot(name):
 
 def test_a_sum_of_angles_takes_the_place_of_an_angle():
     model = load_robot("puma560")[0]
-    solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", wrenches=False)
+    solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", external_wrenches=False)
     assert solver.flops.end_to_end.trig <= model.nv - 1  # the first axis is vertical
     assert solver.flops.end_to_end.total < total("puma560", "tau", tuple(x for x in ALL if x != "parallel_axes"))
 

@@ -101,7 +101,7 @@ def test_sliders_that_travel_far(outputs, scale):
     assert not both.any() or relative_error(solution.qdd[both], expected) <= 1e-9
 
 
-@pytest.mark.parametrize("outputs", ["all", "qdd"])
+@pytest.mark.parametrize("outputs", ["all", pytest.param("qdd", marks=pytest.mark.slow)])
 def test_a_named_order_loses_no_digits_far_out(outputs):
     """Accelerations were wrong by 2e-4 at 1 km."""
     q, qd, tau = far(SLIDING, FARTHEST)
@@ -112,6 +112,7 @@ def test_a_named_order_loses_no_digits_far_out(outputs):
         assert solution.backward_error().max() <= WRONG
 
 
+@pytest.mark.slow
 def test_an_inertia_ratio_of_a_trillion():
     """The order of UMFPACK was wrong by 5e-4 with ok True."""
     model = heavy(5)

@@ -81,6 +81,7 @@ def test_a_massless_leaf_is_found_when_compiling():
     check_against_reference(sd.compile(sd.inverse_dynamics(model.replace(inertias=I))))
 
 
+@pytest.mark.slow
 def test_the_tapered_tree_of_100_by_backward_error():
     solver = compiled("auto_tree 100 1.5 1.5 0.9", "fd", "auto", level="fast")
     q, qd, tau = solver.model.random_state(seed=1, batch=20)

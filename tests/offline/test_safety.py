@@ -164,7 +164,8 @@ def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
 
 
 def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
-    problem, options, judged = sd.forward_dynamics(sd.chain(5, seed=0)), Options(outputs=("qdd",), wrenches=False), []
+    problem, judged = sd.forward_dynamics(sd.chain(5, seed=0)), []
+    options = Options(outputs=("qdd",), external_wrenches=False)
 
     def noted(run, system, inputs, *rest):
         judged.append(len(inputs["q"]))
@@ -183,7 +184,8 @@ def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
 
 def test_a_recursion_of_a_long_chain_loses_no_digits():
     """Torques of a motion with q̈ = 0, judged by accelerations of bodies that follow from the result, left 1.5e-9."""
-    problem, options = sd.forward_dynamics(sd.auto_tree(200, 1, 1.5, 1)), Options(outputs=("qdd",), wrenches=False)
+    problem = sd.forward_dynamics(sd.auto_tree(200, 1, 1.5, 1))
+    options = Options(outputs=("qdd",), external_wrenches=False)
     written = recursion.write(problem, options)
     choice, _ = recursion.build(problem, written, options, states=16)
     assert written.method == "articulated" and written.total <= 282.5 * 200
@@ -192,7 +194,8 @@ def test_a_recursion_of_a_long_chain_loses_no_digits():
 
 def test_a_wrong_recursion_of_a_long_chain_is_seen(monkeypatch):
     """By 1e-7 of one acceleration, though a and f of the articulated-body algorithm are right."""
-    problem, options = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1)), Options(outputs=("qdd",), wrenches=False)
+    problem = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1))
+    options = Options(outputs=("qdd",), external_wrenches=False)
     written = recursion.write(problem, options)
     written.outputs["qdd"][35] = written.outputs["qdd"][35] * (1.0 + 1e-7)
     choice, _ = recursion.build(problem, written, options, states=8)

@@ -113,7 +113,12 @@ def test_progress_is_the_time_that_has_passed(clock):
 
 
 @pytest.mark.parametrize(
-    ("ordering", "seconds"), [("colamd", 4.0), ("markowitz", 4.0), ("mixed", 0.1), ("umfpack", 4.0)]
+    ("ordering", "seconds"),
+    [
+        ("colamd", 4.0),
+        ("mixed", 0.1),
+        *(pytest.param(x, 4.0, marks=pytest.mark.slow) for x in ("markowitz", "umfpack")),
+    ],
 )
 def test_a_named_order_stays_what_it_is(ordering, seconds, clock):
     if ordering == "umfpack" and not umfpack.available():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.model import Revolute, forward_kinematics
 
 ARM = sd.chain(3, seed=2)
 IMU = sd.Accelerometer("body2", noise=0.1, name="imu")
@@ -188,3 +190,96 @@ def test_the_only_quantity_that_is_needed_may_go_by_position():
     estimate = sd.compile(pushed, level="fast", backend="python")
     expected = estimate(q, qd, y={"tau": tau}, fx=fx).qdd
     np.testing.assert_array_equal(estimate(q, qd, fx, y={"tau": tau}).qdd, expected)
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+OTHERS = {
+    "dates": lambda x: np.full(x.shape, np.datetime64("2026-01-31")),
+    "spans of time": lambda x: np.full(x.shape, np.timedelta64(1, "s")),
+    "booleans": lambda x: np.ones(x.shape, dtype=bool),
+    "booleans in lists": lambda x: np.where(np.arange(x.size).reshape(x.shape) == 1, True, x.astype(object)).tolist(),
+    "objects": lambda x: np.full(x.shape, object()),
+    "objects that are numbers": lambda x: np.full(x.shape, Decimal(1)),
+    "texts": lambda x: np.full(x.shape, "1.0"),
+    "bytes": lambda x: np.full(x.shape, b"1"),
+    "complex numbers": lambda x: x.astype(complex),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@of({**CALLS, **BOUND})
+def test_nothing_but_real_numbers_is_a_quantity(kind, name, other):
+    call = {**CALLS, **BOUND}[kind]
+    given = state(call)
+    with pytest.raises((sd.InvalidInput, sd.ModelError)) as caught:
+        call.make()(**{**given, name: OTHERS[other](given[name])})
+    assert name in str(caught.value)
+
+
+FRAMES = {
+    "dates": lambda frame: frame.astype("datetime64[ns]"),
+    "spans of time": lambda frame: frame.astype("timedelta64[ns]"),
+    "booleans": lambda frame: frame > 0.0,
+    "nullable booleans": lambda frame: (frame > 0.0).astype("boolean"),
+    "objects": lambda frame: frame.astype(object),
+    "texts": lambda frame: frame.astype(str),
+    "categories": lambda frame: frame.astype("category"),
+}
+
+
+@pytest.mark.parametrize("other", FRAMES)
+def test_nothing_but_real_numbers_is_in_frames(other):
+    pandas = pytest.importorskip("pandas")
+    q, qd, tau = ARM.random_state(seed=1, batch=4)
+    solve = solver("estimate")
+    labels = {name: list(solve.problem.inputs[name].labels) for name in ("q", "qd", "tau")}
+    frames = {name: pandas.DataFrame(x, columns=labels[name]) for name, x in (("q", q), ("qd", qd), ("tau", tau))}
+    y = pandas.DataFrame(np.zeros((4, 3)), columns=list(solve.problem.values["imu"].labels))
+    expected = solve(q, qd, tau=tau, y={"imu": y.to_numpy()}).qdd
+    for form in (lambda x: x, lambda x: x.astype("Float64"), lambda x: x.iloc[1]):
+        given = {name: form(x) for name, x in frames.items()}
+        found = solve(given["q"], given["qd"], tau=given["tau"], y={"imu": form(y)}).qdd
+        assert np.array_equal(found, expected if found.ndim == 2 else expected[1])
+    for name, frame in frames.items():
+        given = {**frames, name: FRAMES[other](frame)}
+        with pytest.raises(sd.InvalidInput, match=f"{name}, column .*type .*real numbers are needed"):
+            solve(given["q"], given["qd"], tau=given["tau"], y={"imu": y})
+    for wrong in (FRAMES[other](y), pandas.concat([frames["q"].iloc[:, :0], FRAMES[other](y)], axis=1)):
+        with pytest.raises(sd.InvalidInput, match="real numbers are needed"):
+            solve(q, qd, tau=tau, y={"imu": wrong})
+        with pytest.raises(sd.InvalidInput, match="real numbers are needed"):
+            solve(q, qd, tau=tau, y=wrong)
+
+
+STATED = {
+    "noise": lambda x: sd.JointTorque("all", noise=x),
+    "noise of a call": lambda x: solver("estimate")(
+        *np.zeros((2, 3)), tau=np.zeros(3), y={"imu": np.zeros(3)}, noise={"imu": x}
+    ),
+    "axis": lambda x: Revolute(x),
+    "gravity": lambda x: ARM.replace(gravity=x),
+    "direction": lambda x: sd.ForceDirection("body1", x),
+    "armature": lambda x: ARM.replace(armature=x),
+    "position": lambda x: forward_kinematics(ARM, x),
+    "position of a frame": lambda x: sd.frame_pose(ARM, x, "body2"),
+    "table": lambda x: sd.from_dh(x, [0.0] * 3, [0.0] * 3, [0.0] * 3, [1.0] * 3, np.zeros((3, 3)), np.zeros((3, 3, 3))),
+    "start": lambda x: sd.inverse_kinematics(ARM, np.eye(4), "body2", q0=x),
+    "deviation": lambda x: identified()(*np.zeros((3, 4, 3)), tau=np.zeros((4, 3)), noise=x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("what", STATED)
+def test_nothing_but_real_numbers_is_stated(what, other):
+    def stated(x):
+        made = STATED[what](x)
+        return sd.forward_dynamics(ARM) + made if isinstance(made, sd.Measurement) else made
+
+    with pytest.raises(sd.SysdynError):
+        stated(OTHERS[other](np.array([0.5, 0.25, 1.0])))
+
+
+def test_integers_of_any_size_are_numbers():
+    whole, expected = (sd.rnea(ARM, [0, 0, 0], [0, 0, 0], [x, 0, 0]) for x in (10**30, 1e30))
+    assert np.array_equal(whole, expected)

@@ -107,7 +107,7 @@ def test_without_a_cache_everything_works(monkeypatch):
 def test_repr_and_report_say_what_was_decided():
     solver = compiled("puma560", "fd", "auto")
     assert repr(solver).startswith(
-        "Solver for 'puma560' (6 bodies, 6 freedoms): tau, qdd, fx, a, f from tau, fx; ordering "
+        "Solver for 'puma560' (6 bodies, 6 degrees of freedom): tau, qdd, fx, a, f from tau, fx; ordering "
     )
     text = solver.report()
     for piece in (

@@ -197,7 +197,9 @@ def slippery_feet(fixed_joints: str | tuple[str, ...]) -> CheckedSolver:
     return sd.compile(sd.Problem(model, known), outputs=["tau", "fx"], level="fast")
 
 
-@pytest.mark.parametrize(("kept", "equations"), [("lump", 274), (("l_sole",), 292)], ids=str)
+@pytest.mark.parametrize(
+    ("kept", "equations"), [pytest.param("lump", 274, marks=pytest.mark.slow), (("l_sole",), 292)], ids=str
+)
 def test_slippery_feet(kept, equations):
     """Four equations too many: at every random state contacts that fit the motion come back, and others are named."""
     found = slippery_feet(kept)
@@ -219,3 +221,46 @@ def test_slippery_feet(kept, equations):
     y["l cells"] = y["l cells"] + np.where(np.arange(200) == 3, 1.0, 0.0)[:, None]
     with pytest.raises(sd.Inconsistent, match="at state 3: .*'l cells'"):
         found(q, qd, y=y)
+
+
+# ---- one choice of equations is singular where all of them are not ---------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_states_that_are_regular_by_all_equations_are_solved(n):
+    """Of two components of an accelerometer one sees q̈ at a right angle, and the other one step further."""
+    model = sd.auto_tree(n, 1, 0.0, 0.9)
+    sensors = [sd.Accelerometer(f"body{k}", components=["a_x", "a_y"], name=f"imu{k}") for k in range(1, n)]
+    problem = sd.Problem(model, [sd.ExternalWrench("all"), sd.JointAcceleration(f"joint{n - 1}", name="enc"), *sensors])
+    found = sd.compile(problem, outputs=["qdd", "a", sd.JointAcceleration("joint0", name="first")], level="fast")
+    assert isinstance(found, CheckedSolver) and len(found.left_out) > 1
+    q, qd, qdd = model.random_state(seed=1, batch=60)
+    q[:40] = np.round(q[:40] / (np.pi / 2)) * np.pi / 2
+    y = sd.predict(problem, q, qd, qdd)
+    alone = sd.compile(found.problem, outputs=["qdd"], level="fast", on_singular="nan")
+    kept = {m.name: y[m.name][..., found._rest(m)] for m in found.problem.custom if m.name in y}
+    assert not alone(q, qd, y={**kept, "enc": y["enc"]}).ok.all(), "the choice is never singular: nothing is tested"
+    for policy in ("raise", "nan", "repivot"):
+        solution = found(q, qd, y=y, on_singular=policy)
+        assert solution.ok.all()
+        np.testing.assert_allclose(solution.qdd, qdd, rtol=0, atol=1e-11 * np.abs(qdd).max())
+        np.testing.assert_allclose(solution["first"][:, 0], qdd[:, 0], rtol=0, atol=1e-11 * np.abs(qdd).max())
+        assert max(np.abs(x).max() for x in solution.inconsistency().values()) < 1e-9
+    one = found(q[0], qd[0], y={name: x[0] for name, x in y.items()})
+    np.testing.assert_allclose(one.qdd, qdd[0], rtol=0, atol=1e-11 * np.abs(qdd).max())
+    wrong = {**y, f"imu{n - 1}": y[f"imu{n - 1}"] + [0.3, 0.2]}
+    with pytest.raises(sd.Inconsistent, match="imu"):
+        found(q, qd, y=wrong)
+    assert not found(q, qd, y=wrong, on_singular="nan").ok.any()
+
+
+def test_the_wrench_of_a_constraint_that_is_left_out_is_zero():
+    model = sd.load(str(Path(__file__).parents[2] / "problems" / "leg.urdf"), base="floating")
+    problem = sd.forward_dynamics(model) + sd.Contact("sole", name="one") + sd.Contact("sole", name="two")
+    solution = sd.compile(problem, level="fast")(*model.random_state(seed=1, batch=3))
+    for reference in ("local", "world"):
+        np.testing.assert_array_equal(solution.wrench("two", reference), np.zeros((3, 6)))
+        assert np.abs(solution.wrench("one", reference)).max() > 0.0
+    np.testing.assert_array_equal(solution["w", "two"], np.zeros((3, 6)))
+    with pytest.raises(sd.UnknownName, match="'three'.*one.*two"):
+        solution.wrench("three")

@@ -65,7 +65,9 @@ def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: 
 # ---- against Pinocchio ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "icub_floating")) for name in MODELS]
+)
 def test_derivatives_are_those_of_pinocchio(name):
     model = MODELS[name]()
     twin = Twin(model)
@@ -173,7 +175,7 @@ def test_every_kind_of_problem_against_differences_of_its_solver(case):
         close(value.reshape(expected.shape), expected, 1e-7)
 
 
-@given(seed=st.integers(0, 1000), n=st.integers(1, 5), torques=st.integers(0, 31))
+@given(seed=st.integers(0, 1000), n=st.integers(1, 4), torques=st.integers(0, 15))
 @settings(max_examples=8)
 def test_the_forms_agree(seed, n, torques):
     """Recursions as a whole and in pieces, and implicit differentiation by columns and by rows of the same system."""
@@ -200,13 +202,13 @@ def test_the_forms_agree(seed, n, torques):
                 close(other[key], value, 1e-9)
 
 
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     problem = sd.forward_dynamics(icub(base))
     made = []
     for dearer in (0.0, math.inf):  # as a whole, in pieces
         with mock.patch.object(sensitivity, "DEARER", dearer):
-            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), wrenches=False))
+            made.append(analytic(problem, ("qdd",), ("q", "qd", "tau"), external_wrenches=False))
     assert made[1].operations <= DEARER * made[0].operations
     for key, block in made[0].blocks.items():
         zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
@@ -313,12 +315,12 @@ def test_what_is_wrong_is_named(tree):
         tree(q + 1e12, qd, tau)
     with pytest.raises(UnknownName, match="on_singular"):
         tree(q, qd, tau, on_singular="repivot")
-    without = fast(tree.problem, outputs="qdd", wrenches=False).derivatives(wrt="q")
+    without = fast(tree.problem, outputs="qdd", external_wrenches=False).derivatives(wrt="q")
     fx = np.zeros((tree.model.nb, 6))
     close(without(q, qd, tau, fx=fx)["qdd", "q"], tree(q, qd, tau)["qdd", "q"], 1e-12)
     fx[2, 3] = 1.0
     for call in (without, without.bind):
-        with pytest.raises(InvalidInput, match="wrenches=False"):
+        with pytest.raises(InvalidInput, match="external_wrenches=False"):
             call(q, qd, tau, fx=fx)
 
 

@@ -8,9 +8,11 @@ import pytest
 from oracles import MuJoCo, Pinocchio, icub, icub_urdf
 from solvers import TOLERANCE, icub_or, oracle_states, relative_error
 
+BASES = ["fixed", pytest.param("floating", marks=pytest.mark.slow)]
+
 
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", BASES)
 def test_inverse_dynamics_of_icub_agrees_with_oracle(base, oracle):
     q, qd, qdd, fx = oracle_states(base)
     other = oracle(icub(base), icub_urdf())
@@ -21,7 +23,7 @@ def test_inverse_dynamics_of_icub_agrees_with_oracle(base, oracle):
 
 
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", BASES)
 def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):
     q, qd, tau, fx = oracle_states(base)
     other = oracle(icub(base), icub_urdf())
@@ -32,7 +34,7 @@ def test_forward_dynamics_of_icub_agrees_with_oracle(base, oracle):
 
 
 @pytest.mark.parametrize("kind", ["fd", "id"])
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", BASES)
 def test_body_quantities_of_icub_agree_with_pinocchio(base, kind):
     model, (q, qd, x, fx) = icub(base), oracle_states(base)
     count = 200
@@ -49,7 +51,7 @@ def test_body_quantities_of_icub_agree_with_pinocchio(base, kind):
 
 @pytest.mark.parametrize("reference", ["local", "world"])
 @pytest.mark.parametrize("classical", [False, True])
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", BASES)
 def test_acceleration_of_a_frame_agrees_with_pinocchio(base, classical, reference):
     model, (q, qd, x, fx) = icub(base), oracle_states(base)
     solution = icub_or(f"icub {base}", "fd")(q[:3], qd[:3], x[:3], fx=fx[:3])

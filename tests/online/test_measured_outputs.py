@@ -458,7 +458,7 @@ def test_signatures_speak_of_outputs():
 # ---- derivatives -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["fd", "id"])
 def test_derivatives_are_those_of_finite_differences(kind, base):
     model, q, qd, values = known(base)

@@ -27,7 +27,9 @@ def test_acceleration_of_one_state_and_of_the_base():
         solution.acceleration(body, reference="wrld")
 
 
-@pytest.mark.parametrize("outputs", ["tau", ("qdd",), ["f", "tau"], ("a", "f"), "all"])
+@pytest.mark.parametrize(
+    "outputs", ["tau", ("qdd",), ["f", "tau"], *(pytest.param(x, marks=pytest.mark.slow) for x in (("a", "f"), "all"))]
+)
 def test_outputs_are_those_asked_for_and_need_fewer_operations(outputs):
     name = "random 9 1"
     solver, full = (

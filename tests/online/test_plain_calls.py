@@ -365,7 +365,7 @@ def test_errors_are_those_of_the_other_way(inverse):
         with pytest.raises(TypeError):
             inverse(q)
     with pytest.raises(sd.InvalidInput, match="fx is not zero"):
-        solver = sd.compile(sd.inverse_dynamics(ARM), level="fast", wrenches=False)
+        solver = sd.compile(sd.inverse_dynamics(ARM), level="fast", external_wrenches=False)
         assert solver(q, qd, qdd, fx=np.zeros((3, 6))).ok
         solver(q, qd, qdd, fx=np.ones((3, 6)))
 

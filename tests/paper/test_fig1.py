@@ -29,7 +29,14 @@ FIG1, COSTS = (load_experiment(FOLDERS[0] / f"{name}.py") for name in ("fig1", "
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    reproduce(["fig1", "costs"], folder, quick=True)
+    reproduce(["fig1"], folder, quick=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("costs")
+    reproduce(["costs"], folder, quick=True)
     return folder
 
 
@@ -44,9 +51,16 @@ def one(results: Path, counter: str, algorithm: str, n: int, outputs: str = "", 
     return curve(chosen, outputs=outputs or FIG1.STYLE[algorithm][0])[n]
 
 
+def assert_drawn(folder: Path, *names: str) -> None:
+    for name in names:
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
 # ---- Figure 1 --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_the_headline_holds_under_its_counter_only(results):
     formula = RBDA["aba"](6)
@@ -60,6 +74,7 @@ def test_the_headline_holds_under_its_counter_only(results):
     assert "**The headline is an artefact of that counter.**" in FIG1.findings(results)
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_figure_1_is_complete(results):
     for n in FIG1.QUICK_BODIES:
@@ -83,6 +98,7 @@ def test_figure_1_is_complete(results):
         assert shared.median <= one(results, FIG1.SOLVE, FIG1.PERMUTED, n, shared=FIG1.NOTHING).median
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_what_compile_does_by_default_is_a_curve(results):
     model = sd.auto_tree(2, 1, 1.5, 0.9)
@@ -92,6 +108,7 @@ def test_what_compile_does_by_default_is_a_curve(results):
     assert one(results, FIG1.END_TO_END, FIG1.QDD, 6).median < 0.6 * RBDA["aba"](6).total
 
 
+@pytest.mark.slow
 @needs_umfpack
 @pytest.mark.parametrize("name, algorithm", [("ABA", sd.aba), ("CRBA", sd.forward_dynamics_crba), ("RNEA", sd.rnea)])
 def test_references_are_counted_as_they_run(results, name, algorithm):
@@ -143,6 +160,12 @@ def test_the_matrix_form_as_a_program_is_the_aba(layout, sharing):
     assert np.abs(residual).max() <= 1e-9 * np.abs(found).max()
 
 
+@pytest.mark.slow
+def test_figure_1_is_drawn(results):
+    assert_drawn(results, "fig1", "fig1_time")
+
+
+@pytest.mark.slow
 @needs_umfpack
 def test_times_are_ratios_of_one_run(results):
     for means in (FIG1.SCIPY, FIG1.MACHINE_CODE):
@@ -173,29 +196,29 @@ def test_compiled_programs_that_are_timed_solve_the_problem():
 # ---- costs -----------------------------------------------------------------------------------------------------------
 
 
-def test_costs_are_counted_as_they_run(results):
+def test_costs_are_counted_as_they_run(costs):
     for n in COSTS.QUICK_BODIES:
         model = sd.chain(n, seed=0)
         for name, algorithm in (("rnea", sd.rnea), ("crba", sd.crba), ("aba", sd.aba)):
-            (row,) = rows(results, "costs", bodies=n, algorithm=name)
+            (row,) = rows(costs, "costs", bodies=n, algorithm=name)
             flops = sd.count_flops(algorithm, model)
             assert (row["mul"], row["add"], row["div"]) == (flops.mul, flops.add, flops.div)
             assert (row["book_mul"], row["book_add"]) == RBDA[name](n)
 
 
-def test_ltdl_costs_what_the_book_says(results):
-    for row in rows(results, "costs", algorithm="ltdl"):
+def test_ltdl_costs_what_the_book_says(costs):
+    for row in rows(costs, "costs", algorithm="ltdl"):
         assert (row["mul"] + row["div"], row["add"]) == (row["book_mul"], row["book_add"])
 
 
 @pytest.mark.parametrize("name, algorithm", [("rnea", sd.rnea), ("aba", sd.aba)])
-def test_parts_add_up_to_one_more_body(results, name, algorithm):
-    parts = rows(results, "costs_parts", algorithm=name)
+def test_parts_add_up_to_one_more_body(costs, name, algorithm):
+    parts = rows(costs, "costs_parts", algorithm=name)
     one_more = [sum(row["times"] * row[kind] for row in parts) for kind in ("mul", "add", "div")]
     for n in (4, 10):
         more, fewer = (sd.count_flops(algorithm, sd.chain(k, seed=0)) for k in (n + 1, n))
         assert one_more == [more.mul - fewer.mul, more.add - fewer.add, more.div - fewer.div]
-    (sums,) = rows(results, "costs_parts", algorithm=name, part="sums")
+    (sums,) = rows(costs, "costs_parts", algorithm=name, part="sums")
     assert (sums["mul"], sums["div"]) == (0, 0) and sums["add"] > 0  # nothing but sums is left unexplained
     assert all(row["axial_mul"] <= row["mul"] and row["axial_add"] <= row["add"] for row in parts)
 
@@ -212,14 +235,12 @@ def test_axial_screws_are_the_transform():
     np.testing.assert_allclose(COSTS._moved_by(screws, J).astype(float), X.T @ J @ X, rtol=0, atol=1e-12)
 
 
-def test_findings_come_from_the_files(results, tmp_path):
-    text = COSTS.findings(results)
+def test_findings_come_from_the_files(costs, tmp_path):
+    text = COSTS.findings(costs)
     assert "**LTDL** equals the formula at every n" in text
     for formula in ("93n − 108 and 81n − 100", "224n − 259 and 205n − 248", "10n² + 22n − 32 and 6n² + 37n − 43"):
         assert f"the book {formula}" in text
-    for name in ("fig1", "fig1_time", "costs"):
-        assert (results / f"{name}.png").stat().st_size > 10_000
-        assert (results / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert_drawn(costs, "costs")
     with pytest.raises(FileError, match="compute it first"):
         COSTS.findings(tmp_path)
     assert Flops() == COSTS._less(Flops(2, 4, 6), Flops(1, 2, 3), times=2)

@@ -62,6 +62,7 @@ def dense_factors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # ---- what the files claim --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_the_order_of_one_state_meets_zero_pivots_at_right_angles(results):
     for problem in dict.fromkeys(row["problem"] for row in rows(results)):
@@ -74,6 +75,7 @@ def test_the_order_of_one_state_meets_zero_pivots_at_right_angles(results):
         assert row["zero_pivot"] > row["of"] / 2 and row["crossing"] > 0
 
 
+@pytest.mark.slow
 def test_safe_orders_do_not(results):
     safe = [row for row in rows(results, problem="forward, 4 bodies") if row["order"] in NUMERICS.SAFE]
     assert len(safe) >= 2
@@ -83,6 +85,7 @@ def test_safe_orders_do_not(results):
         assert row["determinant_crosses"] == 0
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_safety_has_its_price(results):
     ones = [row for row in rows(results, "numerics_one") if row["problem"] == "forward, 4 bodies"]
@@ -92,6 +95,7 @@ def test_safety_has_its_price(results):
     assert f"{100 * share:+.0f} % and" in NUMERICS.findings(results)
 
 
+@pytest.mark.slow
 def test_the_load_cells_have_singular_states_and_the_solver_gets_past_zero_pivots(results):
     random, right = rows(results, problem="load cells, 8 bodies", order="natural")
     assert random["determinant_crosses"] and random["crossing"] > 0
@@ -100,10 +104,12 @@ def test_the_load_cells_have_singular_states_and_the_solver_gets_past_zero_pivot
     assert right["guarded_error"] < 1e-12 < right["error"]
 
 
+@pytest.mark.slow
 def test_pivoting_at_each_state_always_works(results):
     assert all(row["error"] < 1e-14 for row in rows(results, order="pivoted"))
 
 
+@pytest.mark.slow
 def test_shares_fall_with_the_error(results):
     for row in rows(results):
         part = rows(results, "numerics_error", problem=row["problem"], order=row["order"], at=row["at"])
@@ -112,6 +118,7 @@ def test_shares_fall_with_the_error(results):
         assert all(a["share"] < b["share"] and a["error"] >= b["error"] for a, b in zip(part, part[1:], strict=False))
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_pivots_vanish_along_a_path(results):
     """At the points found a leading minor of P D Q is zero, which at their neighbours it is not."""
@@ -134,6 +141,7 @@ def test_pivots_vanish_along_a_path(results):
         assert least(t) < 1e-12 < 1e-7 < least(t + 1e-4)
 
 
+@pytest.mark.slow
 def test_findings_follow_the_files(results, tmp_path):
     for name in ("_error", "_one", "_path"):
         if (results / f"numerics{name}.csv").exists():

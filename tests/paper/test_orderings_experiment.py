@@ -41,12 +41,14 @@ def one(results: Path, kind: str, order: str) -> dict:
 # ---- what the file claims --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_order_is_tried_on_every_kind_of_problem(results):
     found = {(row["kind"], row["order"]) for row in rows(results)}
     assert found == {(kind, order) for kind in ORDERINGS.KINDS for order in ORDERINGS.SHOWN}
     assert set(ORDERINGS.SHOWN) == set(ORDERINGS.LABELS) == {*RECURSIVE, *ORDERINGS.SEARCHED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", RECURSIVE)
 def test_recursive_orders_are_defined_where_the_compiler_takes_them(results, order):
     """And cost what its solvers do."""
@@ -65,6 +67,7 @@ def test_recursive_orders_are_defined_where_the_compiler_takes_them(results, ord
             assert row["fill_in"] == solver.fill_in
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_umfpack_finds_the_triangle_of_inverse_dynamics(results):
     inverse = {row["order"]: row for row in rows(results, kind="inverse")}
@@ -74,6 +77,7 @@ def test_umfpack_finds_the_triangle_of_inverse_dynamics(results):
     assert all(inverse[order]["fill_in"] > 0 for order in ("natural", "aba", "crba"))
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_the_order_of_one_state_is_cheap_and_not_safe(results):
     for kind in ("forward", "load cells"):
@@ -81,6 +85,7 @@ def test_the_order_of_one_state_is_cheap_and_not_safe(results):
         assert paper["status"] == ORDERINGS.UNSAFE and paper["end_to_end"] < one(results, kind, "umfpack")["end_to_end"]
 
 
+@pytest.mark.slow
 def test_counts_add_up(results):
     for row in rows(results):
         if row["end_to_end"] != "":
@@ -88,6 +93,7 @@ def test_counts_add_up(results):
             assert row["dearest"] >= row["end_to_end"]
 
 
+@pytest.mark.slow
 def test_the_winners_named_are_those_of_the_file(results):
     text = ORDERINGS.findings(results)
     for kind in ORDERINGS.KINDS:
@@ -100,6 +106,7 @@ def test_the_winners_named_are_those_of_the_file(results):
     assert (results / "orderings.png").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 def test_findings_follow_the_file(results, tmp_path):
     """Where another order is the cheapest and RNEA fills in, the text says so."""
     changed = rows(results)
@@ -191,6 +198,7 @@ def test_a_start_that_fails_is_made_again_with_the_states_at_which_it_did(monkey
     assert seen == [1, seen[1], 1] and seen[1] > 1
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_does(results):
     assert ORDERINGS.side_by_side(quick=True) == rows(results)
 

@@ -243,6 +243,7 @@ def csv(folder, name: str, **where) -> list[dict]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_experiments_draw_and_report(results, name):
     with Image.open(results / f"{name}.png") as image:
@@ -252,6 +253,7 @@ def test_experiments_draw_and_report(results, name):
     assert len(text) > 300 and "nan" not in text and "inf" not in text.split()
 
 
+@pytest.mark.slow
 def test_property_1_experiment(results):
     for row in csv(results, "property1"):
         assert row["above_diagonal"] == row["pivots_not_1"] == 0
@@ -278,6 +280,7 @@ def test_fill_in_is_that_of_the_pattern(seed):
     assert fill == np.count_nonzero(filled) - A.nnz > 0 and joined > 0
 
 
+@pytest.mark.slow
 def test_property_2_experiment(results):
     for row in csv(results, "property2"):
         assert row["above_diagonal"] <= 1e-13
@@ -287,6 +290,7 @@ def test_property_2_experiment(results):
             assert row["qdd_error_as_printed"] > 0.1 and row["f_error_as_printed"] > 0.01
 
 
+@pytest.mark.slow
 def test_property_3_experiment(results):
     ranks = {
         pose: {(row["rank_cells"], row["rank_slippery"]) for row in csv(results, "property3_poses", pose=pose)}
@@ -320,6 +324,7 @@ def test_property_3_experiment(results):
     assert len(ends) >= 6 and all(row["ok"] == stored[row["form"], row["roll"]] for row in ends)
 
 
+@pytest.mark.slow
 def test_figure_2_experiment(results):
     F = script("fig2")
     found = {(counter, name): curve(csv(results, "fig2"), counter=counter, algorithm=name)

@@ -28,7 +28,7 @@ def test_numbers_of_kinds_are_those_of_stored_programs():
     assert (INPUT, CONST) == (0, 1)
     assert names == {
         2: "add", 3: "sub", 4: "mul", 5: "div", 6: "neg", 7: "sin", 8: "cos", 9: "sqrt", 10: "opaque",
-        11: "copysign",
+        11: "copysign", 12: "wrap",
     }  # fmt: skip
 
 

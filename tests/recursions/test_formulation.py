@@ -238,7 +238,7 @@ def test_a_solver_takes_the_formulation_of_fewest_operations():
 def test_every_unknown_by_recursion(tmp_path):
     """≤ 1,800 operations in the paper's scope; nothing is left of the system; files keep it."""
     model = sd.auto_tree(6, 1, 1.5, 0.9)
-    solver = sd.compile(sd.forward_dynamics(model), formulation="recursive", wrenches=False, effort=0.0)
+    solver = sd.compile(sd.forward_dynamics(model), formulation="recursive", external_wrenches=False, effort=0.0)
     q, qd, tau = model.random_state(seed=1, batch=4)
     solution = solver(q, qd, tau)
     assert np.abs(solution.residual()).max() < 1e-10
@@ -250,12 +250,12 @@ def test_every_unknown_by_recursion(tmp_path):
 
 def test_without_wrenches_there_may_be_none():
     model = sd.chain(2, seed=0)
-    solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], wrenches=False, effort=0.0)
+    solver = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], external_wrenches=False, effort=0.0)
     q, qd, qdd = model.random_state(seed=0)
     assert solver(q, qd, qdd).tau == pytest.approx(sd.rnea(model, q, qd, qdd))
-    with pytest.raises(sd.InvalidInput, match="wrenches=False"):
+    with pytest.raises(sd.InvalidInput, match="external_wrenches=False"):
         solver(q, qd, qdd, fx=np.ones((2, 6)))
-    with pytest.raises(sd.InvalidInput, match="wrenches=False"):
+    with pytest.raises(sd.InvalidInput, match="external_wrenches=False"):
         solver.bind(q, qd, qdd, fx=np.ones((2, 6)))
 
 

@@ -10,7 +10,7 @@ import sysdyn as sd
 MODEL = sd.random_tree(5, seed=3)
 FRAME = MODEL.body_names[-1]
 H = sd.crba(MODEL, MODEL.random_state(seed=1)[0])
-TREE = sd.expanded_parent(MODEL)
+TREE = sd.reference.expanded_parent(MODEL)
 CALLS = {
     "rnea": lambda q, v, a, fx: sd.rnea(MODEL, q, v, a, fx),
     "aba": lambda q, v, a, fx: sd.aba(MODEL.replace(armature=np.ones(MODEL.nv)), q, v, a, fx),
@@ -25,8 +25,8 @@ CALLS = {
     "integrate": lambda q, v, a, fx: MODEL.integrate(q, v, 0.1),
     "difference": lambda q, v, a, fx: MODEL.difference(q, MODEL.neutral().tolist()),
     "normalise": lambda q, v, a, fx: MODEL.normalise(q),
-    "SKO": lambda q, v, a, fx: sd.SKOModel.from_model(MODEL, q, v, fx).mass_matrix(),
-    "mul_H": lambda q, v, a, fx: sd.mul_H(H.tolist(), TREE, v),
+    "SKO": lambda q, v, a, fx: sd.reference.SKOModel.from_model(MODEL, q, v, fx).mass_matrix(),
+    "mul_H": lambda q, v, a, fx: sd.reference.mul_H(H.tolist(), TREE, v),
     "ltdl": lambda q, v, a, fx: sd.ltdl((H + np.eye(len(H))).tolist(), TREE).solve(v),
 }
 

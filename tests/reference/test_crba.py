@@ -191,7 +191,7 @@ def test_forward_dynamics_of_icub_agrees_with_aba_and_pinocchio(base):
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_factors_of_icub_have_no_fill_in_and_the_apparent_inertias_of_its_freedoms(base):
-    """D_k is what freedom k moves while all before it stand still and all after it are free: a Schur complement."""
+    """D_k: the inertia moved by k while all before it stand still and all after it are free, a Schur complement."""
     model, q, _, _, _ = icub_states(base)
     parent, H = expanded_parent(model), crba(model, q[0])
     L, D, _ = ltdl(H, parent)
@@ -396,7 +396,7 @@ def test_a_joint_that_moves_no_inertia_is_named():
 
 
 def test_a_freedom_of_several_that_moves_no_inertia_is_named():
-    """A point mass on the z axis of a ball joint, behind a joint without freedom, which has no rows of its own."""
+    """A point mass on the z axis of a ball joint, behind a fixed joint, which has no rows of its own."""
     model = random_tree(2, seed=0, joints=("fixed",))
     ball = random_tree(1, seed=0, joints=("spherical",)).joints[0]
     point = inertia(2.0, np.array([0.0, 0.0, 0.3]), np.zeros((3, 3)))

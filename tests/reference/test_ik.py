@@ -310,7 +310,7 @@ def robot(name: str, tmp_path) -> tuple[Model, str]:
 
 
 def carrying(model: Model, frame: str) -> list[int]:
-    """The freedoms of the joints that carry the frame."""
+    """The degrees of freedom of the joints that carry the frame."""
     return [k for i in path(model, model.frame(frame).body) for k in range(model.nv)[model.v_slice(i)]]
 
 

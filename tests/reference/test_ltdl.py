@@ -79,7 +79,7 @@ def model_of(joints, parent: Sequence[int]) -> Model:
 
 
 def test_expanded_parents_of_the_book():
-    """Joint 2 of 6 has three freedoms: (0, 1, 1, 2, 2, 3) becomes (0, 1, 2, 3, 1, 4, 4, 5), there counted from 1."""
+    """Joint 2 of 6 of three degrees of freedom: (0, 1, 1, 2, 2, 3) becomes (0, 1, 2, 3, 1, 4, 4, 5), counted from 1."""
     one = Revolute()
     model = model_of((one, Spherical(), one, one, one, one), (-1, 0, 0, 1, 1, 2))
     assert expanded_parent(model) == BOOK
@@ -107,7 +107,7 @@ def test_expanded_parent_agrees_with_pinocchio(base):
     model = icub(base)
     other = Pinocchio(model, icub_urdf())
     theirs = list(other.data.parents_fromRow)
-    row = {-1: -1}  # our freedom → theirs
+    row = {-1: -1}  # our degree of freedom → theirs
     for i, j in other.joint.items():
         row |= {model.v_slice(i).start + k: other.pin.joints[j].idx_v + k for k in range(model.joints[i].nv)}
     assert [theirs[row[k]] for k in range(model.nv)] == [row[p] for p in expanded_parent(model)]

@@ -287,7 +287,8 @@ def test_energy_along_a_simulated_motion_is_the_work_done():
     assert abs(energy(model, q, qd) - start - work) < 1e-3 * abs(work)
 
 
-# ---- joints of several freedoms against chains of simple ones ------------------------------------------------------
+# ---- joints of several degrees of freedom against chains of simple ones
+# ------------------------------------------------------
 
 
 def between(joints) -> Model:

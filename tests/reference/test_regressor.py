@@ -22,7 +22,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_the_regressor_is_that_of_pinocchio(name):
     model = MODELS[name]()
-    twin, Y = Twin(model), sd.regressor(model)
+    twin, Y = Twin(model), sd.compile_regressor(model)
     q, qd, qdd = model.random_state(seed=1, batch=4)
     found = Y(q, qd, qdd)
     assert found.shape == (4, model.nv, 10 * model.nb)
@@ -49,7 +49,7 @@ def test_torques_of_every_joint_type_are_linear_in_the_parameters():
     Y = sd.joint_torque_regressor(model, q, qd, qdd)
     tau = Y @ sd.inertial_parameters(model) + model.armature * qdd
     np.testing.assert_allclose(tau, sd.rnea(model, q, qd, qdd), atol=1e-12)
-    np.testing.assert_allclose(sd.regressor(model)(q, qd, qdd), Y, atol=1e-12)
+    np.testing.assert_allclose(sd.compile_regressor(model)(q, qd, qdd), Y, atol=1e-12)
     # other parameters of the same robot
     other = model.replace(inertias=model.inertias[::-1].copy(), strict=None)
     tau = Y @ sd.inertial_parameters(other) + model.armature * qdd
@@ -58,7 +58,7 @@ def test_torques_of_every_joint_type_are_linear_in_the_parameters():
 
 def test_bodies_that_a_joint_does_not_carry_have_zeros():
     model = sd.auto_tree(6, 2, 1.5, 0.9)
-    Y = sd.regressor(model)
+    Y = sd.compile_regressor(model)
     blocks = ~Y.program.zero_outputs.reshape(model.nv, model.nb, 10).all(axis=2)
     for i in range(model.nb):
         carried = {i}
@@ -68,7 +68,7 @@ def test_bodies_that_a_joint_does_not_carry_have_zeros():
 
 
 def test_bad_states_are_named():
-    Y = sd.regressor(sd.chain(2))
+    Y = sd.compile_regressor(sd.chain(2))
     with pytest.raises(InvalidInput, match="qdd has shape"):
         Y(np.zeros(2), np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidInput, match="qd has shape"):

@@ -61,7 +61,7 @@ def test_rotors_make_nodes_of_more_than_six_components():
 
 
 def test_the_innovations_factor_is_that_of_ltdl():
-    """H = L^T D L (RBDA Table 6.3) and ℳ = [1 + H φ K] D [1 + H φ K]* are one where joints have one freedom."""
+    """H = L^T D L (RBDA Table 6.3) and ℳ = [1 + H φ K] D [1 + H φ K]* are one for single degrees of freedom."""
     model = random_tree(7, seed=3, joints=("revolute", "prismatic", "helical"))
     q, _, _ = model.random_state(3)
     sko, factor = SKOModel.from_model(model, q), ltdl(crba(model, q), model.parent)
@@ -245,7 +245,7 @@ def test_lambda_costs_n_k_and_n_k_squared(n):
 
 # ---- bad input -----------------------------------------------------------------------------------------------------
 
-CHAIN = (-1, 0, 1)  # of nodes "a", "b", "c" with 2, 3 and 2 components and a freedom each
+CHAIN = (-1, 0, 1)  # of nodes "a", "b", "c" with 2, 3 and 2 components and a degree of freedom each
 
 
 def made(**changes) -> SKOModel:
@@ -289,7 +289,7 @@ BAD_MODELS = {
     "text": ({"phi": {1: np.full((2, 3), "x")}}, "has dtype <U1; real numbers"),
     "columns of H": ({"H": {1: np.ones((1, 2))}}, "H of node 1 ('b') has shape (1, 2); its M is 3×3"),
     "rank of H": ({"H": {1: np.ones((2, 3))}}, "H of node 1 ('b'), of shape (2, 3), has rank 1"),
-    "too many freedoms": ({"H": {0: np.eye(3)[:, :2]}}, "H of node 0 ('a'), of shape (3, 2), has rank 2"),
+    "too many degrees of freedom": ({"H": {0: np.eye(3)[:, :2]}}, "H of node 0 ('a'), of shape (3, 2), has rank 2"),
     "square M": ({"M": {2: np.ones((2, 3))}}, "M of node 2 ('c') has shape (2, 3); a square matrix is needed"),
     "symmetric M": ({"M": {2: np.array([[1.0, 0.5], [0.4, 1.0]])}}, "M of node 2 ('c') is not symmetric"),
     "a": ({"a": np.zeros(6)}, "a has shape (6,)"),
@@ -405,7 +405,7 @@ def test_groups_tasks_and_states_that_do_not_fit():
         with pytest.raises(InvalidInput, match="task 1 is on node"):
             sko.operational_space_compliance([(0, np.eye(2)), task])
     with pytest.raises(SingularState, match=r"component 1 of task 0, on node 0 \('a'\), does not move independently"):
-        sko.operational_space_inertia([(0, np.eye(2))])  # one freedom
+        sko.operational_space_inertia([(0, np.eye(2))])  # one degree of freedom
     with pytest.raises(UnknownName, match="body1"):
         task_frames(model, "bodi1")
     with pytest.raises(InvalidInput, match="fixed to the base"):

@@ -34,7 +34,7 @@ def _series(x: Decimal, term: Decimal, k: int) -> Decimal:
 
 
 def inverse(model: sd.Model, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """τ (nv,) of one state of a robot on a fixed base with joints of one freedom, RBDA Table 5.1."""
+    """τ (nv,) of one state of a robot on a fixed base with joints of one degree of freedom, RBDA Table 5.1."""
     return _rnea(model, _transforms(model, q), _exact(qd), _exact(qdd))
 
 

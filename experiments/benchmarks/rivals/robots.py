@@ -50,7 +50,7 @@ class Robot:
 
     def solver(self, problem: str) -> sd.Solver:
         make, output = {"inverse": (sd.inverse_dynamics, "tau"), "forward": (sd.forward_dynamics, "qdd")}[problem]
-        return sd.compile(make(self.model), outputs=[output], wrenches=False)
+        return sd.compile(make(self.model), outputs=[output], external_wrenches=False)
 
     def states(self, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """q, q̇ and τ (or q̈) of n states, for sysdyn and for Pinocchio."""

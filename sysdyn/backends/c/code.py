@@ -18,7 +18,8 @@ import numpy as np
 
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Segment, schedule
 from sysdyn.errors import InvalidInput
-from sysdyn.program.operations import COS, OPERATIONS, SIN
+from sysdyn.program.operations import COS, OPERATIONS, SIN, WRAP
+from sysdyn.program.plain import HALF_PI
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LARGEST_ANGLE, OUT_OF_RANGE, WEAK_PIVOT
 
@@ -197,6 +198,14 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
                     f"static double {name_of_ours}(double x)\n{{\n"
                     f"    return fabs(x) <= {LARGEST_ANGLE!r} ? {function}(x) : NAN;\n}}"
                 )
+        if WRAP in self.kinds:
+            less = "".join(f"    x -= k * {4.0 * part!r};\n" for part in HALF_PI)
+            parts.append(
+                f"/* An angle less its whole turns, by exact products; not a number beyond {LARGEST_ANGLE:.0e}. */\n"
+                "static double wrapped(double x)\n{\n"
+                f"    const double k = fabs(x) <= {LARGEST_ANGLE!r} ? floor(x * {0.5 / math.pi!r} + 0.5) : NAN;\n"
+                f"{less}    return x;\n}}"
+            )
         if any(segment.shape.guards for segment in self.plan.segments):
             parts.append(
                 "static int guard(double x, double limit, double weak)\n{\n"

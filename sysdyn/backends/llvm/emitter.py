@@ -20,12 +20,12 @@ from sysdyn.backends.llvm.segments import (
     pack_width,
     watching,
 )
-from sysdyn.backends.llvm.sincos import sincos_function
+from sysdyn.backends.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.backends.llvm.target import Processor, here
 from sysdyn.backends.llvm.types import Types, double
 from sysdyn.backends.pairs import Operation, paired, single
 from sysdyn.backends.schedule import MAX_OPS, Segment, Shape, schedule
-from sysdyn.program.operations import ANGULAR
+from sysdyn.program.operations import ANGULAR, WRAP
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
@@ -232,9 +232,10 @@ class Emitter(Types):
         return lines
 
     def _sincos(self) -> list[str]:
-        if not np.isin(self.program.kind, ANGULAR).any():
-            return []
-        return [sincos_function(Types(width), self.processor.fuses) for width in sorted(self._widths())]
+        """Functions of angles, of each width, if there are any."""
+        makers = ((ANGULAR, sincos_function), ((WRAP,), wrapped_function))
+        made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
+        return [make(Types(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _driver(self, calls: list[str]) -> str:
         groups = [size for _, size in self.program.input_groups]

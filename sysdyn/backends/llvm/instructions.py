@@ -18,6 +18,6 @@ def instruction(kind: int, types: Types, operands: Sequence[str]) -> str:
 
 def declared(types: Types) -> list[str]:
     """Declarations of the intrinsics: those of the table, and those that sines, cosines and guards need."""
-    table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@")]
+    table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@llvm")]
     every = dict([("@llvm.fmuladd", 3), *table, ("@llvm.fabs", 1)])
     return [f"declare {types.vec} {name}.{types.suffix}({', '.join([types.vec] * n)})" for name, n in every.items()]

@@ -21,6 +21,10 @@ from sysdyn.program.program import Program
 # The code in these parts of the package decides what machine code a program becomes.
 EMITTING = ("program", "backends/llvm", "backends/schedule.py", "backends/pairs.py", "backends/twins.py")
 
+# Kernels of batches are made at this level at most. Level 2 adds scheduling after registers are allocated: it takes a
+# fifth longer to compile, and batches not less to run.
+BATCHES = 1
+
 
 def compile_kernel(
     program: Program, width: int = 1, level: int = 2, zeros: bool = True, processor: Processor | None = None
@@ -33,7 +37,7 @@ def compile_kernel(
     with LOCK:
         llvm = library()
         processor = processor or here()
-        target = processor.machine(level)
+        target = processor.machine(level if width == 1 else min(level, BATCHES))
         about = (
             sources_digest(*EMITTING),
             version(),

@@ -17,7 +17,8 @@ from sysdyn.backends.schedule import CONSTANT, EXTERNAL, Segment, Shape
 from sysdyn.program.operations import ADD, ANGULAR, MUL, SIN, SUB
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-# Loads are kept apart where so many operations are between them: LLVM makes one of two that are closer.
+# Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
+# blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.
 WINDOW = 64
 
 
@@ -260,8 +261,8 @@ class _Operations:
         last = {x: t for t, (_, operands) in enumerate(steps) for x in operands}
         loads, stores = moves(steps, registers)
         for t, (operation, loaded) in enumerate(zip(what, loads, strict=True)):
-            if t % WINDOW == 0:
-                self.lines.append('  fence syncscope("singlethread") seq_cst')
+            if t and t % WINDOW == 0:
+                self._next_block(f"block_{t // WINDOW}")
             for x in loaded:
                 self._known.pop((x, 1), None)
                 self._known.pop((x, 2), None)
@@ -271,6 +272,10 @@ class _Operations:
             for x in steps[t][1]:
                 if last[x] == t and x in self._spilled:
                     self._places[self._lanes[x]].append(self._spilled.pop(x))
+
+    def _next_block(self, name: str) -> None:
+        """End the basic block; the fence keeps LLVM from joining the loads of both, and from merging the blocks."""
+        self.lines += ['  fence syncscope("singlethread") seq_cst', f"  br label %{name}", f"{name}:"]
 
     def _name(self) -> str:
         self._n += 1

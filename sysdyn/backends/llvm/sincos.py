@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from sysdyn.backends.llvm.types import Types
 from sysdyn.program.plain import COS, HALF_PI, SIN
@@ -12,6 +13,8 @@ from sysdyn.program.status import LARGEST_ANGLE
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
 # Adding 1.5·2^52 rounds to the nearest integer, which the low bits of the sum hold.
 _MAGIC = 6755399441055744.0
+# Sums of angles up to this one [rad] are rounded by 7e-15: their turns stay, a kernel of one state jumps over the rest.
+_NEAR = 64.0
 
 
 def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str]:
@@ -42,15 +45,8 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
         flipped = new(f"xor {ints} {bits}, {sign}")
         return new(f"bitcast {ints} {flipped} to {vec}")
 
-    size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")
-    fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
-    x = new(f"select {types.bits} {fits}, {vec} {x}, {vec} {c(math.nan)}")
-    shifted = fma(x, c(2.0 / math.pi), c(_MAGIC))
+    shifted, r = _reduced(types, x, 1.0, fuses, len(HALF_PI), new)
     quadrant = new(f"bitcast {vec} {shifted} to {ints}")
-    k = new(f"fsub {vec} {shifted}, {c(_MAGIC)}")
-    r = x
-    for part in _HALF_PI if fuses else HALF_PI:
-        r = fma(k, c(-part), r)
     z = new(f"fmul {vec} {r}, {r}")
     s = fma(new(f"fmul {vec} {r}, {z}"), polynomial(z, SIN), r)
     co = fma(new(f"fmul {vec} {z}, {z}"), polynomial(z, COS), fma(z, c(-0.5), c(1.0)))
@@ -58,6 +54,45 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     sine = new(f"select {types.bits} {odd}, {vec} {co}, {vec} {s}")
     cosine = new(f"select {types.bits} {odd}, {vec} {s}, {vec} {co}")
     return lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
+
+
+def _reduced(types: Types, x: str, turn: float, fuses: bool, parts: int, new: Callable[[str], str]) -> tuple[str, str]:
+    """(k + _MAGIC, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond LARGEST_ANGLE. turn: a power of 2.
+
+    parts: of π/2 that are used at most.
+    """
+    vec, c = types.vec, types.constant
+
+    def fma(x: str, y: str, z: str) -> str:
+        return new(f"call {vec} @llvm.fmuladd.{types.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
+
+    shifted = fma(x, c(2.0 / (turn * math.pi)), c(_MAGIC))
+    k, r = new(f"fsub {vec} {shifted}, {c(_MAGIC)}"), x
+    for part in (_HALF_PI if fuses else HALF_PI)[:parts]:
+        r = fma(k, c(-turn * part), r)
+    size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")
+    fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
+    return shifted, new(f"select {types.bits} {fits}, {vec} {r}, {vec} {c(math.nan)}")
+
+
+def wrapped_function(types: Types, fuses: bool) -> str:
+    """@wrapped.…: an angle less its whole turns; of one state, only if it is beyond _NEAR."""
+    vec = types.vec
+    lines: list[str] = []
+
+    def new(text: str) -> str:
+        lines.append(f"  %s{len(lines)} = {text}")
+        return f"%s{len(lines) - 1}"
+
+    _, r = _reduced(types, "%x", 4.0, fuses, 2 if fuses else 4, new)  # to 1e-23 and 1e-19 beyond: r is not near 0
+    head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]
+    if types.width > 1:
+        return "\n".join([*head, *lines, f"  ret {vec} {r}", "}"])
+    near = [
+        "  %size = call double @llvm.fabs.f64(double %x)", f"  %near = fcmp ole double %size, {types.constant(_NEAR)}",
+        "  br i1 %near, label %as_it_is, label %far", "as_it_is:", "  ret double %x", "far:",
+    ]  # fmt: skip
+    return "\n".join([*head, *near, *lines, f"  ret {vec} {r}", "}"])
 
 
 def sincos_function(types: Types, fuses: bool) -> str:

@@ -1,0 +1,80 @@
+"""Real numbers, and nothing else: the one gate for arrays that are handed in and for columns of files.
+
+Integers and floats are numbers. Dates, spans of time, booleans, texts and objects are not, though NumPy makes numbers
+of most: a date is 1.7e18 nanoseconds. Times have a column of their own, switches are booleans.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+
+# Kinds of NumPy's types that are numbers; times, too, in the column of time, and booleans where something is switched.
+NUMBERS, TIMES, SWITCHES = "fiu", "fiumM", "fiub"
+# Products of these with floats are defined, or look like it, and are no real numbers.
+_NO_SCALARS = (bool, complex, str, bytes, timedelta, np.generic, Decimal)
+
+
+def refused(dtype: Any, allowed: str = NUMBERS) -> str:
+    """Why entries of a type of NumPy or pandas are none of the allowed kinds, in words; "" if they are."""
+    kind = getattr(dtype, "kind", "O")
+    return "" if kind in allowed else f"type {dtype}, but real numbers are needed"
+
+
+def real(name: str, x: Any) -> np.ndarray:
+    """x as float64. Raises InvalidInput unless it is an array of real numbers."""
+    array = array_of(name, x)
+    if array.dtype.kind == "O" and all(type(y) in (int, float) for y in array.flat):
+        array = array.astype(np.float64)  # integers of more digits than NumPy has
+    if why := refused(array.dtype) or (refused(np.dtype(bool)) if _holds_booleans(x) else ""):
+        raise InvalidInput(f"{name} has {why}")
+    return array.astype(np.float64, copy=False)
+
+
+def is_number(x: object) -> bool:
+    """Whether x is an integer or a float, of Python or of NumPy."""
+    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def is_scalar(x: object) -> bool:
+    """Whether x is computed with as a float is: a number, an array of some, or a symbol of any library."""
+    return is_number(x) or (hasattr(type(x), "__mul__") and not isinstance(x, _NO_SCALARS))
+
+
+def _holds_booleans(x: Any) -> bool:
+    """Whether lists hold booleans, which NumPy takes for numbers if numbers are beside them."""
+    if isinstance(x, (list, tuple)):
+        return any(_holds_booleans(y) for y in x)
+    return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
+
+
+def array_of(name: str, x: Any) -> np.ndarray:
+    """x as an array of whatever type. Raises InvalidInput for None, ragged lists, masks and symbols of libraries."""
+    if x is None:
+        raise InvalidInput(f"{name} is None: an array is needed")
+    try:
+        return np.asarray(unmasked(name, x))
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not a regular array of numbers: {error}") from error
+    except Exception as error:  # each library raises its own where a symbol or tracer has no value
+        raise InvalidInput(
+            f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: a solver takes values. "
+            "Inside jax.jit and the like call it through jax.pure_callback, with solver.derivatives() for its "
+            f"derivatives; solver.to_casadi() is for symbols ({type(error).__name__})"
+        ) from error
+
+
+def unmasked(name: str, x: Any) -> Any:
+    """x itself. Raises InvalidInput if entries are masked."""
+    if np.ma.is_masked(x):
+        raise InvalidInput(
+            f"{name} has masked entries, which are missing: only values of Switchable measurements may be, by name in y"
+        )
+    return x
