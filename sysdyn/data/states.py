@@ -33,7 +33,7 @@ from sysdyn.model.quantities import FORCE, QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
-# So many numbers of states are held at once.
+# Most numbers of states that are held at once.
 MOST = 2**27
 
 # {measurement: (m,)} gives the measurements whose value is the same in every state.

@@ -14,10 +14,10 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 
-# The window has so many rows on either side.
+# Rows of the window on either side of its centre.
 HALF = 5
 WINDOW = 2 * HALF + 1
-# Motions up to this share of the rate of the rows lose at most 10 % of their velocity.
+# Share of the rate of the rows up to which motions lose at most 10 % of their velocity.
 FLAT = 0.03
 
 
