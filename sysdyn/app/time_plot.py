@@ -13,11 +13,11 @@ from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Freedoms
 
-# A curve has at most this many points.
+# Most points of a curve.
 POINTS = 2000
-# A picture has at most this many panels by default.
+# Most panels of a picture by default.
 PANELS = 12
-# Curves and bands have these colours, of Okabe and Ito's palette.
+# Colours of curves and bands, of Okabe and Ito's palette.
 LINE, BAND = "#0072B2", "#E69F00"
 
 
