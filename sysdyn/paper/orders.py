@@ -72,7 +72,7 @@ def _measured(system: BlockSystem) -> dict[int, int]:
 
 
 def _columns(system: BlockSystem, blocks: Sequence[tuple[str, int]]) -> list[int]:
-    """Columns of these blocks, in their order; a block that the layout lacks has none."""
+    """Columns of these blocks, in their order; none for a block that the layout lacks."""
     columns: dict[tuple[str, int], list[int]] = {}
     for c, block in enumerate(system.col_blocks):
         columns.setdefault(block, []).append(c)
