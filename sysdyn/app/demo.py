@@ -26,7 +26,7 @@ CHECKED = 1000
 BATCH = 10_000
 # Calls of a timed loop.
 LOOP = 2000
-# Repetitions of which each time is the median.
+# Repetitions of each timing, whose median counts.
 ROUNDS = 7
 
 # Names in prose of each kind of problem, and symbols of its known and of its wanted quantities.

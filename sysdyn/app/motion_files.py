@@ -22,7 +22,7 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
     """Arguments q, tau, fx and t of `show` out of the files of a log and of its estimates; see `log_columns`.
 
     Files have q, tau, fx or some of these. States of several are those with the same t. States with missing values are
-    left out. Raises FileError, and InvalidInput where no file has q.
+    left out. Raises FileError, and InvalidInput if no file has q.
     """
     found: dict[str, np.ndarray] = {}
     for source in sources:

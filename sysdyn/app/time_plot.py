@@ -52,7 +52,7 @@ class Bands:
         """One panel for each joint: the estimate and ±2 σ.
 
         joints: names, default the `PANELS` whose values change most, without those that are known and stay what they
-        are. Raises InvalidInput where there is nothing to draw.
+        are. Raises InvalidInput if there is nothing to draw.
         """
         if not self._kept:
             raise InvalidInput("there is no state to draw")

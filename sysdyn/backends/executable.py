@@ -67,7 +67,7 @@ class Executable:
     def step(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
         """The run with these arrays as a call without arguments; `out` is shown as its results.
 
-        single: of one state, by the kernel of one state. Raises ProblemError where the back end has no prepared calls.
+        single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
         """
         self.require_binding()
         made = [
@@ -94,7 +94,7 @@ class Executable:
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero where all went well. Its arrays
+    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its arrays
     are those of one thread at a time: threads that work side by side bind a step each. Raises SysdynError where it is
     running on another thread.
     """

@@ -51,7 +51,7 @@ class Team:
         return True
 
     def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
-        """Call all parts and return when the last one is done. Raises what a part raised.
+        """Call all parts and return when the last one is done. Raises the error of a part.
 
         threads: that call them, each the next one as soon as it is free; one for each part if None, and never more than
         parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; those

@@ -46,7 +46,7 @@ class Chunk:
 class Estimates:
     """Estimates of the states of a chunk: t (n,) [s], q (n, nq), values {quantity: (n, m)}, std likewise.
 
-    ok (n,): solved or not. std is empty where the problem has no noise. They are of the rows (n,) of the file `where`,
+    ok (n,): solved or not. std is empty if the problem has no noise. They are of the rows (n,) of the file `where`,
     from 1.
     """
 

@@ -24,7 +24,7 @@ FLAT = 0.03
 def velocities(model: Model, t: np.ndarray, q: np.ndarray, rows: range) -> np.ndarray:
     """q̇ (len(rows), nv) of some of the rows of t (n,) [s] and q (n, nq).
 
-    Angles of joints with one degree of freedom may jump by whole turns. Raises InvalidInput where too few rows differ
+    Angles of joints with one degree of freedom may jump by whole turns. Raises InvalidInput if too few rows differ
     in time.
     """
     width = min(WINDOW, len(t))

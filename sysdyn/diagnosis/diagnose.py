@@ -88,7 +88,7 @@ class Diagnosis:
     states          what is found at each sampled state
     suggestions     what to state or to leave out
     additions       of the available measurements those that make the problem well posed, none of which can be left out;
-                    None if all of them are not enough; () where nothing is missing or none were given
+                    None if all of them are not enough; () if nothing is missing or none were given
     switched_off    Switchable measurements, or components of them, whose equations do not count
     removals        equations to leave out until none is redundant, none of which can be kept
     structural      the pattern alone is not sound

@@ -70,7 +70,7 @@ def rank(rows: np.ndarray) -> int:
 def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
     """(candidate, components) that together see all `missing` directions, none of them dispensable.
 
-    Exact rows are independent of each other. Measurements that can be used whole come first. None where the candidates
+    Exact rows are independent of each other. Measurements that can be used whole come first. None if the candidates
     do not see all.
     """
     if rank(np.vstack([c.seen for c in candidates] or [np.zeros((0, missing))])) < missing:

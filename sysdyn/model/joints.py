@@ -296,7 +296,7 @@ class Planar(Joint):
     def difference(self, q0, q1):
         """Inverse of `integrate` with ω = θ1 − θ0, not wrapped.
 
-        Raises InvalidInput where no v exists: θ differs by whole turns and the position differs too.
+        Raises InvalidInput if no v exists: θ differs by whole turns and the position differs too.
         """
         q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
         d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]

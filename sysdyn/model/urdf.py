@@ -55,7 +55,7 @@ class UrdfLink:
 class UrdfJoint:
     """A `<joint>`: E (3, 3), r (3,) [m] place the joint frame in the parent link; axis in the joint frame.
 
-    lower, upper, velocity, effort: limits, ±inf where not given (also lower and upper, which the format defaults to 0).
+    lower, upper, velocity, effort: limits, ±inf if not given (also lower and upper, which the format defaults to 0).
     damping [N s/m, N m s/rad], friction [N, N m]. mimic: the joint imitated, multiplier and offset [rad, m] of it.
     """
 

@@ -166,7 +166,7 @@ def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
 
     The costs of the articulated-body inertias inside W^L and W^R, and of the product with W^R, were left out.
     Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
-    counted. Raises ProblemError where this is not forward dynamics. Nori, Property 2.
+    counted. Raises ProblemError if this is not forward dynamics. Nori, Property 2.
     """
     matrices = matrix_aba(system, q)
     A, W = _pattern(system.D(q)), [_pattern(w) for w in matrices.left]

@@ -40,7 +40,7 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
     c(f_i) and each unknown τ_i by c(τ_i) on the way back, a matrix that is triangular but for a border. The border has
     the unknown fx and q̈ as columns, and as rows the unused ones: measured a and f, and c(τ_i) of known τ. Its
     columns are carried along the tree beside the right-hand side, so it should be small, and only there do pivots
-    depend on the state; their order is left to the caller. Raises ProblemError where a measurement is custom.
+    depend on the state; their order is left to the caller. Raises ProblemError if a measurement is custom.
 
     Kron, Diakoptics (1963).
     """

@@ -172,7 +172,7 @@ def _less(x, left, right):
 
 
 def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
-    """Raise SingularState unless pivot k of D_i is above the rounding of its scale, a sum that it is left of.
+    """Raise SingularState unless pivot k of D_i is above the rounding of its scale, given below.
 
     D_i is S^T I^A S + A, and I^A is what the moving joints of the subtree leave of its composite inertia I^c, so the
     scale is S^T I^c S + A = Σ_j s_j^T I_j s_j + A with s_j = X_j s_λ(j) over the subtree, s_i = S.

@@ -33,7 +33,7 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
 
     arguments: name → value, in the recursion's order; names are among "q" (…, nq), "qd", "qdd", "tau" (…, nv) and
         "fx" (…, nb, 6), where None stands for no external wrench. Leading axes are broadcast against each other.
-    Raises InvalidInput where a shape, a dtype, a value or the norm of a quaternion is wrong.
+    Raises InvalidInput if a shape, a dtype, a value or the norm of a quaternion is wrong.
     """
     sizes = {name: QUANTITY[name].shape(model) for name in arguments}
 

@@ -1,6 +1,6 @@
 """Factors of the joint-space inertia matrix that keep its zeros: H = L^T L and H = L^T D L (RBDA ch. 6).
 
-H_ij can only differ from 0 where one of i and j is an ancestor of the other, or i = j, in the tree of freedoms that
+H_ij can only differ from 0 if one of i and j is an ancestor of the other, or i = j, in the tree of freedoms that
 `parent` gives: branch-induced sparsity. Eliminating from the last row up fills none of these zeros in, so that every
 loop below runs over ancestors only. All of it is generic over float, Expr and batches.
 """

@@ -239,7 +239,7 @@ def _urdf_shapes(
 def find_mesh(name: str, folder: Path) -> Path | None:
     """The file that package://PACKAGE/PATH, model://…, file://… or a path means in a robot file of that folder.
 
-    Packages are looked for in the folders above it and those of `PATHS`. None where there is no such file.
+    Packages are looked for in the folders above it and those of `PATHS`. None if there is no such file.
     """
     rest = name.rpartition("://")[2]
     if not name.startswith(PACKAGED):
@@ -257,7 +257,7 @@ def find_mesh(name: str, folder: Path) -> Path | None:
 def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
     """The meshes in an STL, OBJ, Collada or other file that trimesh reads, in metres, with the colours it gives them.
 
-    Raises BackendUnavailable where trimesh is missing, and what it raises.
+    Raises BackendUnavailable if trimesh is missing, and what it raises.
     """
     trimesh = package("trimesh")
     if path.suffix.lower() == ".dae":

@@ -65,7 +65,7 @@ def show(
     visuals: the robot file (path or text) or mujoco.MjModel with the shapes, where the model was not read from it;
         False: inertias alone.
 
-    Raises BackendUnavailable where meshcat is not installed, InvalidInput naming the argument that does not fit.
+    Raises BackendUnavailable if meshcat is not installed, InvalidInput naming the argument that does not fit.
     """
     package("meshcat")
     motion = motion_of(model, q, fx, tau, t)
@@ -115,7 +115,7 @@ class Track(NamedTuple):
     interpolation: int
 
     def lower(self) -> dict[str, Any]:
-        """As meshcat sends it."""
+        """The track as meshcat sends it."""
         pack = package("meshcat.geometry").pack_numpy_array
         times, values = (pack(x.astype(np.float32).reshape(-1))["array"] for x in (self.times, self.values))
         return {"name": f".{self.name}", "type": self.kind, "times": times, "values": values,

@@ -27,7 +27,7 @@ def export(
 ) -> Path:
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState where no state has a result.
+    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState if no state has a result.
     """
     program = executable.program
     if not program.n_outputs:
@@ -192,7 +192,7 @@ add_test(NAME {name}_test_vectors COMMAND {name}_main)
 def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
     """Write files into `folder`, which is made if it does not exist; a failure leaves no half-written file.
 
-    Raises FileError where that cannot be done, or would replace a file that sysdyn did not write.
+    Raises FileError if that cannot be done, or would replace a file that sysdyn did not write.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
