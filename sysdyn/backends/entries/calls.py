@@ -33,15 +33,21 @@ LONGEST = 200_000
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
+SCATTERED, FOR_ALL = 1, 2  # ways to take an array, as in native.c
 
 Function = TypeVar("Function", bound=Callable)
 
 
 class Argument(NamedTuple):
-    """An array that a call takes: its shape at one state, and for each entry the number of the program's input."""
+    """An array that a call takes: its shape at one state, and for each entry the number of the program's input.
+
+    deviations: (least, greatest), each of the array's size, if inputs are squares of its entries, which lie between
+    these; a float may stand for all of them.
+    """
 
     shape: tuple[int, ...]
     inputs: np.ndarray
+    deviations: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Names(NamedTuple):
@@ -139,10 +145,12 @@ def one_state(
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
     targets, places = [], np.empty(0, dtype=np.int64)
-    for shape, numbers in arguments:
-        scattered = bool((np.diff(numbers) != 1).any())
+    squared: list[tuple[float, ...]] = []
+    for shape, numbers, deviations in arguments:
+        scattered = deviations is not None or bool((np.diff(numbers) != 1).any())
         first = len(places) if scattered else int(numbers[0]) if numbers.size else 0
-        targets.append((*_axes(shape), numbers.size, first, scattered))
+        targets.append((*_axes(shape), numbers.size, first, scattered * SCATTERED + bool(deviations) * FOR_ALL))
+        squared += zip(numbers, *deviations, strict=True) if deviations else ()
         places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
     begins = np.cumsum([0, *(size for _, size in program.output_groups)]).tolist()
     first_word = len(own) - 2 * len(program.output_groups)
@@ -152,10 +160,11 @@ def one_state(
     for name, what in names.keywords:
         keywords.append((name, what, following))
         following += sum(x is ... for x in (what.values() if isinstance(what, dict) else (what,)))
+    limits = np.array(squared, dtype=float).reshape(-1, 3)
     return native.Plain(
         kernel.address, own, inputs, program.n_outputs, last, _table(targets, AXES + 4), places,
-        _table(quaternions, 1), _table(muted, 1), _table(rows, AXES + 3), keys, names.positional, tuple(keywords),
-        shown.make, shown.about, shown.layout, (kernel, array, outputs),
+        _table(quaternions, 1), _table(muted, 1), limits, _table(rows, AXES + 3), keys, names.positional,
+        tuple(keywords), shown.make, shown.about, shown.layout, (kernel, array, outputs),
     )  # fmt: skip
 
 
@@ -198,7 +207,7 @@ def batch(
         places[tuple(range(begin, begin + size))] = 2 + 2 * k
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
-    whole = [places.get(tuple(x.inputs.tolist())) for x in arguments]
+    whole = [None if x.deviations else places.get(tuple(x.inputs.tolist())) for x in arguments]
     kernel = backend.kernel(False) if built and None not in whole else None  # values may have to be put together
     if not kernel:
         return None
