@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Most characters of a name that are shown, and compared with other names.
+# Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
 
 

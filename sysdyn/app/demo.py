@@ -20,13 +20,13 @@ from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# States at which solutions are compared with the other library.
+# States at which solutions are compared with the other library (chosen).
 CHECKED = 1000
-# States of the timed batch.
+# States of the timed batch (chosen).
 BATCH = 10_000
-# Calls of a timed loop.
+# Calls of a timed loop (chosen).
 LOOP = 2000
-# Repetitions of each timing, whose median counts.
+# Repetitions of each timing, whose median counts (chosen).
 ROUNDS = 7
 
 # Names in prose of each kind of problem, and symbols of its known and of its wanted quantities.

@@ -31,15 +31,15 @@ LEGEND = {
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FILL: "fill-in of L + U",
 }  # fmt: skip
-# Side of a matrix in inches.
+# Side of a matrix in inches (chosen).
 SIDE = 5.3
-# Least size of an entry in points.
+# Least size of an entry in points (chosen).
 LEAST_MARK = 1.15
-# Least length in points of a bracket with a label.
+# Least length in points of a bracket with a label (chosen).
 LEAST_LABEL = 7.5
-# Bodies beyond which chains of bodies are labelled instead of each body.
+# Bodies beyond which chains of bodies are labelled instead of each body (chosen).
 MANY_BODIES = 12
-# Groups of equal kinds in an order beyond which no bracket is drawn.
+# Groups of equal kinds in an order beyond which no bracket is drawn (chosen).
 MANY_GROUPS = 8
 
 

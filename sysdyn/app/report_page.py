@@ -24,11 +24,11 @@ from sysdyn.online.pattern import pictures
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# Random states at which answers are checked, and at which estimates are judged.
+# Random states at which answers are checked, and at which estimates are judged (chosen).
 CHECKED, ESTIMATED = 1000, 50
-# States of a timed batch, and repetitions of each kind of call; the least time counts.
+# States of a timed batch, and repetitions of each kind of call; the least time counts (chosen).
 BATCH, TURNS = 10_000, 7
-# Factor on the standard deviation of a sensor that makes its contribution vanish.
+# Factor on the standard deviation of a sensor that makes its contribution vanish (chosen).
 DEAF = 1e3
 
 PAGE = """<!DOCTYPE html>

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from sysdyn.program.operations import Flops
 
-# Width in characters of output that goes to no terminal.
+# Width in characters of output that goes to no terminal (chosen).
 PIPED_WIDTH = 120
 # Exit code if nobody reads the output any more, the same as of programs that SIGPIPE ends.
 UNREAD = 141

@@ -13,9 +13,9 @@ from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Freedoms
 
-# Most points of a curve.
+# Most points of a curve (chosen).
 POINTS = 2000
-# Most panels of a picture by default.
+# Most panels of a picture by default (chosen).
 PANELS = 12
 # Colours of curves and bands, of Okabe and Ito's palette.
 LINE, BAND = "#0072B2", "#E69F00"

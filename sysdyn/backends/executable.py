@@ -15,11 +15,11 @@ from sysdyn.backends.entries import calls
 from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
-# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread.
+# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
 THREAD_OPERATIONS = 2_500_000
-# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others.
+# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others (chosen).
 PARTS = 4
-# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller.
+# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller (chosen).
 KERNEL_PARTS = 8
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 

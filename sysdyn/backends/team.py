@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from time import perf_counter, thread_time
 
-# Ratio of a call's time to its caller's processor time above which the cores are crowded.
+# Ratio of a call's time to its caller's processor time above which the cores are crowded (chosen).
 CROWDED = 1.5
-# Most calls that go without threads before one tries again whether threads get cores.
+# Most calls that go without threads before one tries again whether threads get cores (chosen).
 LONGEST_PAUSE = 63
-# Most threads that share the work of a call, whatever it asks for: more than a processor has cores.
+# Most threads that share the work of a call, whatever it asks for: more than a processor has cores (chosen).
 MOST_THREADS = 256
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")

@@ -22,9 +22,9 @@ from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
 from sysdyn.files.table_writers import write_table
 from sysdyn.online.solver import Solver
 
-# Files of a log that are with the cluster at a time, for each of its threads.
+# Files of a log that are with the cluster at a time, for each of its threads (chosen).
 AHEAD = 2
-# Seconds after which a scheduler that does not answer counts as missing.
+# Seconds after which a scheduler that does not answer counts as missing (chosen).
 PATIENCE = 10.0
 
 

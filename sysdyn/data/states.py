@@ -33,7 +33,7 @@ from sysdyn.model.quantities import FORCE, QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
-# Most numbers of states that are held at once.
+# Most numbers of states that are held at once (chosen).
 MOST = 2**27
 
 # {measurement: (m,)} of values that are the same in every state.

@@ -14,10 +14,10 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 
-# Rows of the window on either side of its centre.
+# Rows of the window on either side of its centre (chosen).
 HALF = 5
 WINDOW = 2 * HALF + 1
-# Share of the rate of the rows up to which motions lose at most 10 % of their velocity.
+# Share of the rate of the rows up to which motions lose at most 10 % of their velocity, by HALF rows a side.
 FLAT = 0.03
 
 

@@ -47,9 +47,9 @@ from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
 # Least share of the greatest part, in an undetermined direction at one state, at which an unknown is named; chosen.
 LEAST_SHARE = 1e-3
-# Degrees of freedom beyond which undetermined unknowns at one state are not looked for.
+# Degrees of freedom beyond which undetermined unknowns at one state are not looked for (chosen).
 MOST_FREEDOMS = 3000
-MOST_NAMED = 500  # Directions and dependencies that are named; more are counted.
+MOST_NAMED = 500  # Directions and dependencies that are named; more are counted (chosen).
 
 
 # ---- by value --------------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import forward_kinematics
 
 FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of, which are shown first.
-SHOWN = 8  # Most terms that are shown of a direction.
-# Relative difference below which amounts are shown as equal, and share of a direction below which a term is not shown.
+SHOWN = 8  # Most terms that are shown of a direction (chosen).
+# Relative difference of amounts shown as equal, and share of a direction below which a term is left out (chosen).
 ROUNDED = 1e-6
-# Least shares of a pivot in its column and in its row; the next pair counts if no pivot is left by the ones before.
+# Least shares of a pivot in its column and in its row; the next pair is for the pivots left over (chosen).
 PIVOTS = ((1e-3, 1e-3), (1e-7, 0.0))
 
 

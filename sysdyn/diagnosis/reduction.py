@@ -24,12 +24,12 @@ from sysdyn.sparse.condition import balance, condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 
-RELATIVE_RANK = 1e-10  # Fraction of the greatest singular value of S below which singular values count as zero.
-PART = 1e-10  # Share of a unit vector of a null space above which an unknown is part of it.
+RELATIVE_RANK = 1e-10  # Share of the greatest singular value of S below which others count as zero (chosen).
+PART = 1e-10  # Share of a unit vector of a null space above which an unknown is part of it (chosen).
 # Relative change of the matrix that must not account for an entry of S, or the entry counts as zero; relative
-# change by which this is found, at random; and its seed.
+# change by which this is found, at random; and its seed (chosen).
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
-# Most degrees of freedom for which S is formed: in long chains its singular values spread with their number.
+# Most degrees of freedom for which S is formed: in long chains its singular values spread with their number (chosen).
 DENSE = 300
 
 

@@ -19,9 +19,9 @@ from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
-# Least share of a row that is new, for the row to be taken; the second one if no other row is left.
+# Least share of a row that is new, for the row to be taken; the second one if no other row is left (chosen).
 NEW = (1e-3, 1e-7)
-ATTEMPTS = 2000  # Most sets of measurements that cannot be split that are tried.
+ATTEMPTS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from sysdyn.program.plain import dot, norm
 from sysdyn.program.reals import real
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
-AGREED = 1e-13  # Largest relative difference between constants that are made the same.
-SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly 0, 1 and −1.
+AGREED = 1e-13  # Largest relative difference between constants that are made the same (chosen).
+SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exact, so that they fold (chosen).
 
 # Angles this near [rad] to a multiple of π/2 are made exact, for π/2 is often written 1.57079632679.
 ANGLE_SNAP = 1e-11

@@ -57,7 +57,7 @@ _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 _RESISTANCES = {
     "armature": "rotor inertias are ≥ 0", "damping": "it takes energy and is ≥ 0", "friction": "it is ≥ 0",
 }  # fmt: skip
-# Velocity [rad/s, m/s] at which friction has grown to 1/√2 of its full size.
+# Velocity [rad/s, m/s] at which friction has grown to 1/√2 of its full size (chosen).
 SLIP = 1e-3
 
 

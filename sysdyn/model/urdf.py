@@ -30,9 +30,9 @@ from sysdyn.program.plain import norm, product
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
 # Joint types with one degree of freedom.
 _ONE_FREEDOM = ("revolute", "continuous", "prismatic")
-# Greatest length of a robot file in bytes; longer ones would not fit into memory as elements.
+# Greatest length of a robot file in bytes; longer ones would not fit into memory as elements (chosen).
 MOST_BYTES = 64 * 2**20
-# Greatest mass, moment and length, so that their products are finite.
+# Greatest mass, moment and length, so that their products are finite (chosen).
 _LARGEST = 1e30
 # The message on xacro files.
 _XACRO = "this is a xacro file, which sysdyn.load expands where its name ends in .xacro"

@@ -14,7 +14,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
 
-# Most bytes of the values of a block: they stay in the cache until the kernel has read them.
+# Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
 
 

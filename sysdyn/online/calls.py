@@ -25,9 +25,9 @@ from sysdyn.program.groups import Arrays, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 
-# Most sets of names whose calls are arranged to go the shortest way.
+# Most sets of names whose calls are arranged to go the shortest way (chosen).
 MOST_LAYOUTS = 64
-# Least number that stands for an entry of an argument, to find its place among the inputs.
+# Least number that stands for an entry of an argument, to find its place: doubles hold such integers exactly.
 LABEL = 2.0**52
 
 Key = TypeVar("Key", bound=Hashable)

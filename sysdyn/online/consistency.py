@@ -30,7 +30,7 @@ from sysdyn.online.solver import REPIVOTED_ERROR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 
-# Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value.
+# Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
 # States at which measurements contradict each other are solved by all equations in lots of this size, until none of a
 # lot turns out to agree (chosen: a dense solve takes some 10 ms).

@@ -34,10 +34,10 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-# Most entries of the factors times solutions for which both forms of implicit differentiation are tried.
+# Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
 
-# Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state.
+# Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
 STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}

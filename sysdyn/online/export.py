@@ -12,7 +12,7 @@ from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group, Groups
 
-# Sampled states among which test vectors are found.
+# Sampled states among which test vectors are found (chosen).
 STATES = 64
 
 

@@ -40,21 +40,21 @@ from sysdyn.reference import compile_regressor, rnea
 JOINT_UNITS = {"armature": ("kg m²", "kg"), "damping": ("N m s/rad", "N s/m"), "friction": ("N m", "N")}
 # Forms of the names of parameters.
 KINDS = ("inertia:BODY", *(f"{x}:JOINT" for x in JOINT_UNITS))
-# States whose rows of Y are in memory at a time.
+# States whose rows of Y are in memory at a time (chosen).
 PIECE = 4096
-# Fraction of a column orthogonal to others below which it depends on them.
+# Fraction of a column orthogonal to others below which it depends on them (chosen).
 DEPENDENT = 1e-8
-# Rounding of the coefficients of dependent columns, each parameter in its usual size.
+# Rounding of the coefficients of dependent columns, each parameter in its usual size (chosen).
 ROUNDING = 1e-7
-# Distance from the least sum of squares at which the barrier method ends, as a fraction of the sum or of 1.
+# Distance from the least sum of squares at which the barrier method ends, as a fraction of the sum or of 1 (chosen).
 GAP = 1e-7
-# Increase of χ² over the best fit up to which physically consistent bodies count as good as it.
+# Increase of χ² over the best fit up to which physically consistent bodies count as good as it (chosen).
 WORSE = 1.0
-# Most steps of Newton's method.
+# Most steps of Newton's method (chosen).
 STEPS = 50
 # Parameters by number, and B with Σ_k x_k B_k positive semidefinite for physically consistent ones.
 Block = tuple[np.ndarray, np.ndarray]
-# Rounds in which deviations of τ are found that are not given, each with the weights of the one before.
+# Rounds in which deviations of τ are found that are not given, each with the weights of the one before (chosen).
 ROUNDS = 3
 
 

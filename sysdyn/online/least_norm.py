@@ -17,9 +17,9 @@ from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
-# Share of an equation's terms left over above which it contradicts others.
+# Share of an equation's terms left over above which it contradicts others (chosen).
 AGREEMENT = 1e-8
-# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide.
+# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
 

@@ -22,7 +22,7 @@ KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
 _PALETTE = ("#E69F00", "#CC79A7", "#56B4E9", "#0072B2", "#009E73", "#F0E442")
 COLOURS = dict(zip((*QUANTITIES, "fB"), itertools.cycle(_PALETTE), strict=False))
 COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00"}
-# Width of a picture in pixels, and most unknowns of a system that is drawn.
+# Width of a picture in pixels, and most unknowns of a system that is drawn (chosen).
 SIDE, MOST_DRAWN = 260, 2000
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sysdyn.offline.stages import Progress
 
-# Seconds after which a bar is shown.
+# Seconds after which a bar is shown (chosen).
 PATIENCE = 1.0
 
 

@@ -120,7 +120,7 @@ def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
 
 Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a rotation, or a displacement.
 NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
-ROUNDING = 1e-14  # Rounding of inertial parameters, as a fraction of the greatest one.
+ROUNDING = 1e-14  # Rounding of inertial parameters, as a fraction of the greatest one (chosen).
 
 
 def links(

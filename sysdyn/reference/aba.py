@@ -17,7 +17,7 @@ from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
 
-SMALL = 1e-8  # Fraction of the largest entry of any inertia above which pivots are accepted without a closer look.
+SMALL = 1e-8  # Share of the largest inertia entry above which pivots are accepted without a closer look (chosen).
 
 
 def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:

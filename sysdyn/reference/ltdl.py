@@ -20,8 +20,8 @@ from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of.
-# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry.
+ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of (chosen).
+# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry (chosen).
 UNEQUAL = 1e-10
 
 Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.

@@ -31,7 +31,7 @@ from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jac
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found.
+_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found (chosen).
 
 
 @dataclass(frozen=True)

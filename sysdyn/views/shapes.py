@@ -28,7 +28,7 @@ Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each
 PLAIN: Colour = (0.78, 0.79, 0.81, 1.0)
 INERTIA: Colour = (0.35, 0.55, 0.75, 0.75)
 BONE: Colour = (0.35, 0.37, 0.40, 1.0)
-# Least half axis of an inertia ellipsoid [m], and the radius of a line as a share of its length.
+# Least half axis of an inertia ellipsoid [m], and the radius of a line as a share of its length (chosen).
 LEAST_AXIS, BONE_RADIUS = 0.004, 0.015
 # Begins of names of meshes that are in packages, as ROS and Gazebo have them.
 PACKAGED = ("package://", "model://")
@@ -36,7 +36,7 @@ PACKAGED = ("package://", "model://")
 PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
 # First group of MuJoCo's geoms that is not seen by default.
 HIDDEN_GROUP = 3
-# Most faults of a file that a warning shows.
+# Most faults of a file that a warning shows (chosen).
 MOST_SHOWN = 4
 
 

@@ -24,13 +24,13 @@ from sysdyn.model.spatial import rotation, rotx, translation
 from sysdyn.views.motion import Motion, motion_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 
-# Length of the longest arrow, as a share of the robot's size.
+# Length of the longest arrow, as a share of the robot's size (chosen).
 LONGEST_ARROW = 0.5
 # Colours of wrenches and of joints without and with the greatest torque, of Okabe and Ito's palette, or grey.
 FORCE, MOMENT, NO_TORQUE, FULL_TORQUE = "#009E73", "#CC79A7", "#D9D9D9", "#D55E00"
 # The parts of a wrench: name, its first component, unit, colour, number of arrow heads.
 PARTS = (("force", 3, UNIT_OF["fx"], FORCE, 1), ("moment", 0, UNIT_OF["nx"], MOMENT, 2))
-# Radii of the shaft and the heads of an arrow of unit length, and the length of a head.
+# Radii of the shaft and the heads of an arrow of unit length, and the length of a head (chosen).
 SHAFT, HEAD, HEAD_LENGTH = 0.02, 0.06, 0.18
 # Properties of objects that are drawn over all others, and show their front only.
 SEEN_THROUGH = {"depthTest": False, "transparent": True, "side": 0}
@@ -38,11 +38,11 @@ SEEN_THROUGH = {"depthTest": False, "transparent": True, "side": 0}
 STEPWISE, LINEAR = 2300, 2301
 # Path of the scene below which the robot stands.
 ROOT = "meshcat/robot"
-# Direction of the camera from the robot, in sizes of the robot, and the least size of a robot [m].
+# Direction of the camera from the robot, in sizes of the robot, and the least size of a robot [m] (chosen).
 VIEW, LEAST_SIZE = np.array([0.52, -0.44, 0.26]), 0.2
 # Commands after which a motion is at rest at its begin, with the slider in view.
 START = "viewer.animator.pause(); viewer.animator.seek(0); viewer.gui.open();"
-# Height of a view in a notebook in pixels.
+# Height of a view in a notebook in pixels (chosen).
 HEIGHT = 480
 
 

@@ -18,7 +18,7 @@ from sysdyn.files import atomic
 TEST_STATES = 8
 # Allowed error of a test vector's results, as a fraction of the greatest expected entry of a member; chosen.
 TOLERANCE = 1e-12
-# Allowed error at ill-conditioned test vectors, in multiples of the difference that rounding alone makes there.
+# Allowed error at ill-conditioned test vectors, in multiples of the difference made by rounding alone (chosen).
 ROUNDING = 10.0
 
 

@@ -29,7 +29,7 @@ else:
 
 # Most operations of a program with calls of one state, about 0.1 ms, as these hold the interpreter's lock.
 LONGEST = 200_000
-# States whose quaternions are looked at before these states are computed, while they are in the cache.
+# States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
