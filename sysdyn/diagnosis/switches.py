@@ -1,7 +1,7 @@
 """Switches that leave something undetermined: directions seen by switchable sensors alone, and by those that are on.
 
-The directions that no other equation sees are found once, at random states. Whether what is on sees all of them is then
-told for thousands of combinations at a time.
+The directions that no other equation sees are found once, at random states. Thousands of
+combinations of switches are then tested at a time for seeing all of them.
 """
 
 from __future__ import annotations

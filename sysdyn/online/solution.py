@@ -272,7 +272,7 @@ class Solution(calls.Result):
 
         What rounding, magnified by the condition of the state, does to the results, whatever outputs were asked for:
         the difference to a pivoted and refined solve, and the error that this one may have. It is rarely below the true
-        error, and mostly above it; some milliseconds a state. NaN where the state was not solved, inf if the
+        error, and mostly above it; some milliseconds a state. NaN if the state was not solved, inf if the
         equations are exactly singular. Higham (2002), sections 7.2 and 15.
         """
         system = self._problem.system(outputs=(*QUANTITIES, *self._about.measured))
