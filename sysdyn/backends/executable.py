@@ -50,7 +50,7 @@ class Executable:
     def threads(self, n: int, asked: int | None = None) -> int:
         """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.
 
-        Raises InvalidInput unless what is asked for is a number of threads.
+        Raises InvalidInput unless `asked` is a number of threads.
         """
         if asked is not None:
             checked_threads(asked)

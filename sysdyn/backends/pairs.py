@@ -27,7 +27,7 @@ Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 class Operation(NamedTuple):
     """An operation on `lanes` lanes. Values are codes as in the shape of the segment, and new ones of that form.
 
-    done: the operations of the segment whose results these are, lane by lane; −1 where there is none.
+    done: the operations of the segment whose results these are, lane by lane; −1 for none.
     """
 
     result: int

@@ -44,7 +44,7 @@ class LogColumns:
     """The columns that the states of a problem may have, and the columns that they must have.
 
     values   names of the measurements whose value is known without a column
-    renames  {name in the file: name here, or "" for what is to be left out}
+    renames  {name in the file: name here, or "" for a column to be left out}
     timed    True if time is needed; else it is left out; None: it is taken if it is there
     free     groups ("q", "qd") that may be missing
 

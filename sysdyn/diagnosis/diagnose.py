@@ -61,7 +61,7 @@ class AtState:
 
     kind: "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at; missing:
     directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns;
-    directions: given where more are missing than at almost every state.
+    directions: given if more are missing than at almost every state.
     """
 
     kind: str

@@ -243,7 +243,7 @@ class Solution(calls.Result):
     def inconsistency(self) -> dict[str, np.ndarray]:
         """{measurement: (…, k)} errors of the redundant components of exact measurements, in their units.
 
-        What they would read at this solution minus what they read; of measurements that are combinations of others.
+        Their values at this solution minus the given ones; of measurements that are combinations of others.
         """
         return dict(self.differences)
 
@@ -270,7 +270,7 @@ class Solution(calls.Result):
     def forward_error(self) -> dict[str, np.ndarray]:
         """{output: (…)}: estimated distance of its values from the exact ones, relative to the greatest of them.
 
-        What rounding, magnified by the condition of the state, does to the results, whatever outputs were asked for:
+        The effect of rounding, magnified by the state's condition, on the results, whatever outputs were asked for:
         the difference to a pivoted and refined solve, and the error that this one may have. It is rarely below the true
         error, and mostly above it; some milliseconds a state. NaN if the state was not solved, inf if the
         equations are exactly singular. Higham (2002), sections 7.2 and 15.

@@ -21,7 +21,7 @@ KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to f
 class Plan:
     """The form taken at each decision, one of several equal ones; the first if nothing is said.
 
-    bound: operations that are to be beaten; what is clearly dearer need not be finished.
+    bound: operations that are to be beaten; a clearly dearer program need not be finished.
     Forms are equal in exact arithmetic. `pick` is called while a program is written, and notes what there was to pick.
     """
 
