@@ -48,7 +48,7 @@ def compile_function(
     code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on disk) or "python" (NumPy, which
     has no `bind`).
 
-    Raises InvalidInput where the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
+    Raises InvalidInput if the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
     back end.
     """
     chosen = backend_named(backend)
@@ -74,7 +74,7 @@ def compile_function(
 class Layout(NamedTuple):
     """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
 
-    make: dict, tuple, or None where the function gives a single array.
+    make: dict, tuple, or None if the function gives a single array.
     """
 
     groups: tuple[str, ...]
@@ -137,7 +137,7 @@ class Function:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
-        are kept. `step.status` is not zero where a value was not finite. Raises InvalidInput for other arrays,
+        are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
         rows, head = self._groups.in_place(self._named(arrays, by_name))
@@ -152,7 +152,7 @@ class Function:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
         name: by default the function's. states: {input: (N, …)}, among which the test vectors are found; by default
-        standard normal ones. Raises InvalidInput for the name, FileError where the folder cannot be written,
+        standard normal ones. Raises InvalidInput for the name, FileError if the folder cannot be written,
         SingularState where no test vector has a finite result.
         """
         name = self.name if name is None else name
@@ -166,7 +166,7 @@ class Function:
     def to_casadi(self, name: str | None = None) -> Any:
         """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
 
-        name: by default the function's. Raises BackendUnavailable where CasADi is not installed.
+        name: by default the function's. Raises BackendUnavailable if CasADi is not installed.
         """
         return casadi.function(self.program, self.name if name is None else name)
 

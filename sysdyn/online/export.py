@@ -1,4 +1,4 @@
-"""A solver taken elsewhere: what its C project says and is tested with."""
+"""A solver as a C project: its name, the comments on its groups, and its test vectors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group, Groups
 
-# Test vectors are found among so many sampled states.
+# Sampled states among which test vectors are found (chosen).
 STATES = 64
 
 
 def problem_name(problem: Problem) -> str:
-    """A name for exported code, from the robot and what is known, such as `panda_forward_dynamics`."""
+    """A name for exported code, from the robot and the known quantities, such as `panda_forward_dynamics`."""
     robot = code.identifier(problem.model.name).strip("_")
     return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{dynamics_name(problem)}"
 
@@ -35,6 +35,6 @@ def export_c(
 
 
 def _meaning(group: Group) -> str:
-    """What a group holds, with its units, as a comment in C has them."""
+    """Meaning of a group, with its units, as a comment in C."""
     units = ", ".join(dict.fromkeys(filter(None, group.units))).replace("²", "^2")
     return f"{group.meaning} [{units}]" if units else group.meaning

@@ -31,7 +31,7 @@ from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jac
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found.
+_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found (chosen).
 
 
 @dataclass(frozen=True)
@@ -253,14 +253,14 @@ class Kinematics:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
-        be normalised. `step.status` is not zero where a value was not finite.
+        be normalised. `step.status` is not zero if a value was not finite.
         """
         return self.function.bind(*self._given(q, qd, fx))
 
     def export_c(self, folder: str | os.PathLike, name: str = "kinematics") -> Path:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
-        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        Raises InvalidInput for the name, FileError if the folder cannot be written.
         """
         q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
         fx = np.random.default_rng(2).standard_normal((_EXPORT_STATES, self.model.nb, 6))
@@ -269,7 +269,7 @@ class Kinematics:
     def to_casadi(self, name: str = "kinematics") -> Any:
         """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
 
-        Raises BackendUnavailable where CasADi is not installed.
+        Raises BackendUnavailable if CasADi is not installed.
         """
         return self.function.to_casadi(name)
 
