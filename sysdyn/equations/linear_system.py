@@ -27,7 +27,7 @@ from sysdyn.sparse.condition import balance, equilibration, least_condition, ske
 
 # Most entries of D of all states whose residuals are computed at a time: 40 MB an array (chosen).
 RESIDUAL_ENTRIES = 5_000_000
-# Reciprocal condition below which a matrix is singular beyond doubt: a tenth of the rounding unit.
+# Reciprocal condition below which a matrix is singular beyond doubt: a twentieth of the rounding unit.
 CERTAINLY = 1e-17
 # Most nodes of the graph of an assembly that is kept for the next elimination (chosen).
 KEPT_NODES = 300_000
@@ -36,7 +36,7 @@ SCALE_STATES = 4
 # Seed of these states.
 SCALE_SEED = 7
 # Greatest terms of a row that are rounding errors, as a share of its terms with each unknown the greatest of its kind:
-# 50,000 rounding units (chosen).
+# 45,000 rounding units (chosen).
 ROUNDED_OFF = 1e-11
 # Relative change of entries that makes the matrix of a singular state singular (chosen).
 SINGULAR = 1e-12

@@ -1,1 +1,1 @@
-"""What can be stated of a robot: known quantities, sensors, contacts, loops, noise."""
+"""Statements about a robot: known quantities, sensors, contacts, loops, noise."""

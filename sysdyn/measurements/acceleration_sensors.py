@@ -13,7 +13,7 @@ from sysdyn.model.spatial import X_inverse, cross
 
 
 class FrameAcceleration(FrameSensor):
-    """Acceleration [rad/s², m/s²] of a frame; zero where no value is handed in, as of a frame in contact.
+    """Acceleration [rad/s², m/s²] of a frame; zero if no value is handed in, as of a frame in contact.
 
     classical  linear part of the frame's origin as a point (spatial acceleration + ω × v) instead of spatial
     gravity    proper acceleration instead of acceleration relative to the world
@@ -87,7 +87,7 @@ class AngularAccelerometer(FrameSensor):
         return turned_axes(ctx, self.frame, self.reference)
 
 
-# ---- what they share -----------------------------------------------------------------------------------------------
+# ---- shared equations ----------------------------------------------------------------------------------------------
 
 
 def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool):

@@ -1,4 +1,4 @@
-"""The classical problems of rigid-body dynamics: inverse, forward and hybrid dynamics, by what is known."""
+"""The classical problems of rigid-body dynamics, by their known quantities: inverse, forward and hybrid dynamics."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from sysdyn.measurements.statement import Statement
 
 
 def driven_freedoms(problem: Statement) -> frozenset[int] | None:
-    """The degrees of freedom of which τ is known exactly, where q̈ is of all others and of these alone; else None."""
+    """Degrees of freedom with known τ, if q̈ is known exactly at all others and only there; None otherwise."""
     model = problem.model
     tau, qdd = ({model.v_slice(i).start + k for i, k in problem.knows(x)} for x in ("tau", "qdd"))
     return None if len(tau) + len(qdd) != model.nv or tau & qdd else frozenset(tau)
 
 
 def torque_freedoms(problem: Statement) -> frozenset[int] | None:
-    """`driven_freedoms` of inverse, forward or hybrid dynamics: all fx are known, no a and no f; else None.
+    """`driven_freedoms` of inverse, forward or hybrid dynamics; None unless all fx are known, no a and no f.
 
     RBDA section 9.2. The problem may have more, such as constraints and sensors: see `is_classical`.
     """
@@ -23,13 +23,13 @@ def torque_freedoms(problem: Statement) -> frozenset[int] | None:
 
 
 def is_classical(problem: Statement) -> bool:
-    """Whether it is inverse, forward or hybrid dynamics and nothing else: no sensor, constraint, noise or parameter."""
+    """True for inverse, forward or hybrid dynamics and nothing else: no sensor, constraint, noise or parameter."""
     alone = not (problem.custom or problem.noisy or problem.parameters)
     return alone and torque_freedoms(problem) is not None
 
 
 def dynamics_name(problem: Statement) -> str:
-    """Which dynamics its quantities are of, known wholly or in part, such as "inverse_dynamics"; else "dynamics"."""
+    """Name of the dynamics by quantities known wholly or in part, such as "inverse_dynamics"; "dynamics" for others."""
     known = problem.known_quantities
     if problem.custom or not set(known) <= {"tau", "qdd", "fx"}:
         return "dynamics"

@@ -1,11 +1,11 @@
-"""Rigid contacts, loop closures and coupled joints: motions kept to a known acceleration by a wrench that is unknown.
+"""Rigid contacts, loop closures and coupled joints: motions kept to a known acceleration by an unknown wrench.
 
 Each adds rows C (J a − J' a' + bias) = y and the components w of a wrench, which loads the bodies by the transpose of
-what the rows have for their accelerations: D'Alembert's principle, so that the constraint does no work. With a
-regular joint-space inertia H, and independent rows A in terms of q̈, what is left for w when all else is eliminated is
-A H⁻¹ A^T, positive definite. RBDA sections 8.1 and 8.5; Baraff (1996) eliminates in the same order.
+the rows' coefficients of their accelerations: D'Alembert's principle, so that the constraint does no work. With a
+regular joint-space inertia H, and independent rows A in terms of q̈, the matrix left for w after all else is eliminated
+is A H⁻¹ A^T, positive definite. RBDA sections 8.1 and 8.5; Baraff (1996) eliminates in the same order.
 
-Where `stabilise` is given, 2 ζ ω ė + ω² e is added to the left side, e being the error of the position: it decays in a
+If `stabilise` is given, 2 ζ ω ė + ω² e is added to the left side, e being the error of the position: it decays in a
 simulation instead of growing. It is a time constant T [s], for ω = 1/T and ζ = 1, or (ω [rad/s], ζ).
 J. Baumgarte, Stabilization of constraints and integrals of motion in dynamical systems, CMAME 1 (1972).
 """
@@ -30,10 +30,10 @@ from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, WRENCH
 from sysdyn.model.spatial import X_inverse, cross, rotation, translation
 
-# A kind of contact or joint has a name, or is named by the components that it holds.
+# A kind of contact or joint: its name, or the components that it holds.
 Kind = str | Sequence[str]
 
-# A contact of each kind holds these components, z being the normal.
+# Components that a contact of each kind holds, z being the normal.
 CONTACTS: dict[str, tuple[str, ...]] = {
     "fixed": ACCELERATION,
     "point": ("a_x", "a_y", "a_z"),
@@ -42,7 +42,7 @@ CONTACTS: dict[str, tuple[str, ...]] = {
     "plane": ("alpha_x", "alpha_y", "a_z"),
     "edge": ("alpha_y", "alpha_z", "a_x", "a_y", "a_z"),
 }
-# A joint of each kind leaves these components free, with its axis for "·".
+# Components that a joint of each kind leaves free, with its axis for "·".
 LOOPS: dict[str, tuple[str, ...]] = {
     "fixed": (),
     "spherical": ACCELERATION[:3],
@@ -50,9 +50,9 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "prismatic": ("a_·",),
     "cylindrical": ("alpha_·", "a_·"),
 }
-# A joint that closes a loop turns or slides about one of these axes.
+# Axes about or along which a joint that closes a loop turns or slides.
 AXES = ("x", "y", "z")
-# How errors of positions are taken out, as above; None: they are not.
+# Decay of position errors, as above; None for no decay.
 Stabilise = float | Sequence[float] | None
 
 
@@ -90,7 +90,7 @@ class FrameConstraint(Stabilised):
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The frames that it holds: one to the world, or two to each other."""
+        """The frames that it holds, one to the world or two to each other."""
         return (self.frame,)
 
     def wrench(self, model: Model) -> tuple[str, ...]:
@@ -103,15 +103,15 @@ class FrameConstraint(Stabilised):
         return self.stabilised(ctx, super().bias(ctx))
 
     def solved_form(self, ctx: Context):
-        """As it is: rows and wrench are in the same axes, so that what they leave is symmetric."""
+        """The equations unchanged: rows and wrench are in the same axes, so that the matrix they leave is symmetric."""
         return self.rows(ctx), self.bias(ctx), None
 
     def identity(self) -> None:
-        """None: what a constraint holds is its kind."""
+        """None: the held components are the kind of a constraint."""
         return None
 
     def _angles(self, R: np.ndarray) -> np.ndarray:
-        """The angles (3,) along what is held by which R (3, 3) turns, but for their sines."""
+        """Angles (3,) about the held axes by which R (3, 3) turns, as sines."""
         free = [k for k, c in enumerate(ACCELERATION[:3]) if c not in self.chosen]
         if len(free) == 1:  # however far it has turned about the axis that is free, another tilts that axis
             (k,) = free
@@ -119,7 +119,7 @@ class FrameConstraint(Stabilised):
         return 0.5 * _vector(R - R.T)
 
     def spread(self, w: np.ndarray) -> np.ndarray:
-        """(…, 6): components w among those that are zero."""
+        """All six components (…, 6) of the wrench: w, and zero for the others."""
         full = np.zeros((*w.shape[:-1], 6))
         full[..., self._numbers] = w
         return full
@@ -132,21 +132,21 @@ class FrameConstraint(Stabilised):
 class Contact(FrameConstraint, FrameAcceleration):
     """Rigid contact of a frame with the world, with an unknown wrench of its own beside fx.
 
-    Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero where no value y is
+    Components of the classical acceleration of the frame (as `FrameAcceleration`) are known: zero if no value y is
     handed in. The wrench [N m, N] that the world exerts on the body at the origin of the frame has the components of
     the same names, n for alpha and f for a.
 
     frame      a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
-    kind       what is held, z being the normal: "fixed" all six; "point" the origin; "line" the origin but for motion
-               along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge about x;
-               or the names of the components (alpha_x … a_z)
-    reference  in which axes: "local" those of the frame, or "world"
+    kind       held components, z being the normal: "fixed" all six; "point" the origin; "line" the origin but for
+               motion along x; "normal" the origin along z; "plane" a sole that may slide on a plane; "edge" a hinge
+               about x; or the names of the components (alpha_x … a_z)
+    reference  axes of the components: "local", the frame's, or "world"
     stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω v − ω² e in place of zero, with the velocity v of
                the frame and the error e of its pose
     at         the pose (4, 4) in the world that the frame shall keep, such as `sd.frame_pose(model, q, frame)`; without
                it velocities are taken out alone. Attitudes count as the sine of the angle between them
 
-    Raises InvalidInput where the frame cannot move, and where e is not known since the axes of what is held turn with
+    Raises InvalidInput if the frame cannot move, or if e is not known since the axes of the held components turn with
     the frame (a reference "world" is for that); UnknownName.
     """
 
@@ -175,12 +175,12 @@ class Contact(FrameConstraint, FrameAcceleration):
                 )
 
     def _turns(self, k: int) -> bool:
-        """Whether a rotation about axis k is free, and turns a direction that is held into one that is not."""
+        """True if a rotation about axis k is free, and turns a held direction into one that is not held."""
         held = [f"a_{x}" in self.chosen for i, x in enumerate(AXES) if i != k]
         return f"alpha_{AXES[k]}" not in self.chosen and held[0] != held[1]
 
     def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
-        """Of the pose, as angle · axis (but for its sine) and position, and its rate; in the axes of the components."""
+        """Error of the pose, sine of the angle · axis and position, and its rate, in the axes of the components."""
         R, v, e = ctx.R(self.frame), ctx.v(self.frame), zeros(6)
         world = self.reference == "world"
         if self.at is not None:
@@ -205,20 +205,20 @@ class Contact(FrameConstraint, FrameAcceleration):
 class LoopJoint(FrameConstraint, Sensor):
     """A joint that closes a kinematic loop between two frames, with an unknown wrench of its own.
 
-    The place and the attitude of frame_b as seen from frame_a move as the joint lets them. Known is the second
-    derivative of the position of its origin and the derivative of its angular velocity, in the axes of frame_a, along
-    what the joint does not leave free: zero where no value y is handed in. The wrench [N m, N] that the body of frame_a
-    exerts on that of frame_b has the other components, in the axes of frame_a at the origin of frame_b; the opposite
+    The place and the attitude of frame_b as seen from frame_a move as the joint lets them. Known are the second
+    derivative of the position of its origin and the derivative of its angular velocity, in the axes of frame_a, in the
+    components that the joint holds: zero if no value y is handed in. The wrench [N m, N] that the body of frame_a
+    exerts on the body of frame_b has the same components, in the axes of frame_a at the origin of frame_b; the opposite
     acts on the body of frame_a.
 
     frame_a, frame_b  names of the model, or (body, T); one of them may be fixed to the base
     kind   "fixed", "spherical", "revolute", "prismatic" or "cylindrical"; or the names of the components that are held
-           (alpha_x … a_z), as a plane mechanism needs where a joint of the tree already holds some
+           (alpha_x … a_z), as a plane mechanism needs if a joint of the tree already holds some
     axis   of a revolute, prismatic or cylindrical joint: "x", "y" or "z" of frame_a
     stabilise  (ω [rad/s], ζ), or a time T [s] for (1/T, 1): −2 ζ ω ė − ω² e in place of zero, with the error e of the
            position and of the attitude (as the sine of the angle)
 
-    Raises InvalidInput where the frames cannot move relative to each other, UnknownName. RBDA section 8.5.
+    Raises InvalidInput if the frames cannot move relative to each other, UnknownName. RBDA section 8.5.
     """
 
     scalars = ACCELERATION
@@ -255,7 +255,7 @@ class LoopJoint(FrameConstraint, Sensor):
             raise InvalidInput(f"{self.name!r}: frames {a.name!r} and {b.name!r} cannot move relative to each other")
 
     def equations(self, ctx):
-        """In the axes of frame_a: of ω_b − ω_a, and of ṗ with p = p_b − p_a and ṗ = v_b − v_a − ω_a × p."""
+        """Derivatives of ω_b − ω_a, and of ṗ = v_b − v_a − ω_a × p with p = p_b − p_a, in the axes of frame_a."""
         a, b = self._frames(ctx.model)
         E, lever, v_a, v_b = self._moving(ctx)
         turn, turning = diagonal(E), lever @ -v_a[:3]  # ω_a × p
@@ -308,7 +308,7 @@ class JointCoupling(Stabilised):
     """A joint that moves as another one demands, through a transmission whose force is an unknown.
 
     q = Σ_k coefficients[k] q_leader^k, so that q̈ = r q̈_leader + r' q̇_leader² with the ratio r = ∂q/∂q_leader; q̈ = 0
-    where there is no leader. What is handed in as y is added. The transmission exerts w [N m or N] on the joint and
+    if there is no leader. A value y that is handed in is added. The transmission exerts w [N m or N] on the joint and
     −r w on its leader: one coordinate, on which the torque τ of the joint acts as r τ. A state should have q and q̇ as
     demanded: `Model.imposed`.
 
@@ -367,7 +367,7 @@ class JointCoupling(Stabilised):
         return np.array([e], dtype=object), np.array([e_rate], dtype=object)
 
     def _leading(self, ctx: Context) -> tuple[Any, Any, Any, Any]:
-        """(q that is demanded, r, r', q̇ of the leader)."""
+        """(demanded q, r, r', q̇ of the leader)."""
         if self.coupling.leader is None:
             return self.coupling.coefficients[0], 0.0, 0.0, 0.0
         i = ctx.model.joint_index(self.coupling.leader)
@@ -389,8 +389,9 @@ CONSTRAINTS: dict[str, type[Constraint]] = {cls.__name__: cls for cls in (Contac
 
 
 def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
-    """What a robot file says beside the tree, as constraints: a JointCoupling of each coupled joint, a LoopJoint of
-    each loop; stabilised as they are by an argument of that name.
+    """Constraints that a robot file declares beside the tree: JointCoupling of coupled joints, LoopJoint of loops.
+
+    stabilise: as of these classes.
     """
     return [
         LoopJoint(c.frame_a, c.frame_b, c.kind, name=c.name, stabilise=stabilise) if isinstance(c, Loop)
@@ -400,7 +401,7 @@ def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
 
 
 def _named(what: str, kind: Kind, kinds) -> Sequence[str]:
-    """Components of the kind, or those that are named."""
+    """Components of a kind, given by its name or by themselves. Raises UnknownName."""
     if not isinstance(kind, str):
         return kind
     if kind not in kinds:
@@ -417,7 +418,7 @@ def _stored(kind: Kind) -> str | list[str]:
 
 
 def _oscillator(name: str, stabilise: float | Sequence[float]) -> tuple[float, float]:
-    """(ω, ζ). Raises InvalidInput."""
+    """(ω, ζ) of `stabilise`. Raises InvalidInput."""
     x = np.atleast_1d(np.array(stabilise, dtype=object))
     if not (x.shape in ((1,), (2,)) and all(isinstance(k, (int, float)) and 0.0 < k < math.inf for k in x)):
         raise InvalidInput(

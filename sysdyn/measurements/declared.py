@@ -17,11 +17,11 @@ from sysdyn.measurements.wrench_sensors import ForceTorqueSensor
 from sysdyn.model import Model, Sensor
 from sysdyn.model.spatial import rotation
 
-# Declared sensors of these types are measurements.
+# Types of declared sensors that are measurements.
 MEASURABLE = ("force_torque", "accelerometer", "imu")
-# A force/torque sensor measures in one of these directions: the wrench on the parent or on the child.
+# Directions of a force/torque sensor, and the side whose wrench it measures: on the parent or on the child.
 DIRECTIONS = {"child_to_parent": "parent", "parent_to_child": "child"}
-# The axes of a force/torque sensor are those of one of these frames.
+# Frames whose axes a force/torque sensor may have.
 FRAMES = ("child", "parent", "sensor")
 
 
@@ -31,10 +31,10 @@ def declared_sensors(model: Model) -> dict[str, Sensor]:
 
 
 def sensor(model: Model, name: str, components: Names = "all", noise=None, reference: str = "local") -> Measurement:
-    """The declared sensor of that name, called so, as a measurement; components, noise, reference as for its class.
+    """The declared sensor of this name as a measurement of the same name; components, noise, reference: of its class.
 
-    A force/torque sensor on a fixed joint measures a force that only a model which keeps the joint has as an unknown:
-    load it with fixed_joints="sensors". Raises UnknownName, InvalidInput.
+    A force/torque sensor on a fixed joint measures a force that is an unknown only if the model keeps the joint: load
+    it with fixed_joints="sensors". Raises UnknownName, InvalidInput.
     """
     found = declared_sensors(model)
     if name not in found:
@@ -86,7 +86,7 @@ def _settings(s: Sensor) -> tuple[str, str]:
 
 
 def _place(model: Model, link: str, s: Sensor) -> tuple[str, np.ndarray]:
-    """(body, T (4, 4)): where the sensor is on the body that carries the link."""
+    """(body, T (4, 4)): pose of the sensor on the body that carries the link. Raises InvalidInput for the base."""
     frame = model.frame(link)
     if frame.body < 0:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Groups of inputs of a problem's programs, by what they hold and of what.
+"""Groups of inputs of a problem's programs, by their role and its owner.
 
     q, qd, gravity, and quantities (tau, qdd, fx, a, f)     by their names alone
     y:NAME, noise:NAME, active:NAME                         value, covariance and switches of a measurement
@@ -19,18 +19,18 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.program.groups import Group
 
-# These groups belong to measurements.
+# Roles of groups of measurements.
 VALUE, NOISE, SWITCH = "y", "noise", "active"
-# These groups belong to parts of the model.
+# Roles of groups of parts of the model.
 INERTIA, ARMATURE = "inertia", "armature"
-# Gravity is a group of its own.
+# Name of the group of gravity, which has no owner.
 GRAVITY = "gravity"
-# Texts with other words before a colon are names.
+# Roles; texts with other words before a colon are names.
 ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE)
 
 
 class Holder(NamedTuple):
-    """Role of a group, and the name of what it belongs to; no role of a quantity or the state."""
+    """Role of a group and the name of its owner; the role is empty for quantities, the state and gravity."""
 
     role: str
     name: str
@@ -61,12 +61,12 @@ def switch_group(measurement: str) -> str:
 
 
 def label_of(text: str) -> str:
-    """How a caller hands the group in: the value of a measurement by its name alone."""
+    """Name by which a caller hands the group in: the measurement's alone for its value."""
     group = group_of(text)
     return group.name if group.role == VALUE else text
 
 
-# ---- what groups hold ----------------------------------------------------------------------------------------------
+# ---- contents of groups --------------------------------------------------------------------------------------------
 
 
 def value_of(m: Measurement, model: Model) -> Group:

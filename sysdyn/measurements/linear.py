@@ -17,12 +17,12 @@ from sysdyn.model.tree import SLIP
 from sysdyn.program.groups import reject_not_finite
 from sysdyn.program.reals import real
 
-# Coefficients are numbers, or a function of (q, q̇) that gives an array of floats or expressions.
+# Coefficients: numbers, or a function of (q, q̇) that gives an array of floats or expressions.
 Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
 
 
 class _Combination(Measurement):
-    """Σ C x + bias with blocks (quantity, name): C that subclasses give for a model."""
+    """Combination Σ C x + bias, with blocks {(quantity, name): C} that subclasses give for a model."""
 
     def __init__(self, name: str, noise, bias, components: Sequence[str], units: Sequence[str] | str):
         self.name, self.noise = name, noise
@@ -90,7 +90,7 @@ class Linear(_Combination):
                 the joint's for f). C and bias (m,) are numbers, or functions of (q (nq,), q̇ (nv,)) made of + − · / and
                 numpy's sin, cos, sqrt, without branching on values: they receive expressions once, when the problem is
                 compiled. Functions have no stored form, so that solvers with one are neither cached nor saved.
-    components  name of each equation; default their numbers, needed where all of blocks and bias are functions
+    components  name of each equation; default their numbers, needed if all of blocks and bias are functions
     units       unit of each equation
 
     Raises InvalidInput for shapes that do not fit, UnknownName.
@@ -134,13 +134,13 @@ class Linear(_Combination):
 class MotorTorque(_Combination):
     """Torques of motors [N m or N] that drive joints through a linear transmission: y = matrix τ + bias.
 
-    joints      names, whose degrees of freedom follow each other in τ
+    joints      names of the joints, whose degrees of freedom follow each other in τ
     matrix      (m, degrees of freedom of the joints), default the identity
     bias        (m,) numbers or a function of (q (nq,), q̇ (nv,)), such as friction: lambda q, qd: B @ qd
-    components  name of each motor, default those of the joints where there are as many, else their numbers
+    components  name of each motor, default the joints' names if there are as many, else their numbers
     passive     the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias,
                 slip in rad/s or m/s
-    optional    the value is zero where none is handed in, as of joints without a motor
+    optional    the value is zero if none is handed in, as of joints without a motor
 
     With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
     Raises InvalidInput for shapes that do not fit, UnknownName.
@@ -209,7 +209,7 @@ class MotorTorque(_Combination):
 
 
 def _called(C: Coefficients, ctx: Context) -> np.ndarray:
-    """C, or what it gives at the state, with entries float or Expr."""
+    """Coefficients at the state, with entries float or Expr."""
     values = np.asarray(C(ctx.q, ctx.qd) if callable(C) else C, dtype=object)
     result = np.empty(values.shape, dtype=object)
     for place, x in np.ndenumerate(values):
@@ -218,12 +218,12 @@ def _called(C: Coefficients, ctx: Context) -> np.ndarray:
 
 
 def zeros(n: int) -> np.ndarray:
-    """(n,) zeros that Expr can be added to."""
+    """Zeros (n,) that Expr can be added to."""
     return np.zeros(n).astype(object)
 
 
 def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
-    """x as a read-only float array of the shape; None: any length but 0. Raises InvalidInput."""
+    """Read-only float array of the shape from x; None in it for any length but 0. Raises InvalidInput."""
     shown = "(" + ", ".join("…" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     x = np.array(real(what, x))
     if x.ndim != len(shape) or any(k == 0 if n is None else k != n for n, k in zip(shape, x.shape, strict=True)):
@@ -234,7 +234,7 @@ def numbers(what: str, x, shape: tuple[int | None, ...]) -> np.ndarray:
 
 
 def stored(x):
-    """x as JSON holds it."""
+    """JSON form of x: lists for arrays and tuples."""
     if isinstance(x, np.ndarray):
         return x.tolist()
     return [stored(part) for part in x] if isinstance(x, (tuple, list)) else x

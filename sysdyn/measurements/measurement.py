@@ -1,4 +1,4 @@
-"""What is known or measured. A measurement is a named list of scalar equations, exact unless it has noise.
+"""Measurements: named lists of scalar equations, exact unless they have noise, for all that is known or measured.
 
 Raw ones state components of q̈, τ, fx, a or f directly. A custom one subclasses `Measurement` and gives its block rows.
 """
@@ -18,15 +18,15 @@ from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_motion, rotation
 
-# A place is a frame of the model, or (body, T (4, 4)): a pose fixed in a body.
+# A place: a frame of the model, or (body, T (4, 4)), a pose fixed in a body.
 Place = str | tuple[str, np.ndarray]
-# Components, joints and bodies are "all", one, or several, by name.
+# Names of components, joints or bodies: "all", one, or several.
 Names = str | Sequence[str]
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a measurement may use while its rows are assembled; every value is float or Expr.
+    """State and kinematics that a measurement may use in its rows; every value is float or Expr.
 
     A frame is given by its name in the model, or as (body, T): the pose T (4, 4) fixed in that body.
 
@@ -83,7 +83,7 @@ class Context:
 
 
 def find_frame(model: Model, frame: Place) -> Frame:
-    """The frame of that name, or the one that (body, T) makes. Raises UnknownName, InvalidInput."""
+    """The frame of that name, or the frame (body, T). Raises UnknownName, InvalidInput."""
     if isinstance(frame, str):
         return model.frame(frame)
     body, T = frame
@@ -92,7 +92,7 @@ def find_frame(model: Model, frame: Place) -> Frame:
 
 
 def moving_frame(model: Model, frame: Place) -> Frame:
-    """As `find_frame`. Raises InvalidInput for a frame of the base, which does not move."""
+    """`find_frame`, of a moving frame. Raises InvalidInput for a frame of the base, which does not move."""
     found = find_frame(model, frame)
     if found.body < 0:
         raise InvalidInput(f"frame {found.name!r} is fixed to the base and has no dynamic variables")
@@ -103,12 +103,12 @@ class Measurement:
     """Base class: `m` equations Σ block · x + bias = y with value y of shape (…, m).
 
     Subclasses give `name`, `rows(ctx) → {(quantity, owner name): (m, size) block}`, `bias(ctx) → (m,)` (default
-    zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero
-    where none is handed in. A measurement that can be stored gives `describe()`; one of whose components some can be
-    had without the others is `divisible` and gives `part(kept)`.
+    zero), and `components(model) → m names`; `noise` is None for an exact equation. optional: the value is zero if
+    none is handed in. A measurement that can be stored gives `describe()`; a `divisible` one, some of whose components
+    can be measured without the others, gives `part(kept)`.
 
-    quantity: the one of which it states components directly; empty for combinations. units: unit of each component, or
-    those that they may have.
+    quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
+    or the units that they may have.
     """
 
     name: str
@@ -120,17 +120,17 @@ class Measurement:
 
     @property
     def of(self) -> Measurement:
-        """What is measured: the measurement itself, or the one that is wrapped."""
+        """The measurement itself, or the wrapped one."""
         return self
 
     @property
     def pass_as(self) -> str:
-        """Text that hands its value in, in messages."""
+        """Argument of a call that hands its value in, for messages."""
         return f"y={{{self.name!r}: …}}"
 
     @property
     def has_default(self) -> bool:
-        """Whether its value is zero where none is handed in."""
+        """True if its value is zero in a call that hands none in."""
         return self.optional or (self.quantity in QUANTITY and QUANTITY[self.quantity].zero)
 
     def components(self, model: Model) -> tuple[str, ...]:
@@ -147,11 +147,11 @@ class Measurement:
         return self.units
 
     def part(self, kept: Sequence[int]) -> Measurement:
-        """The measurement of the components with these numbers alone, with its name and its noise of these."""
+        """The measurement of the components with these numbers alone, with its name and their noise."""
         raise InvalidInput(f"measurement {self.name!r} has no part: its components are measured together")
 
     def identity(self) -> str | None:
-        """What it is but for its name, components and noise; None for a measurement that is not `divisible`."""
+        """Text that tells it from others, whatever name, components and noise; None if it is not `divisible`."""
         return None
 
     def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
@@ -162,29 +162,29 @@ class Measurement:
         return self.rows(ctx), self.bias(ctx), None
 
     def describe(self, model: Model | None = None) -> dict | None:
-        """What it is, as JSON, or None where that cannot be written down.
+        """Description as JSON, or None if it cannot be written down.
 
-        With a model, that of the model which the rows depend on beside its digest, such as where the frame is.
+        With a model, also data of the model that the rows depend on beside its digest, such as the place of the frame.
         """
         return None
 
 
-# What a solver computes: a quantity by its name, or the value that a measurement has at the solution.
+# An output of a solver: a quantity by its name, or a measurement for its value at the solution.
 Output = str | Measurement
 
 
 def output_name(output: Output) -> str:
-    """How an output is called in solutions."""
+    """Name of an output in solutions."""
     return output if isinstance(output, str) else output.name
 
 
 class Constraint(Measurement):
-    """A measurement that brings unknowns of its own: the wrench by which a motion is kept to what is known of it.
+    """A measurement that brings unknowns of its own: the wrench that keeps a motion to its known components.
 
     Subclasses give `wrench(model) → names of the components of w` and `loads(ctx) → {body name: (6, size of w)}`: the
     wrench L w on each body, in its coordinates, which is one term more in c(f_i) as fx_i is. Without friction L is the
-    transpose of what `rows` has for the acceleration of that body. `torques` does for joints, and what `rows` has for
-    their accelerations, what `loads` does for bodies.
+    transpose of the block of `rows` for the acceleration of that body. `torques` does for joints, with the block of
+    `rows` for their accelerations, what `loads` does for bodies.
     """
 
     def wrench(self, model: Model) -> tuple[str, ...]:
@@ -194,5 +194,5 @@ class Constraint(Measurement):
         raise NotImplementedError(f"{type(self).__name__} must implement loads(ctx)")
 
     def torques(self, ctx: Context) -> Mapping[str, np.ndarray]:
-        """{joint name: (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
+        """{joint name: L (degrees of freedom, size of w)}: L w is one term more in c(τ_i), as τ_i is."""
         return {}

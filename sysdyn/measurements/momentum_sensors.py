@@ -20,7 +20,7 @@ from sysdyn.model.spatial import cross, rotation, skew
 
 
 class _Subtree(Sensor):
-    """A sum over the bodies that `root` carries, itself among them; None: over the whole robot.
+    """A sum over the bodies that `root` carries, itself among them; None for the whole robot.
 
     reference "world", or "local": the axes of the root body.
     """
@@ -35,7 +35,7 @@ class _Subtree(Sensor):
         super().__init__(root or "all", components, name, noise, root=root, gravity=gravity, reference=reference)
 
     def _bodies(self, model: Model) -> tuple[int, list[int]]:
-        """(the body in whose coordinates the sum is taken, −1 for the base; the bodies)."""
+        """(root of the coordinates of the sum, −1 for the base; the bodies). Raises InvalidInput."""
         if self.root is not None:
             root = model.body_index(self.root)
             return root, [i for i in range(model.nb) if root in path(model, i)]
@@ -78,7 +78,7 @@ class _Subtree(Sensor):
 class CentreOfMassAcceleration(_Subtree):
     """Acceleration [m/s²] of the centre of mass of the robot or of a subtree.
 
-    root       the body whose subtree is meant; None: the whole robot
+    root       the body whose subtree is meant; None for the whole robot
     gravity    proper acceleration instead of acceleration relative to the world
     reference  "world", or "local": the axes of the root body
     """

@@ -1,4 +1,4 @@
-"""Gaussian noise of measurements and of the model, and priors: what makes an equation inexact, and by how much.
+"""Gaussian noise of measurements and of the model, and priors: equations that hold up to errors of known covariance.
 
 An equation with noise is Y d + b_Y = y + ε, ε ~ N(0, Σ). Σ is declared with the measurement, block by block, as a
 standard deviation for all its components, one for each, or a covariance matrix; it can be replaced with every call.
@@ -18,17 +18,19 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.program.reals import real
 
-SYMMETRIC = 1e-12  # Opposite entries of a covariance with a smaller relative difference count as equal.
-# Standard deviations are within these, so that products of variances with squares of lengths and masses are doubles.
+# Greatest difference of opposite entries of a symmetric covariance, relative to the standard deviations: 4,500 rounding
+# units (chosen).
+SYMMETRIC = 1e-12
+# Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
 SMALLEST, LARGEST = 1e-60, 1e60
-EQUATIONS = ("a", "f", "tau")  # The equations of motion that can have noise are c(a), c(f) and c(τ).
+EQUATIONS = ("a", "f", "tau")  # Equations of motion that can have noise: c(a), c(f) and c(τ).
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Covariance of one measurement of m components: variances (m,) or, where it is full, m (m + 1) / 2 numbers.
+    """Covariance of one measurement of m components: variances (m,) or, if it is full, m (m + 1) / 2 numbers.
 
-    The numbers of a full one are its lower triangle, row by row. declared: those of the measurement.
+    The numbers of a full one are its lower triangle, row by row. declared: the numbers declared with the measurement.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Noise:
         return self.size * (self.size + 1) // 2 if self.full else self.size
 
     def entry(self, numbers: np.ndarray, i: int, j: int):
-        """Σ_ij (…) of its numbers (…, scalars) of any scalar type; 0 where it is none of them."""
+        """Σ_ij (…) of its numbers (…, scalars) of any scalar type; 0 if it is none of them."""
         if self.full:
             return numbers[..., max(i, j) * (max(i, j) + 1) // 2 + min(i, j)]
         return numbers[..., i] if i == j else 0.0
@@ -59,9 +61,9 @@ class Noise:
         return result
 
     def numbers(self, value) -> np.ndarray:
-        """(…, scalars) of a standard deviation, one for each component (…, m), or covariances (…, m, m).
+        """Numbers (…, scalars) from a standard deviation, one for each component (…, m), or covariances (…, m, m).
 
-        Raises InvalidInput naming what is not positive, not symmetric or not finite.
+        Raises InvalidInput naming the entry that is not positive, not symmetric or not finite.
         """
         x = _real(self.name, value)
         m = self.size
@@ -88,7 +90,7 @@ class Noise:
 
 
 def _check_range(name: str, deviations: np.ndarray) -> None:
-    """Raise InvalidInput for standard deviations whose squares, or sums of them, are no doubles."""
+    """Raise InvalidInput for standard deviations beyond SMALLEST or LARGEST."""
     size = deviations[(deviations < SMALLEST) | (deviations > LARGEST)]
     if size.size:
         raise InvalidInput(
@@ -129,7 +131,7 @@ def _checked_covariance(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def noise_of(m: Measurement, model: Model) -> Noise:
-    """The declared noise of a measurement. Raises InvalidInput where it is no covariance."""
+    """The declared noise of a measurement. Raises InvalidInput if it is no covariance."""
     size = len(m.components(model))
     x = _real(m.name, m.noise)
     if x.ndim > 2:
@@ -139,13 +141,13 @@ def noise_of(m: Measurement, model: Model) -> Noise:
 
 
 def noise_part(noise, kept: Sequence[int]):
-    """What a noise declared for several components says of some of them, in their order."""
+    """The declared noise restricted to these components, in their order."""
     x = np.asarray(noise)
     return noise if noise is None or x.ndim == 0 else x[np.ix_(*[list(kept)] * x.ndim)]
 
 
 class Wrapped(Measurement):
-    """A noisy measurement that is treated in a special way."""
+    """A noisy measurement that holds another one: a prior or a switchable one."""
 
     def __init__(self, of: Measurement, name: str | None):
         kind = type(self).__name__
@@ -183,9 +185,9 @@ class Wrapped(Measurement):
 
 
 class Prior(Wrapped):
-    """What is expected of quantities before anything is measured: a noisy measurement whose value is the mean.
+    """Expectation of quantities before anything is measured: a noisy measurement whose value is the mean.
 
-    of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero where none is handed in as
+    of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero if none is handed in as
     y={name: …}. Raises InvalidInput, ProblemError.
     """
 
@@ -198,10 +200,10 @@ class Prior(Wrapped):
 class Switchable(Wrapped):
     """A noisy measurement that can be switched off, state by state and component by component, when solving.
 
-    active={name: (…, m) or (…) of 0 or 1} says where it counts; everywhere by default. A call hands in its value or
-    its switches; without a value it is off, or it is one that is zero by default, such as the motion of a foot at rest.
-    What is off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and one of an
-    external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    active={name: (…, m) or (…) of 0 or 1} are its switches; on everywhere by default. A call hands in its value or
+    its switches; without a value it is off, unless its value is zero by default, such as the motion of a foot at rest.
+    Values that are off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and one of
+    an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
     """
 
     def __init__(self, of: Measurement, name: str | None = None):
@@ -222,7 +224,7 @@ WRAPPERS: dict[str, type[Wrapped]] = {"Prior": Prior, "Switchable": Switchable}
 
 
 class ModelNoise(Measurement):
-    """Equations of motion that hold but for Gaussian noise: errors of the model, such as of its masses.
+    """Equations of motion with Gaussian noise: errors of the model, such as of its masses.
 
     equations  "all", or some of "a" (propagation of accelerations [rad/s², m/s²]), "f" (Newton-Euler [N m, N]) and
                "tau" (projection on the joint axis [N m or N])

@@ -1,4 +1,4 @@
-"""What a problem says, as tables: its unknowns, its equations, and what is known of each."""
+"""Tables of a problem: its unknowns, and its equations with their noise."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import FORCE, QUANTITY
 
-# What the equations of motion say.
+# Meaning of the equations of motion, by their quantity.
 _MOTION = {
     "a": "accelerations along the tree", "f": "Newton-Euler: wrenches on each body", "tau": "torques out of wrenches",
 }  # fmt: skip
 
 
 def unknowns(problem: Statement) -> Table:
-    """Each quantity, what it is, how many scalars, and their units."""
+    """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
     model, rows, count = problem.model, [], 0
     for x in dict.fromkeys(x for x, _ in Layout(model).blocks):
         quantity, size = QUANTITY[x], _size(model, x)
@@ -36,7 +36,7 @@ def unknowns(problem: Statement) -> Table:
 
 
 def equations(problem: Statement) -> Table:
-    """The equations of motion and each measurement: of what kind it is, its components, their units and noise."""
+    """Table of the equations of motion and the measurements: kind, components, their units and noise."""
     model = problem.model
     rows = [
         (f"c({x})", what, f"{_size(model, x):,}", ", ".join(QUANTITY[x].parts), "exact") for x, what in _MOTION.items()
@@ -57,7 +57,7 @@ def _size(model: Model, quantity: str) -> int:
 
 
 def _noise(m: Measurement, model: Model) -> str:
-    """The standard deviations of a measurement."""
+    """Standard deviations of a measurement as text; "exact" without noise."""
     if m.noise is None:
         return "exact"
     noise = noise_of(m, model)

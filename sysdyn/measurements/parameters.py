@@ -17,14 +17,14 @@ from sysdyn.program.expr import Expr
 from sysdyn.program.groups import Group
 from sysdyn.program.plain import exp, norm, product
 
-# Parameters that can be inputs are called so.
+# Names of the parameters that can be inputs.
 KINDS = (GRAVITY, str(Holder(INERTIA, "BODY")), str(Holder(ARMATURE, "JOINT")))
 
 
 def parameter(model: Model, name: str) -> Group:
     """The parameter called "gravity" [m/s²], "inertia:BODY" (as of `inertial_parameters`) or "armature:JOINT" [kg m²].
 
-    Raises UnknownName, and InvalidInput for what is no name.
+    Raises UnknownName; InvalidInput if `name` is no text.
     """
     if not isinstance(name, str):
         raise InvalidInput(f"parameters are named, as in 'gravity' or 'inertia:{model.body_names[0]}'; got {name!r}")
@@ -64,7 +64,7 @@ class VariedModel(Model):
 
 
 def sampled(model: Model, name: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, size) values that are physically possible: what the model has, changed.
+    """Values (n, size) that are physically possible: the model's, changed at random.
 
     Gravity is turned and scaled; an inertia is multiplied and a point mass added to it, an armature multiplied.
     """

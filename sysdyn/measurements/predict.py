@@ -30,12 +30,12 @@ def predict(
     fx: ArrayLike | None = None,
     seed: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """{name: (…, m)}: the value of every measurement of `problem` during a known motion; of priors zero, their mean.
+    """Values {name: (…, m)} of every measurement of `problem` during a known motion; zero, their mean, for priors.
 
-    q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None: none.
-    seed: of the noise, drawn as declared for each measurement and state; None: exact values.
+    q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None for
+    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values.
     τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
-    a solver as y, they give the motion back where the problem is well posed and nothing is noisy. Raises InvalidInput.
+    a solver as y, they give the motion back if the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
     model = problem.model
     motion = newton_euler(model, q, qd, qdd, fx)
@@ -57,7 +57,7 @@ def predict(
 def shown(
     measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray], d: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """{name: Y d + b_Y (N, m)} of q and q̇ at N states and quantities (N, size); Y and b_Y are run as a program."""
+    """Values {name: Y d + b_Y (N, m)} at N states q, q̇ with quantities (N, size); Y and b_Y are run as a program."""
     layout, graph = Layout(model), Graph()
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
     X = joint_transforms(model, inputs["q"])
@@ -83,7 +83,7 @@ def shown(
 
 
 def _drawn(m: Measurement, problem: Statement, n: int, rng: np.random.Generator) -> np.ndarray:
-    """ε (n, m) ~ N(0, Σ) of a measurement, as declared."""
+    """Errors ε (n, m) ~ N(0, Σ) of a measurement, Σ as declared."""
     noise = noise_of(m, problem.model)
     L = np.linalg.cholesky(noise.matrix(noise.declared))
     return rng.standard_normal((n, noise.size)) @ L.T

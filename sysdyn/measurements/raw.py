@@ -21,8 +21,8 @@ class RawMeasurement(Measurement):
                 well
     components  "all", or for a, f, fx names out of nx ny nz fx fy fz (alpha_x … a_z for a), for τ and q̈ numbers
                 of a joint with several degrees of freedom
-    name        how values are handed in as y={name: …}; default the class and its targets
-    noise       None: exact (standard deviations are accepted by estimation problems)
+    name        name by which values are handed in, y={name: …}; default the class and its targets
+    noise       None for exact equations (standard deviations are accepted by estimation problems)
     """
 
     divisible = True
@@ -48,7 +48,7 @@ class RawMeasurement(Measurement):
 
     @property
     def stated(self) -> Quantity:
-        """The quantity of which it states scalars."""
+        """The quantity whose scalars it states."""
         return QUANTITY[self.quantity]
 
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
@@ -68,11 +68,11 @@ class RawMeasurement(Measurement):
         return tuple(result)
 
     def places(self, model: Model) -> list[int]:
-        """Where its scalars are in the flat array of the quantity, in the order of the value."""
+        """Places of its scalars in the flat array of the quantity, in the order of the value."""
         return [self.stated.part(model, i).start + k for i, k in self.pairs(model)]
 
     def labels(self, model: Model) -> list[str]:
-        """Its scalars as columns of the quantity, such as "tau:l_knee"."""
+        """Labels of its scalars as columns of the quantity, such as "tau:l_knee"."""
         labels = self.stated.labels(model)
         return [labels[k] for k in self.places(model)]
 
@@ -93,42 +93,42 @@ class RawMeasurement(Measurement):
 
 
 class JointAcceleration(RawMeasurement):
-    """q̈ of joints is known [rad/s² or m/s²]."""
+    """Known q̈ of joints [rad/s² or m/s²]."""
 
     quantity = "qdd"
     units = QUANTITY["qdd"].unit
 
 
 class JointTorque(RawMeasurement):
-    """τ of joints is known [N m or N]."""
+    """Known τ of joints [N m or N]."""
 
     quantity = "tau"
     units = QUANTITY["tau"].unit
 
 
 class ExternalWrench(RawMeasurement):
-    """fx of bodies is known [N m, N], at the body's origin, in its coordinates; zero where no value is handed in."""
+    """Known fx of bodies [N m, N], at the body's origin, in its coordinates; zero if no value is handed in."""
 
     quantity = "fx"
     units = QUANTITY["fx"].unit
 
 
 class BodyAcceleration(RawMeasurement):
-    """Proper spatial acceleration a of bodies is known [rad/s², m/s²], in body coordinates."""
+    """Known proper spatial acceleration a of bodies [rad/s², m/s²], in body coordinates."""
 
     quantity = "a"
     units = QUANTITY["a"].unit
 
 
 class JointWrench(RawMeasurement):
-    """Wrench f transmitted through joints to their bodies is known [N m, N], in body coordinates."""
+    """Known wrench f transmitted through joints to their bodies [N m, N], in body coordinates."""
 
     quantity = "f"
     units = QUANTITY["f"].unit
 
 
 class Subset(RawMeasurement):
-    """A raw measurement of which some scalars were removed."""
+    """A raw measurement without some of its scalars."""
 
     left: tuple[tuple[int, int], ...]
 

@@ -1,7 +1,7 @@
-"""Every kind of measurement by name, their stored forms, and back.
+"""Every kind of measurement by name; measurements to stored forms and back.
 
 A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS`, and its line in
-`sysdyn/__init__.pyi`, where type checkers read it. One of a user's own is `register`ed.
+`sysdyn/__init__.pyi`, for type checkers. One of a user's own is `register`ed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SENSORS: dict[str, type[Measurement]] = {
 }  # fmt: skip
 # Raw measurements by the name of their class.
 RAW_NAMES: dict[str, type[RawMeasurement]] = {cls.__name__: cls for cls in RAW.values()}
-# A problem file can state these measurements.
+# Measurements that a problem file can state, by the name of their class.
 MEASUREMENTS: dict[str, type[Measurement]] = {**RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise}
-# These names cannot be given to another class.
+# Names that cannot be given to another class.
 _TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS))
 
 Class = TypeVar("Class", bound=type[Measurement])
@@ -43,7 +43,7 @@ Class = TypeVar("Class", bound=type[Measurement])
 def register(cls: Class) -> Class:
     """Make a class of measurements known by its name, to problem files and to stored problems; a class decorator.
 
-    What its `describe()` gives beside "type" has to be arguments of the class, as of every `Sensor`. A process that
+    All keys of its `describe()` but "type" have to be arguments of the class, as of every `Sensor`. A process that
     loads a solver or a problem with such a measurement has to register the class before. Raises InvalidInput.
     """
     if not (isinstance(cls, type) and issubclass(cls, Measurement)):
@@ -68,7 +68,7 @@ def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SEN
 
 
 def description(m: Measurement, model: Model, placed: bool = False) -> dict | None:
-    """The measurement as JSON, or None; a raw one by its scalars. placed: with where its frame is."""
+    """The measurement as JSON, a raw one by its scalars; None without a stored form. placed: with its frame's place."""
     if m.of is not m:
         of = description(m.of, model, placed)
         return None if of is None else {"type": type(m).__name__, "name": m.name, "of": of}

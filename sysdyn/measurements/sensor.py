@@ -1,13 +1,13 @@
 """Sensors and contacts as measurements, in any frame of the model or at a pose given relative to a body.
 
-Every one is exact, linear in a, f, τ, fx, q̈ with coefficients of q, q̇, and says what its value is in which axes:
+Every one is exact, linear in a, f, τ, fx, q̈ with coefficients of q, q̇, and says in which axes its value is:
 
     reference "local"   axes of the frame, at its origin
               "world"   axes of the world, at the origin of the frame
               "space"   axes and origin of the world (wrenches and spatial accelerations)
 
-With gravity=True an acceleration is proper (what an accelerometer feels, upwards at rest), else relative to the world.
-A gyroscope is not here: kinematics are inputs, so that ω is known before the problem is solved.
+With gravity=True an acceleration is proper (as an accelerometer feels it, upwards at rest), else relative to the world.
+There is no gyroscope: kinematics are inputs, so that ω is known before the problem is solved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sysdyn.model.quantities import UNIT_OF
 from sysdyn.model.spatial import X_inverse, cross_force
 from sysdyn.program.expr import is_zero
 
-# A value can be in these axes; see above.
+# Axes that a value can be in; see above.
 REFERENCES = ("local", "world", "space")
 
 # Coefficients (m, size) of an equation, by quantity and the name of its joint or body.
@@ -39,10 +39,10 @@ Blocks = Mapping[tuple[str, str], np.ndarray]
 class Sensor(Measurement):
     """A measurement that can be stored, with components chosen out of `scalars`.
 
-    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates where they are simplest,
+    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates of simplest coefficients,
     and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. components: "all", one name, or several, in the
-    order of the value. name: default the class and what it is on. noise: None for an exact equation. unit_of: the unit
-    of each of `scalars`. arguments: what the class is made from, beside components, name and noise.
+    order of the value. name: default the class and `on`. noise: None for an exact equation. unit_of: the unit of each
+    of `scalars`. arguments: keyword arguments of the class beside components, name and noise.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
@@ -74,7 +74,7 @@ class Sensor(Measurement):
         raise NotImplementedError
 
     def check(self, model: Model) -> None:
-        """Raise where it speaks of what the model does not have."""
+        """Raise UnknownName or InvalidInput if the model lacks its frame, joint or body, or that cannot move."""
 
     def components(self, model: Model) -> tuple[str, ...]:
         self.check(model)
@@ -92,7 +92,7 @@ class Sensor(Measurement):
         return self.axes(ctx)[0][self._places] @ self.equations(ctx)[1]
 
     def solved_form(self, ctx: Context):
-        """The equations as they are, where their chosen components follow from the chosen components of the value."""
+        """The equations without `axes`, if their chosen components follow from the chosen components of the value."""
         chosen = self._places
         others = [k for k in range(len(self.scalars)) if k not in chosen]
         inverse = self.axes(ctx)[1][chosen]
@@ -140,7 +140,7 @@ class FrameSensor(Sensor):
 
 
 def turned_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray, np.ndarray]:
-    """(R, R^T) from the axes of a frame to those of the value."""
+    """(R, R^T) from the axes of a frame to the axes of the value."""
     R = ctx.R(frame) if reference == "world" else identity(3)
     return R, R.T
 
@@ -163,7 +163,7 @@ def linear(x: np.ndarray) -> np.ndarray:
 
 
 def diagonal(R: np.ndarray) -> np.ndarray:
-    """[R 0; 0 R]."""
+    """Matrix [R 0; 0 R]."""
     A = np.full((6, 6), 0.0, dtype=object)
     A[:3, :3] = A[3:, 3:] = R
     return A
@@ -174,7 +174,7 @@ def identity(n: int) -> np.ndarray:
 
 
 def placed(frame: Place, kind: str) -> tuple[Place, str]:
-    """(the frame, checked; how it is called)."""
+    """(the checked frame, its label). Raises InvalidInput."""
     if isinstance(frame, str):
         return frame, frame
     if not (isinstance(frame, (tuple, list)) and len(frame) == 2 and isinstance(frame[0], str)):
@@ -186,6 +186,6 @@ def placed(frame: Place, kind: str) -> tuple[Place, str]:
 
 
 def net_force(ctx: Context, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """(I, ν) of body i."""
+    """Inertia and bias (I, ν) of body i: its net wrench is I a + ν."""
     I, v = ctx.model.inertias[i].astype(object), ctx.velocities[i]
     return I, cross_force(v, I @ v)

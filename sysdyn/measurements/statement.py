@@ -1,4 +1,4 @@
-"""What is known about a robot: the measurements of a problem, before any equation is written."""
+"""The statement of a problem: model, measurements and parameters, before any equation is written."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
 
-MOST_KEPT = 8  # A statement keeps so many layouts and systems of equations.
+MOST_KEPT = 8  # Most layouts and systems of equations that a statement keeps (chosen).
 
 Kept = TypeVar("Kept")
 
 
 class Statement:
-    """What is known about a robot: its model, measurements, and parameters that are inputs. See `sysdyn.Problem`."""
+    """Knowledge about a robot: its model, measurements, and parameters that are inputs. See `sysdyn.Problem`."""
 
     def __init__(self, model: Model, measurements: Sequence[Measurement], parameters: Sequence[str] = ()):
         if not isinstance(model, Model):
@@ -48,7 +48,7 @@ class Statement:
         self._check_noise()
 
     def _check_names(self) -> None:
-        """Raise where something is no measurement, or has the name of another one."""
+        """Raise InvalidInput if something is no measurement, ProblemError if two have the same name."""
         for m in self.measurements:
             if not isinstance(m, Measurement):
                 raise InvalidInput(f"not a measurement: {m!r}; for example use JointTorque('all')")
@@ -58,7 +58,7 @@ class Statement:
                 raise ProblemError(f"two measurements are called {name!r}: give one of them another name=")
 
     def _check_scalars(self) -> None:
-        """Raise ProblemError where a measurement states a scalar more than once."""
+        """Raise ProblemError if a measurement states a scalar more than once."""
         for m in self._exact:
             for (body, k), count in Counter(m.pairs(self.model)).items():
                 if count > 1:
@@ -66,7 +66,7 @@ class Statement:
                     raise ProblemError(f"{scalar} is stated twice by {m.name!r}: remove one of them")
 
     def _check_noise(self) -> None:
-        """Raise InvalidInput where a noise is no covariance, ProblemError where an equation of motion has two."""
+        """Raise InvalidInput if a noise is no covariance, ProblemError if an equation of motion has two."""
         softened: dict[str, str] = {}
         for m in self.noisy:
             noise_of(m, self.model)
@@ -78,10 +78,10 @@ class Statement:
                     )
                 softened[component] = m.name
 
-    # ---- results that it keeps -----------------------------------------------------------------------------------
+    # ---- kept results ----------------------------------------------------------------------------------------------
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What `make` gave for this key before, else what it gives now; the latest `MOST_KEPT` results are kept.
+        """The kept result for this key, else the result of `make()`; the latest `MOST_KEPT` are kept.
 
         A statement does not change, so that its layouts and systems of equations can be used again. Copies and pickles
         leave them out.
@@ -104,7 +104,7 @@ class Statement:
         own = self.__dict__.items()
         return {name: x for name, x in own if not isinstance(getattr(type(self), name, None), cached_property)}
 
-    # ---- changing it -------------------------------------------------------------------------------------------
+    # ---- changes -----------------------------------------------------------------------------------------------
 
     def __add__(self, measurement: Measurement | Iterable[Measurement]) -> Self:
         new = [measurement] if isinstance(measurement, Measurement) else list(measurement)
@@ -113,8 +113,8 @@ class Statement:
     def __sub__(self, measurement: Measurement) -> Self:
         """Remove the scalar components that `measurement` names.
 
-        Of a raw one, those that other raw ones state. Of a sensor, those of the sensor of the same type with the same
-        arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
+        For a raw one: scalars that other raw ones state. For a sensor: components of the sensor of the same type with
+        the same arguments but for name, components and noise, which keeps its name. Else the measurement of that name.
         """
         if isinstance(measurement, RawMeasurement):
             kept = self._without_scalars(measurement)
@@ -135,7 +135,7 @@ class Statement:
         return type(self)(self.model, self.measurements, parameters)
 
     def _without_scalars(self, measurement: RawMeasurement) -> list[Measurement]:
-        """The measurements but for scalars of a quantity: exact ones where they are stated exactly, else noisy ones."""
+        """The measurements without scalars of a quantity: without exact statements of each if any, else noisy ones."""
         gone = set(measurement.pairs(self.model))
         stated = [m for m in self.measurements if isinstance(m, RawMeasurement) and m.quantity == measurement.quantity]
         exact = {pair for m in stated if m.noise is None for pair in m.pairs(self.model)}
@@ -159,9 +159,9 @@ class Statement:
         return kept
 
     def _same_sensor(self, sensor: Measurement) -> int | None:
-        """Number of the measurement that is this sensor, whatever its name, components and noise; None: there is none.
+        """Number of the measurement that is this sensor, whatever its name, components and noise; None without one.
 
-        Where several are, the one of its name, else the first that has its components.
+        If several are, the one of its name, else the first that has its components.
         """
         about = sensor.identity()
         same = [k for k, m in enumerate(self.measurements) if about is not None and m.identity() == about]
@@ -171,7 +171,7 @@ class Statement:
         named = [k for k in same if self.measurements[k].name == sensor.name]
         return next(iter([*named, *has, *same]), None)
 
-    # ---- what it is --------------------------------------------------------------------------------------------
+    # ---- contents ----------------------------------------------------------------------------------------------
 
     @property
     def _exact(self) -> list[RawMeasurement]:
@@ -179,7 +179,7 @@ class Statement:
 
     @cached_property
     def raw(self) -> tuple[RawMeasurement, ...]:
-        """Exact components of quantities; not those of which another one before states a scalar, too."""
+        """Exact raw measurements, each unless one before it states one of its scalars, too."""
         stated: set[tuple[str, int, int]] = set()
         found = []
         for m in self._exact:
@@ -191,7 +191,7 @@ class Statement:
 
     @cached_property
     def custom(self) -> tuple[Measurement, ...]:
-        """Measurements with a value of their own: sensors, all that is noisy, and what states scalars again."""
+        """Measurements with a value of their own: sensors, all noisy ones, and raw ones that state scalars again."""
         raw = {m.name for m in self.raw}
         return tuple(m for m in self.valued if m.name not in raw)
 
@@ -202,7 +202,7 @@ class Statement:
 
     @cached_property
     def noisy(self) -> tuple[Measurement, ...]:
-        """Measurements, priors and equations that hold but for noise; where there are any, solving is estimation."""
+        """Measurements, priors and equations of motion with noise; solving is estimation if there are any."""
         return tuple(m for m in self.measurements if m.noise is not None)
 
     @cached_property
@@ -216,7 +216,7 @@ class Statement:
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:
-        """Those of which the unknowns consist: tau, qdd, fx, a, f, and w where there are constraints."""
+        """Quantities of the unknowns: tau, qdd, fx, a, f, and w if there are constraints."""
         return (*QUANTITIES, "w") if self.constraints else QUANTITIES
 
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
@@ -233,7 +233,7 @@ class Statement:
 
     @cached_property
     def known_quantities(self) -> tuple[str, ...]:
-        """Those of tau, qdd, fx, a, f that are stated at least in part."""
+        """Quantities among tau, qdd, fx, a, f that are stated at least in part."""
         return tuple(x for x in QUANTITIES if self.knows(x))
 
     @cached_property
@@ -278,7 +278,7 @@ class Statement:
         return sum(self.values.sizes.values())
 
     def pack(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """y (…, ny) in the order of `y_names` of {measurement: (…, m)}; zero where an optional one is left out.
+        """Packed y (…, ny), in the order of `y_names`, of {measurement: (…, m)}; zero for optional ones left out.
 
         Raises UnknownName, InvalidInput for shapes that do not fit and values that are missing.
         """
@@ -300,7 +300,7 @@ class Statement:
         return {name: y[..., place] for name, place in self.values.slices.items()}
 
     def to_dict(self) -> dict:
-        """Plain description (JSON). Raises ProblemError where a measurement has none."""
+        """Plain description (JSON). Raises ProblemError if a measurement has none."""
         described = [description(m, self.model) for m in self.measurements]
         if None in described:
             name = self.measurements[described.index(None)].name
@@ -310,7 +310,7 @@ class Statement:
 
     @classmethod
     def from_dict(cls, data: dict) -> Self:
-        """Inverse of `to_dict`. Raises ProblemError where `data` is something else."""
+        """Inverse of `to_dict`. Raises ProblemError if `data` is something else."""
         try:
             measurements = [restored(m) for m in data["measurements"]]
             problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
@@ -329,7 +329,7 @@ class Statement:
 
     @cached_property
     def digest(self) -> str | None:
-        """sha256 of model and measurements; None where a measurement without description makes it unknown."""
+        """sha256 of model and measurements; None if a measurement has no description."""
         about = [description(m, self.model, placed=True) for m in self.measurements]
         if None in about:
             return None
@@ -345,7 +345,7 @@ class Statement:
 
 
 def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:
-    """The measurement m without the components of `other`; None where nothing is left. Raises ProblemError."""
+    """The measurement m without the components of `other`; None if nothing is left. Raises ProblemError."""
     names, gone = m.components(model), other.components(model)
     for component in gone:
         if component not in names:

@@ -3,8 +3,8 @@
 Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint
 i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
 paper's published code has the net force fB_i = I_i a_i + ν_i (6) as one more. A constraint (`Constraint`) has a block
-of its own, w: the components of its wrench. X_i a_λ(i) and X_i^T f_i are unknowns, too, where
-`sysdyn.equations.turned_joints` asks for them.
+of its own, w: the components of its wrench. X_i a_λ(i) and X_i^T f_i are unknowns, too, at the joints of
+`sysdyn.equations.turned_joints`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sysdyn.errors import UnknownName
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 
-# The unknowns can be laid out in these ways.
+# Layouts of the unknowns.
 LAYOUTS = ("paper", "net_force")
 
 
@@ -25,11 +25,11 @@ class Layout:
     """Columns of D.
 
     `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then w
-    constraint by constraint, then what is turned, then the multipliers of an estimation problem's equations.
+    constraint by constraint, then turned blocks, then the multipliers of an estimation problem's equations.
 
     constraints: (name, components of its wrench) of each. Its block is ("w", its number).
     turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
-    multipliers: how many there are; they have no block.
+    multipliers: their number; they have no block.
     """
 
     model: Model
@@ -81,7 +81,7 @@ class Layout:
         return sum(self.size(*block) for block in self.blocks) + self.multipliers
 
     def block(self, quantity: str, owner: str) -> tuple[str, int]:
-        """(quantity, body) of the block known under that name. Raises UnknownName."""
+        """(quantity, body) of the block of that owner. Raises UnknownName."""
         if quantity == "w":
             names = [name for name, _ in self.constraints]
             if owner not in names:
@@ -90,7 +90,7 @@ class Layout:
         return quantity, QUANTITY[quantity].index(self.model, owner)
 
     def owner(self, quantity: str, body: int) -> str:
-        """Name under which the block is known: the joint's for τ and q̈, the constraint's for w, else the body's."""
+        """Name of the block's owner: the joint's for τ and q̈, the constraint's for w, else the body's."""
         if quantity == "w":
             return self.constraints[body][0]
         return QUANTITY[quantity].owners(self.model)[body]

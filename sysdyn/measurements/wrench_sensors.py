@@ -22,7 +22,7 @@ from sysdyn.model.quantities import WRENCH
 from sysdyn.model.spatial import X_inverse
 from sysdyn.program.plain import norm
 
-# The wrench across a joint acts on one of these two bodies.
+# Bodies of a joint, on one of which the wrench across it is measured.
 SIDES = ("child", "parent")
 
 
@@ -32,8 +32,8 @@ SIDES = ("child", "parent")
 class ForceTorqueSensor(Sensor):
     """Six-axis sensor at a joint: the wrench [N m, N] transmitted across it, y = X_F^{−T} f.
 
-    joint   the joint across which the wrench passes; its name, or that of its child body
-    frame   where and in which axes it is measured: a frame of the child or of the parent of the joint, whichever the
+    joint   the joint across which the wrench passes; its name, or its child body's
+    frame   origin and axes of the measured wrench: a frame of the child or of the parent of the joint, whichever the
             sensor is fixed to; default the body frame of the child
     side    "child": the wrench that the parent exerts on the child (f itself); "parent": the opposite
     """
@@ -97,10 +97,10 @@ class LoadCells(FrameSensor):
 
 
 class PointContact(FrameSensor):
-    """The external wrench on a body is a pure force at the origin of a frame: no moment there [N m].
+    """Pure force as external wrench on a body, at the origin of a frame: no moment there [N m].
 
     A patch of tactile sensors that finds one contact gives its centroid as the frame. With components ["nx", "ny"] the
-    origin is the centre of pressure of a sole whose normal is z. The value is zero where none is handed in.
+    origin is the centre of pressure of a sole whose normal is z. The value is zero if none is handed in.
     """
 
     scalars = WRENCH[:3]
@@ -120,10 +120,10 @@ class PointContact(FrameSensor):
 
 
 class ForceDirection(FrameSensor):
-    """The external force on a body is along a known direction: two perpendicular components [N] are zero.
+    """Known direction of the external force on a body: two perpendicular components [N] are zero.
 
     direction (3,): in the axes of the frame, or of the world with reference="world"; of any length and sign.
-    The value is zero where none is handed in.
+    The value is zero if none is handed in.
     """
 
     scalars = ("across_1", "across_2")

@@ -38,7 +38,7 @@ def equilibration(
     """
     m, n = shape
     e = np.flatnonzero(size > 0.0)
-    row, col, left = row[e], col[e], -log(size[e])  # what is left of the logarithms
+    row, col, left = row[e], col[e], -log(size[e])  # the rest of the logarithms
     logs, before = np.zeros(m + n), 0.0
     enough = EQUILIBRATED * float(np.sum(left * left))
     direction = np.zeros(m + n)
@@ -59,8 +59,8 @@ def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.n
     """Factors of rows and columns after which the squares of each sum up to the number of its entries that are not 0.
 
     sizes (m, n): absolute values. With such sums there are factors for every pattern, also for that of a structurally
-    singular matrix. It makes use of what `equilibration` has done for tapered chains, which alone takes the least entry
-    for as important as the greatest: with links without inertia the condition number is 1e22 there, 1e6 here.
+    singular matrix. To be used after `equilibration`, which tapered chains need, but which alone takes the least entry
+    for as important as the greatest: links without inertia leave a condition number of 1e22 there, 1e6 here.
     Sinkhorn and Knopp (1967).
     """
     squares = scipy.sparse.csr_matrix(sizes).power(2)

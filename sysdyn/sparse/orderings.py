@@ -96,7 +96,7 @@ def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator
     joined = {k: tuple(r[list(others)].tolist()) for k, others in order.joined.items()}
     inside = range(len(rows))[window]
     if any(k in joined for k in inside):
-        return order  # what is left after an orthogonal column depends on all of its rows
+        return order  # the matrix left after an orthogonal column depends on all of its rows
     for k in range(inside.start):
         if k in joined:
             state.orthogonal((rows[k], *joined[k]), columns[k])

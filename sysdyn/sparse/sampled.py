@@ -269,7 +269,7 @@ class SampledElimination(Samples):
     def eliminate(self, i: int, j: int) -> None:
         """Take (i, j) as the next pivot."""
         self._spend((len(self.rows[i]) - 1) * (len(self.columns[j]) - 1))
-        if self.trying:  # what changes are copies
+        if self.trying:  # copies change
             for k in self.columns[j]:
                 self.rows[k], self.unit[k] = dict(self.rows[k]), set(self.unit[k])
             for c in self.rows[i]:

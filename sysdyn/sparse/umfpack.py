@@ -31,7 +31,7 @@ def _module():
         import scikits.umfpack as module
 
         module.UmfpackContext("di")
-    except Exception as error:  # the wrapper raises ImportError, AttributeError or OSError by what is missing
+    except Exception as error:  # the wrapper raises ImportError, AttributeError or OSError, by the missing part
         raise BackendUnavailable(REMEDY.format(reason=error)) from error
     return module
 
