@@ -21,23 +21,24 @@ from sysdyn.offline.stages import Stages
 from sysdyn.sparse.least_squares import orthogonal
 from sysdyn.sparse.lu import Pivots
 
-# Orders are searched at this many states.
+# States at which orders are searched first (chosen).
 ORDER_SAMPLES = 48
-# Where the first search finds no safe order, the next one has this many states.
+# States of the next search if the first one finds no safe order (chosen).
 RETRY_SAMPLES = 512
-# A search that fails is made again with the states at which it failed, so many times in all.
+# Most searches: one that fails is made again with the states at which it failed (chosen).
 ATTEMPTS = 4
-# An order is given up where it costs this many times the cheapest one known.
+# Cost at which an order is given up, as a multiple of the cheapest one known (chosen).
 AUTO_CAP = 1.5
-# A searched order is left after this many starts in a row that cost this many times the cheapest one known, or failed.
+# Starts in a row after which a searched order is left, if all fail or cost DEAR times the cheapest one known (chosen).
 PATIENCE, DEAR = 4, 1.2
 
 
 class AcceptedOrder:
-    """The search for the cheapest order of a system that is safe.
+    """The search for the cheapest safe order of a system.
 
-    considered: (name, cost or why not) of each order. accepted: the best that the judge accepts; stable: the best that
-    is backward stable, though near singular states it loses digits that pivoting keeps; None where there is none.
+    considered: (name, cost or reason against it) of each order. accepted: the best order that the judge accepts;
+    stable: the best backward stable one, though near singular states it loses digits that pivoting keeps; None if there
+    is none.
     """
 
     def __init__(self, system: System, options: Options, stages: Stages):
@@ -82,7 +83,7 @@ class AcceptedOrder:
             return replace(choice, safety=safety), elimination
 
     def _turn(self) -> None:
-        """Judge the order in which every column is turned: it costs most, and is stable."""
+        """Judge the order in which every column is turned, the dearest one and a stable one."""
         try:
             elimination = Elimination(self.system, *orthogonal(self._sampled))
         except (NoSafeOrdering, SingularState) as error:
@@ -93,7 +94,7 @@ class AcceptedOrder:
         self._judged([choice], elimination)
 
     def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
-        """(every new order that can be eliminated, with its cost; the elimination of the cheapest of them)."""
+        """(choices of all new orders that can be eliminated, elimination of the cheapest; None if one was cheaper)."""
         most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
         orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
         choices: list[Choice] = []
@@ -136,7 +137,7 @@ class AcceptedOrder:
         return choices, cheapest
 
     def _judged(self, choices: list[Choice], cheapest: Elimination | None) -> list[Inputs]:
-        """Judge the orders, the cheapest first, until one is safe beyond doubt; the states at which others failed."""
+        """Judge the orders, the cheapest first, until one is safe beyond doubt; returns states of failures before."""
         failing: list[Inputs] = []
         queue = sorted(choices, key=attrgetter("total"), reverse=True)
         ready = cheapest  # the elimination of the order that is judged next
@@ -171,23 +172,23 @@ class AcceptedOrder:
         return failing
 
     def _stabler(self, safety: Safety) -> bool:
-        """Whether an order is more accurate than any before of those that are backward stable."""
+        """True if an order is backward stable, and more accurate than all such orders before."""
         return safety.stable and (self.stable is None or safety.difference < self.stable.judged.difference)
 
     def _firmer(self, safety: Safety) -> bool:
-        """Whether an order is safer than any before of those that are safe."""
+        """True if an order is safe, and safer than all such orders before."""
         return safety.ok and (self.accepted is None or _firmness(safety) > _firmness(self.accepted.judged))
 
     def _refinable(self, choice: Choice, safety: Safety) -> bool:
-        """Whether a step of refinement may help; of an estimate, which doubles its operations, only where it must."""
+        """True if a step of refinement may help; for an estimate, whose operations it doubles, only if not safe."""
         if self._sampled.tree is not None:
             return not choice.refined and not safety.ok and (safety.improvable or safety.stable)
         return not choice.refined and safety.improvable
 
     def _definite(self, choice: Choice, safety: Safety) -> bool:
-        """Whether the pivots are as good as any though some are small.
+        """True if the pivots are as good as any though some are small.
 
-        Covariances change the size of those of an estimate, singular constraints that of theirs.
+        Covariances change the size of an estimate's pivots, singular constraints the size of theirs.
         """
         constrained = bool(self.system.problem.constraints) and choice.ordering in RECURSIVE
         if self._sampled.tree is not None:
@@ -195,7 +196,7 @@ class AcceptedOrder:
         return constrained and safety.ok and safety.exact and not safety.crossing
 
     def _learn(self, failing: list[Inputs]) -> None:
-        """More states, and those at which orders failed, guide the next search."""
+        """Let more states guide the next search, and the states at which orders failed."""
         if len(self._sampled.values) < RETRY_SAMPLES and self._sampled.n <= AUTO_LIMIT:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)
         if failing:
@@ -214,5 +215,5 @@ class AcceptedOrder:
 
 
 def _firmness(safety: Safety) -> tuple[int, float, float]:
-    """Of two orders that are accurate at every sampled state, the greater is farther from zero pivots, or errors."""
+    """Sort key of accurate orders: fewer sign-changing pivots, larger least pivot, smaller backward error."""
     return -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error

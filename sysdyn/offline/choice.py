@@ -1,4 +1,4 @@
-"""What the offline phase decides: an elimination order with its cost and safety, and the program it leaves behind."""
+"""Decisions of the offline phase: an elimination order with its cost and safety, and the program written from it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sysdyn.sparse.lu import Pivots
 
 @dataclass(frozen=True)
 class Choice:
-    """One elimination order and what it costs.
+    """One elimination order with its cost and safety.
 
-    ordering: its name. row_perm, col_perm: row and column of each pivot; () of a recursion.
+    ordering: its name. row_perm, col_perm: row and column of each pivot; () for a recursion.
     end_to_end: operations from q, q̇ on.
-    solve: operations with X, v, c, ν given; None where a recursion does without these, or it was not counted (at the
+    solve: operations with X, v, c, ν given; None if a recursion does without these, or if they were not counted (at the
         fast level).
     fill_in: entries of L and U that are structural zeros of the matrix. triangular: the permuted matrix is.
-    safety: how it behaved over sampled states; None before it has been judged.
+    safety: its behaviour over sampled states; None before it has been judged.
     refined: a step of iterative refinement follows, in the program.
-    passes: of `sysdyn.PASSES`, that were applied.
+    passes: the applied ones of `sysdyn.PASSES`.
     joined: (k, rows that are turned with that of pivot k) of each orthogonal column, see `sysdyn.sparse.lu`.
     """
 
@@ -57,10 +57,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the offline phase leaves behind.
+    """Result of the offline phase.
 
-    considered: (ordering, its cost or why it was not taken) of each that was tried. stages: (name, seconds) of each
-    stage.
+    considered: (ordering, its cost or the reason against it) of each tried one. stages: (name, seconds) of each stage.
     """
 
     choice: Choice

@@ -1,4 +1,4 @@
-"""A system eliminated with a fixed order: what it costs, how safe it is over sampled states, and its program."""
+"""A system eliminated with a fixed order: its cost, its safety over sampled states, and its program."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Factors, eliminate, refine
 
-# Equal rational functions of the inputs are one node of an elimination's graph.
+# Sharing in an elimination's graph: equal rational functions of the inputs are one node.
 SHARING = "algebraic"
-# An elimination builds this many nodes for one operation that stays, with room to spare.
+# Nodes that an elimination builds for one operation that stays, with room to spare (chosen).
 NODES_PER_OPERATION = 1.8
-# Large systems are judged at fewer states than others: at as many as they have so many equations at, or at FEWEST.
+# Most equations of all states at which a system is judged, and least number of these states (chosen).
 SAMPLED_EQUATIONS, FEWEST = 4_000_000, 64
-# A program is judged at so many states at a time that its values and watched entries stay below this number.
+# Most values and watched entries of all states at which a program is judged at a time: 80 MB (chosen).
 CHUNK_ENTRIES = 10_000_000
 
 
@@ -35,8 +35,8 @@ class Elimination:
     """The system eliminated over Expr in a given order, ready to be checked and turned into programs.
 
     joined: {k: rows that are turned with that of pivot k}, see `eliminate`.
-    refined: with one step of iterative refinement. Raises NoSafeOrdering where it grows beyond `cap` operations,
-    SingularState where a pivot is identically zero.
+    refined: with one step of iterative refinement. Raises NoSafeOrdering if it grows beyond `cap` operations,
+    SingularState if a pivot is identically zero.
     """
 
     def __init__(self, system: System, row_perm: Sequence[int], col_perm: Sequence[int],
@@ -52,7 +52,7 @@ class Elimination:
         def begin(k: int) -> None:
             if len(self.graph) > limit:
                 raise NoSafeOrdering("given up: more expensive than what is known")
-            # a new piece of program where the order goes on to another body
+            # a new piece of program if the order goes on to another body
             if body[k] != previous[0]:
                 self.graph.mark()
             previous[0] = body[k]
@@ -72,7 +72,7 @@ class Elimination:
         return self.assembly.shown
 
     def choice(self, ordering: str, outputs: Sequence[Output]) -> Choice:
-        """The order with what it costs for these outputs."""
+        """The order with its cost for these outputs."""
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
@@ -88,7 +88,7 @@ class Elimination:
         return f"{self.system.row_names[row]} → {self.system.col_names[col]}"
 
     def program(self, outputs: Sequence[Output]) -> Program:
-        """The program of the requested outputs, guarded where a pivot falls far below its sampled size."""
+        """The program of the requested outputs, guarded against pivots far below their sampled sizes."""
         guards = []
         for k, pivot in enumerate(self.factors.pivots):
             if not is_constant(pivot):
@@ -106,13 +106,13 @@ class Elimination:
     ) -> tuple[Safety, dict[str, np.ndarray]]:
         """(safety over sampled states, the inputs at the worst of them); see `judge`. Sets `limits`.
 
-        scaling: row and column factors that equilibrate D, in which growth is measured. states: at how many, None for
-        SAFETY_SAMPLES, or fewer where the system is large.
+        scaling: row and column factors that equilibrate D, in which growth is measured. states: their number, None for
+        SAFETY_SAMPLES, or fewer if the system is large.
         """
         pivots = [(k, p) for k, p in enumerate(self.factors.pivots) if not is_constant(p)]
         watched, weights = self._scaled_entries(scaling)
         groups = [("d", self.solution), ("pivots", [p for _, p in pivots]), ("entries", watched)]
-        # what is alone in its column, or row, vanishes with the determinant
+        # a pivot alone in its column, or row, vanishes with the determinant
         alone = np.array([not (self.factors.lower[k] and self.factors.upper[k]) for k, _ in pivots], dtype=bool)
         program = Program.from_graph(self.graph, self.assembly.inputs, groups)
 
@@ -133,7 +133,7 @@ class Elimination:
         self, inputs: dict[str, np.ndarray], scaling: tuple[np.ndarray, np.ndarray], entries: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """(N,) greatest of the watched entries (N, m) of D U over the greatest of D, both equilibrated."""
+        """Growth (N,): greatest of the watched entries (N, m) of D U over the greatest of D, both equilibrated."""
         if not entries.shape[1]:
             return np.zeros(len(entries))
         row, col = self.system.coordinates
@@ -143,7 +143,7 @@ class Elimination:
             return scaled.max(axis=1) / given.max(axis=1)
 
     def _scaled_entries(self, scaling: tuple[np.ndarray, np.ndarray]) -> tuple[list[Expr], np.ndarray]:
-        """(entries of D U that are computed, the factor that puts each into equilibrated terms)."""
+        """(computed entries of D U, the factor that equilibrates each)."""
         rows, columns = scaling
         f = self.factors
         weight: dict[int, float] = {}
@@ -162,12 +162,12 @@ class Elimination:
 
 
 def judged_states(system: LinearSystem) -> int:
-    """At how many states programs of a system are judged: the same for all orders, as singular ones are of these."""
+    """Number of states at which programs of a system are judged, the same for all orders: they share singular ones."""
     return max(FEWEST, min(SAFETY_SAMPLES, SAMPLED_EQUATIONS // len(system.row_names)))
 
 
 def chunk_of(program: Program, watched: int = 0) -> int:
-    """At how many states at a time a program with so many watched entries runs while it is judged."""
+    """Number of states at which a program with so many watched entries runs at a time while it is judged."""
     return max(64, min(256, CHUNK_ENTRIES // max(1, len(program) // 8 + watched)))
 
 
@@ -180,7 +180,7 @@ def output_groups(
 ) -> list[tuple[str, list]]:
     """Expressions of the requested outputs: quantities, full size, in the frames of bodies; values of measurements.
 
-    From the solution, or the known input where it has no column.
+    From the solution, or the known input if it has no column.
     """
     inputs = dict(assembly.inputs)
     groups = []

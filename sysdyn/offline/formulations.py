@@ -29,11 +29,11 @@ class Formulation(ABC):
 
     @abstractmethod
     def accepts(self, problem: Problem, options: Options) -> bool:
-        """Whether the formulation is for this problem, and among those that the options leave. Raises ProblemError."""
+        """True if the formulation is for this problem, and the options allow it. Raises ProblemError."""
 
     @abstractmethod
     def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:
-        """The problem in this formulation; None where no program of it is safe, or it saves nothing."""
+        """The problem in this formulation; None if no program of it is safe, or it saves nothing."""
 
 
 class Recursion(Formulation):
@@ -56,7 +56,7 @@ class Recursion(Formulation):
             with stages.stage("candidates"):
                 found = recursion.write(problem, options, stages.left)
         except SingularState:
-            return None  # the search for an order says what is not determined
+            return None  # the search for an order names the undetermined unknowns
         stages.say(f"checking {found.method}", 0.7)
         with stages.stage("judge"):
             choice, program = recursion.build(problem, found, options)
@@ -73,7 +73,7 @@ class Recursion(Formulation):
 
 
 class WithPasses(Formulation):
-    """The system eliminated with every pass that applies, where this saves operations."""
+    """The system eliminated with every pass that applies, if this saves operations."""
 
     def accepts(self, problem: Problem, options: Options) -> bool:
         return options.formulation == "auto" and options.usual
@@ -107,7 +107,7 @@ class WithPasses(Formulation):
 
 
 class AsStated(Formulation):
-    """The system eliminated as the paper states it; with passes where an elimination is asked for by name."""
+    """The system eliminated as the paper states it; with passes if an elimination is asked for by name."""
 
     def accepts(self, problem: Problem, options: Options) -> bool:
         return options.formulation != "recursive"
@@ -119,23 +119,23 @@ class AsStated(Formulation):
         return eliminated(problem, options, passes, stages)
 
 
-# In order of preference: the first that accepts a problem and can be built is taken.
+# Formulations in order of preference: the first that accepts a problem and can be built is taken.
 CANDIDATES: tuple[Formulation, ...] = (Recursion(), WithPasses(), AsStated())
 
 
 def paper_passes(options: Options) -> tuple[str, ...]:
-    """Those of the requested passes that the paper's own system has."""
+    """The requested passes that the paper's own system has."""
     return tuple(x for x in options.passes if x in PAPER)
 
 
 def eliminated_system(problem: Problem, options: Options, passes: Sequence[str]) -> System:
-    """The system that is permuted: as it stands for recursive orders and given ones, with joints turned for others."""
+    """The system that is permuted, without turned joints for recursive and given orders, with them for others."""
     turn = options.ordering not in (*RECURSIVE, GIVEN)
     return problem.system(options.equations.layout, options.equations.known, turn, passes, options.outputs)
 
 
 def ordered_system(problem: Problem, options: Options, choice: Choice) -> System:
-    """The system that the choice is an order of. Raises FileError where it is none, as a file can say anything."""
+    """The system of the choice's order. Raises FileError if the order is not one of it, as a file can say anything."""
     system = eliminated_system(problem, options, choice.passes)
     equations, unknowns = system.shape
     rows = {*choice.row_perm, *(row for _, turned in choice.joined for row in turned)}
@@ -148,7 +148,7 @@ def ordered_system(problem: Problem, options: Options, choice: Choice) -> System
 
 
 def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages: Stages) -> Compiled:
-    """Equations → structure → the cheapest order that the judge accepts → its program. Raises NoSafeOrdering."""
+    """Eliminate: equations → structure → cheapest order that the judge accepts → program. Raises NoSafeOrdering."""
     began = time.perf_counter()
     stages.say("assembling", 0.0)
     with stages.stage("equations"):

@@ -1,4 +1,4 @@
-"""Under which key the cache holds what was compiled."""
+"""Keys of compiled problems in the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described
 from sysdyn.problem import Problem
 
-# Parts of the package whose code decides what program a problem becomes: a change of one makes every key another one.
+# Parts of the package whose code decides the program of a problem: a change of one changes every key.
 DECIDING = (
     "passes.py", "problem.py", "program", "model", "sparse", "backends/interpreter.py", "reference", "recursions",
     "measurements", "equations", "diagnosis", "offline", "online/posterior.py",
@@ -20,11 +20,11 @@ DECIDING = (
 
 
 def cache_key(problem: Problem, options: Options) -> str | None:
-    """What the compiled problem depends on; None where a custom measurement makes that unknown."""
+    """Digest of all that the compiled problem depends on; None if a custom measurement has no description."""
     outputs = described(options.outputs, problem.model, placed=True)
     if problem.digest is None or outputs is None:
         return None
-    # "auto" finds other orders where UMFPACK is installed
+    # "auto" finds other orders if UMFPACK is installed
     umfpack = bool(importlib.util.find_spec("scikits")) and bool(importlib.util.find_spec("scikits.umfpack"))
     chosen = {**options.to_dict(), "outputs": outputs}
     about = [sources_digest(*DECIDING), version("numpy"), version("scipy"), problem.digest, chosen, umfpack]

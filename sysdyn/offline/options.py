@@ -1,4 +1,4 @@
-"""How a problem is compiled."""
+"""Options of compilation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.passes import ALL
 
-# The ordering of this name is the caller's own.
+# Name of the caller's own ordering.
 GIVEN = "given"
+# Formulations that can be asked for, see `sysdyn.compile`.
 FORMULATIONS = ("auto", "paper", "elimination", "recursive")
 # Levels of compilation, with the code-generation level of the machine code.
 LEVELS = {"best": 2, "fast": 0}
@@ -21,9 +22,10 @@ LEVELS = {"best": 2, "fast": 0}
 
 @dataclass(frozen=True)
 class Budget:
-    """How long the offline phase searches: times the usual effort, and until so many seconds are over, drawn by a seed.
+    """Extent of the offline phase's searches. Raises InvalidInput.
 
-    Raises InvalidInput.
+    effort: multiple of the usual effort. seconds: time until which a longer search goes on, None for no such search.
+    seed: of its draws.
     """
 
     effort: float = 1.0
@@ -46,7 +48,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Equations:
-    """In which form the equations are assembled: layout of the unknowns, known quantities as rows or substituted."""
+    """Form of the assembled equations: layout of the unknowns, known quantities as rows or substituted."""
 
     layout: str = "paper"
     known: str = "rows"
@@ -54,7 +56,7 @@ class Equations:
 
 @dataclass(frozen=True)
 class Options:
-    """How a problem is compiled; see `sysdyn.compile`. Raises UnknownName.
+    """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 
     given: the permutations of the ordering GIVEN; unsafe: it is taken whatever the judge says.
     """
@@ -80,7 +82,7 @@ class Options:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How the outputs are called."""
+        """Names of the outputs."""
         return tuple(output_name(x) for x in self.outputs)
 
     @property
@@ -90,7 +92,7 @@ class Options:
 
     @property
     def usual(self) -> bool:
-        """No order, layout or treatment of known quantities is asked for."""
+        """True if no order, layout or treatment of known quantities is asked for."""
         return self.ordering == "auto" and self.equations == Equations()
 
     @property
@@ -99,7 +101,7 @@ class Options:
         return LEVELS[self.level]
 
     def to_dict(self) -> dict:
-        """Plain and flat, as in solver files; outputs by name."""
+        """Plain flat dict, as in solver files; outputs by name."""
         flat = asdict(replace(self, outputs=self.names))
         groups = flat.pop("equations") | flat.pop("budget")
         return {**flat, **groups}

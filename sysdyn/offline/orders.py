@@ -21,23 +21,23 @@ from sysdyn.sparse.sampled import Sampled
 
 # Orders that "auto" tries beside the recursive ones.
 AUTO = ("torn", "umfpack", "colamd", "markowitz", "fronts")
-# Systems with more unknowns than this are tried with AUTO_LARGE, which takes less time.
+# Most unknowns of a system for which "auto" tries AUTO; larger ones are tried with AUTO_LARGE, in less time (chosen).
 AUTO_LIMIT = 3000
 AUTO_LARGE = ("torn", "umfpack")
-# An order that cannot be eliminated counts as this many operations.
+# Operations that stand for an order that cannot be eliminated: more than any order has.
 NEVER = 10**15
-# The search for a mixed order eliminates this many operations, at effort 1.
+# Operations that the search for a mixed order eliminates, at effort 1 (chosen).
 MIXED_BUDGET = 1_000_000
-# Systems with more unknowns than this are not searched with a look ahead, which takes long and was not seen to save.
+# Most unknowns of a system searched with look-ahead, which takes long in larger ones and was not seen to save there.
 FORESIGHT_LIMIT = 400
-# Symmetric systems with more unknowns than this are first tried with so many starts, which are the better ones there.
+# Unknowns beyond which a symmetric system is first tried with FEW_STARTS starts only, the better ones there (chosen).
 FEW_LIMIT, FEW_STARTS = 1000, 3
-# Robots with more degrees of freedom than this are not tried with the order of the CRBA, O(n³).
+# Most degrees of freedom of a robot for which the order of the CRBA, O(n³), is tried (chosen).
 CRBA_LIMIT = 60
-# The fast level tries this many starts of each searched order.
+# Starts of each searched order that the fast level tries (chosen).
 FAST_STARTS = 2
 
-Order = Callable[[float], Pivots]  # from the operations at which it is given up
+Order = Callable[[float], Pivots]  # An order, as a function of the operations at which it is given up.
 Named = Iterator[tuple[str, Order]]
 
 
@@ -45,10 +45,10 @@ Named = Iterator[tuple[str, Order]]
 
 
 def candidates(system: System, sampled: Sampled, options: Options, plain: bool, most: int | None) -> Named:
-    """(name, function of the operation cap that gives the permutations) of every order to try.
+    """(name, order) of every order to try. Raises UnknownName.
 
-    plain: those that do not heed the samples, too, else those of last resort. most: starts of a searched order, all if
-    None.
+    plain: also starts that do not heed the samples, else also the ones of last resort. most: number of starts of a
+    searched order, None for all.
     """
     ordering = options.ordering
     if ordering == GIVEN:
@@ -76,7 +76,7 @@ def candidates(system: System, sampled: Sampled, options: Options, plain: bool, 
 
 
 def _recursive(system: System, options: Options) -> Named:
-    """The recursive orders that the system has, and a mixture of two of them."""
+    """The recursive orders of the system, and a mixture of two of them."""
     for name, function in RECURSIVE.items():
         if name == "crba" and system.model.nv > CRBA_LIMIT:
             continue
@@ -114,7 +114,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Capped:
-    """A start of a searched order, which is given up at a number of operations."""
+    """A start of a searched order that is given up at a number of operations."""
 
     start: Callable[[Sampled], Pivots]
     sampled: Sampled
@@ -124,9 +124,9 @@ class _Capped:
 
 
 def given_order(problem: Statement, order: object, equations: Equations) -> tuple[tuple[int, ...], ...]:
-    """(rows, columns) of the pivots of `problem.system`, from these or from a function of its pattern (CSR of ones).
+    """(rows, columns) of the pivots of `problem.system`. Raises InvalidInput.
 
-    Raises InvalidInput.
+    order: these permutations, or a function of the pattern (CSR of ones) that gives them.
     """
     system = problem_system(problem, equations.layout, equations.known)
     if callable(order):
@@ -145,7 +145,7 @@ def given_order(problem: Statement, order: object, equations: Equations) -> tupl
 
 
 def streams(ordering: str, sampled: Sampled) -> dict[str, Sequence[Callable[[Sampled], Pivots]]]:
-    """What to search in beyond the usual: the starts of each order by name, see `Search`."""
+    """Starts of each order by name for the search beyond the usual one, see `Search`."""
     names: tuple[str, ...] = (ordering,)
     if ordering == "auto":
         searched = AUTO if sampled.n <= AUTO_LIMIT else AUTO_LARGE

@@ -1,4 +1,4 @@
-"""The outputs of a solver: quantities by name, and measurements of which the value is wanted."""
+"""The outputs of a solver: quantities by name, and measurements whose values are wanted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES
 
-# These names belong to quantities and to the columns that files of results have beside the outputs.
+# Names of quantities, and of columns that files of results have beside the outputs.
 RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok", "t")
 
 
 def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
     """Quantities in canonical order, then measurements in the order in which they are given.
 
-    Raises UnknownName, InvalidInput for what is neither, ProblemError for names that do not tell outputs apart.
+    Raises UnknownName, InvalidInput for anything else, ProblemError for names that do not tell outputs apart.
     """
     if outputs is None or isinstance(outputs, str):
         return output_quantities(outputs, problem.quantities)
@@ -45,7 +45,7 @@ def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: St
 
 
 def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANTITIES) -> tuple[str, ...]:
-    """The requested quantities in canonical order, out of those that are valid. Raises UnknownName."""
+    """The requested quantities out of the valid ones, in canonical order. Raises UnknownName, InvalidInput."""
     if outputs == "all":
         return tuple(valid)
     if outputs is None:
@@ -60,7 +60,7 @@ def output_quantities(outputs: str | Sequence[str], valid: Sequence[str] = QUANT
 
 
 def _check(m: Measurement, problem: Statement) -> None:
-    """Raise where a measurement has no value of its own, a name of something else, or is not of this robot."""
+    """Raise if a measurement has no value of its own, a name of something else, or is not of this robot."""
     if isinstance(m, Wrapped):
         raise ProblemError(
             f"{m.name!r} is a {type(m).__name__}, which says how a measurement is treated: as an output give the "
@@ -79,7 +79,7 @@ def _check(m: Measurement, problem: Statement) -> None:
 
 
 def described(outputs: Iterable[Output], model: Model, placed: bool = False) -> list[str | dict] | None:
-    """The outputs as JSON; None where a measurement has no description. placed: see `description`."""
+    """The outputs as JSON; None if a measurement has no description. placed: see `description`."""
     found = [x if isinstance(x, str) else description(x, model, placed) for x in outputs]
     return None if any(x is None for x in found) else [x for x in found if x is not None]
 

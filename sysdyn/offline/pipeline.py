@@ -1,7 +1,7 @@
 """The offline phase: from a problem to a program with a fixed elimination order, cheap by exact count and judged safe.
 
     problem → the first formulation that is for it: equations → structure → candidate orders → judge → program
-            → a longer search, where there is time for one
+            → a longer search, if there is time for one
 
 `sysdyn.compile` keeps the result in the cache and makes machine code of it.
 """
@@ -29,7 +29,7 @@ from sysdyn.problem import Problem
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
-    """The problem in the first formulation that is for it, or what a longer search makes of that."""
+    """The problem in the first formulation that is for it, or in a cheaper order that a longer search finds."""
     stages = Stages(options.budget.seconds, progress)
     # a long search leaves more behind than there is memory for
     with _no_collection() if options.budget.seconds is None else contextlib.nullcontext():
@@ -52,7 +52,7 @@ def first_formulation(problem: Problem, options: Options, stages: Stages) -> Com
 
 
 def searched(problem: Problem, options: Options, compiled: Compiled, stages: Stages) -> Compiled:
-    """The cheapest order that is found in the time that is left. A triangular order has nothing to save."""
+    """The problem in the cheapest order found in the time that is left. A triangular order has nothing to save."""
     began, choice, outputs = time.perf_counter(), compiled.choice, options.outputs
     if choice.triangular or not choice.row_perm:
         return compiled
@@ -75,7 +75,7 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Cyclic garbage collection off: it would walk millions of graph entries that all stay alive."""
+    """Context without cyclic garbage collection, which would walk millions of graph entries that all stay alive."""
     was_on = gc.isenabled()
     gc.disable()
     try:

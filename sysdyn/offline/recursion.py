@@ -1,6 +1,6 @@
 """Inverse, forward and hybrid dynamics by a formulation of few operations instead of an elimination.
 
-The system stays what the result is judged by: its residual at sampled states, and a pivoted solve.
+The result is judged by the system all the same: its residual at sampled states, and a pivoted solve.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from sysdyn.recursions.write import Written
 from sysdyn.reference.aba import articulated_bodies
 from sysdyn.reference.rnea import newton_euler
 
-# This many operations are written in search of fewer, at effort 1.
+# Operations that are written in search of fewer, at effort 1 (chosen).
 BUDGET = 40_000
-# The group of a judged program that holds its pivots.
+# Group of a judged program that holds its pivots.
 PIVOTS = "pivots"
-# A recursion is judged with this many operations in all: where it is long at fewer states.
+# Most operations of all states at which a recursion is judged; a long one is judged at fewer states (chosen).
 SAMPLED_OPERATIONS = 100_000_000
-# It runs so many operations at a time, at this many states at least, so that its values fit into memory.
+# Most operations that run at a time, at LEAST_CHUNK states or more, so that values fit into memory (chosen).
 CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
-    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None of any other."""
+    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None for others."""
     return torque_freedoms(problem) if is_classical(problem) else None
 
 
 def write(problem: Problem, options: Options, more: More | None = None) -> Written:
-    """The formulation of fewest operations that is found. The problem is one that `applies`.
+    """The formulation of fewest operations that is found, of a problem that `applies`.
 
-    more: the search goes on while this is true, beyond what the effort says.
+    more: the search goes on beyond its effort while this is true.
     """
     free = applies(problem)
     assert free is not None
     effort = options.budget.effort if options.level == "best" else 0.0
-    # safety is judged by the accelerations, which the program leaves out where they are no output
+    # safety is judged by the accelerations, which the program leaves out if they are no output
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
     every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
@@ -69,8 +69,8 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     """(choice, program) of a recursion, judged like an elimination of the system.
 
     From the program's q̈ (or the known one) the other unknowns follow without any division, so that the residual of all
-    of them is that of q̈; other outputs take the place of what follows. states: at how many; None for SAFETY_SAMPLES, or
-    what SAMPLED_OPERATIONS suffice for.
+    of them is that of q̈; other outputs of the program take their places. states: their number; None for
+    SAFETY_SAMPLES, or fewer if SAMPLED_OPERATIONS do not suffice for these.
     """
     if states is None:
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
@@ -91,7 +91,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
-    """Equation and unknown of the pivots of these freedoms."""
+    """Equation and unknown of the pivots of these degrees of freedom."""
     names = problem.model.dof_names
     return [f"c:tau({names[k]}) → qdd({names[k]})" for k in freedoms]
 
@@ -99,7 +99,7 @@ def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
 def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int) -> Verdict:
     """The verdict on a program of q̈, or more quantities, and of its pivots (group PIVOTS), by so many states.
 
-    wrenches: whether external wrenches are inputs, else they are zero.
+    wrenches: external wrenches are inputs, else zero.
     """
     system = problem.system()
 
@@ -141,10 +141,10 @@ def _program(problem: Problem, written: Written, groups: Sequence, guards: Seque
 
 
 def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(d (N, full layout) that the program's outputs give, its backward error (N,)).
+    """(d (N, full layout) from the program's outputs, its backward error (N,)).
 
-    q̈ is as good as the a and f that fit it best. Those that follow from it magnify its last digit in a long chain:
-    where they leave much, those of the articulated-body algorithm are taken if they leave less.
+    q̈ is as good as the a and f that fit it best. The a and f that follow from it magnify its last digit in a long
+    chain: if their residual is large, those of the articulated-body algorithm are taken if they leave less.
     """
     model = system.model
     n = len(inputs["q"])

@@ -1,4 +1,4 @@
-"""Whether a program is safe: one judge of eliminations and recursions.
+"""The judge of programs, eliminations and recursions: their safety over sampled states.
 
 Samples → run → residuals, row by row → singular states apart → worst states → pivoted solve → verdict with guards.
 """
@@ -27,73 +27,74 @@ from sysdyn.offline.sampling import (
 )
 from sysdyn.program.program import Program
 
-# States at which a program is judged.
+# Number of states at which a program is judged (chosen).
 SAFETY_SAMPLES = 2048
-# A program with a larger backward error is accepted only where a pivoted solve with refinement does no better.
+# Greatest backward error of a safe program, unless a pivoted solve with refinement does no better (chosen).
 BACKWARD_ERROR = 1e-9
-# The search for an order goes on where the backward error is larger than this.
+# Backward error beyond which the search for an order goes on (chosen).
 FIRM_ERROR = 1e-11
-# Small pivots become weak ones where the backward error is larger than the least of these that few states exceed.
+# Backward errors, the least of which that few states exceed makes small pivots weak (chosen).
 LOSING = (1e-9, 1e-10, 1e-11)
-# A program whose result differs from a pivoted solve by more is accepted only where that solve is no better.
+# Greatest difference of a safe program's result to a pivoted solve, unless that solve is no better (chosen).
 DIFFERENCE = 3e-10
-# A program may lose this many times what a pivoted solve loses.
+# Multiple of the loss of a pivoted solve that a program may lose (chosen).
 WORSE_THAN_PIVOTED = 1e2
-# A pivot that falls below this fraction of its greatest size at some state may vanish at another.
+# Share of its greatest size below which a pivot at some state may vanish at another (chosen).
 LEAST_PIVOT = 1e-4
-# A quantity smaller than this fraction of the other unknowns, or of itself at other states, counts as zero.
+# Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (chosen).
 VANISHING = 1e-6
-# The states of a pivoted solve have this many unknowns in all.
+# Most unknowns of all states of a pivoted solve (chosen).
 JUDGED_UNKNOWNS = 10_000
-# A backward error beyond this one ends the check of an order, and no refinement mends it.
+# Backward error that ends the check of an order: no refinement mends it (chosen).
 HOPELESS = 1e-3
-# This many states that are worst in a respect guide the next search.
+# Number of the states worst in a respect that guide the next search (chosen).
 WORST_STATES = 6
-# A state at which a pivot is this fraction of its typical size, or typical is this fraction of it, may be singular.
+# Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular (chosen).
 SUSPECT = 1e-8
-# Two or three pivots that are each this fraction of their typical size may be those of a singular state: what is left
-# of one is the difference of terms with the rounding errors of those before. So many such states are looked at, and
-# all of them if one is singular.
+# Share of their typical sizes at which two or three pivots together may be a singular state's: the last of them is the
+# difference of terms with the rounding errors of the ones before. LOOKED_AT such states are checked, and all of them if
+# one is singular (chosen).
 DOUBTFUL, LOOKED_AT = 1e-4, 48
-# Calls solve states with pivoting, and so see whether they are singular, where a pivot is below so many times the
-# greatest share of its typical size that all pivots of a singular state exceeded; but not where it is above DOUBTFUL.
+# Multiple of the least share of its typical size that some pivot has at every sampled singular state: below it, and at
+# most below DOUBTFUL, calls solve with pivoting and so see whether a state is singular (chosen).
 ROOM = 100.0
-# A pivot below this fraction of its greatest sampled size, and far below its least, counts as zero online.
+# Share of its greatest sampled size below which a pivot, if far below its least, too, counts as zero online (chosen).
 GUARD = 1e-11
-# A pivot below this fraction of its greatest sampled size loses digits online, and its state is solved with pivoting.
+# Share of its greatest sampled size below which a pivot loses digits: calls solve its state with pivoting (chosen).
 WEAK = 1e-3
-# Pivots down to this fraction of the least sampled one were seen to lose none.
+# Share of the least sampled size down to which a pivot was seen to lose no digits.
 HARMLESS = 0.1
-# Pivots of an estimation, which scale with covariances, lose none above this fraction of their typical size.
+# Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
 STEADY = 1e-8
-# Pivots are weak below so many times the size that they had where digits were lost, if that is at few of the states.
+# Multiple of the size of a pivot at which digits were lost, below which it is weak; used while at most the share FEW of
+# the states have weak pivots (chosen).
 MARGIN, FEW = 2.0, 0.25
-# What smaller pivots will lose is told from errors beyond this.
+# Backward error beyond which errors tell the loss of smaller pivots: 450 rounding units (chosen).
 LOST = 1e-13
-# Pivots that are expected to lose digits, though none were seen to, are so small at this fraction of the states.
+# Greatest share of states with pivots that are expected to lose digits though none were seen to (chosen).
 EXPECTED = 1e-3
-# The search for an order goes on where pivots are weak at more of the states.
+# Share of states with weak pivots beyond which the search for an order goes on (chosen).
 RARE = 0.01
-# A result that differs from a pivoted solve by more is not accurate: compiling warns of it, as of larger residuals.
+# Difference to a pivoted solve beyond which compiling warns of inaccurate results, as of large residuals (chosen).
 SMALL_DIFFERENCE = 1e-6
-# Where lengths without limits make residuals large, a program is judged out to one of these only [m]: beyond it a call
-# solves with pivoting.
+# Lengths [m], the greatest one of small residuals of which limits the judged lengths if these have no limits of their
+# own; calls solve with pivoting beyond (chosen).
 REACHES = (FARTHEST, 100.0, 10.0)
-# Where the worst states turn out to be singular, the next worst are looked at, this many times.
+# Number of times that the next worst states are checked if the worst ones turn out to be singular (chosen).
 ROUNDS = 4
-# The system counts as singular at every state where it is so at this many of them.
+# Number of states, spread over all, at which a system that counts as singular at every state is singular (chosen).
 EVERYWHERE = 24
-# This many states are looked at first: one alone may be singular by chance.
+# Number of states that are checked first: one alone may be singular by chance (chosen).
 PROBES = 2
 
 Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
 
 
 class Behaviour(NamedTuple):
-    """What a program does at N states.
+    """Results of a program at N states.
 
-    d (N, full layout): all unknowns; pivots (N, p): those that are not constant; growth (N,): greatest entry of the
-    factors over that of the matrix, equilibrated; error (N,): the backward error of d, where it is known.
+    d (N, full layout): all unknowns; pivots (N, p): the ones that are not constant; growth (N,): greatest entry of the
+    factors over that of the matrix, equilibrated; error (N,): the backward error of d, None if it is not known.
     """
 
     d: np.ndarray
@@ -103,7 +104,7 @@ class Behaviour(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Safety; for each pivot, below which size it counts as zero and below which it loses digits; the worst states."""
+    """Safety; (size below which it counts as zero, size below which it loses digits) of each pivot; worst states."""
 
     safety: Safety
     guards: list[tuple[float, float]]
@@ -112,22 +113,22 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Safety:
-    """How a fixed order behaved over sampled states.
+    """Behaviour of a fixed order over sampled states.
 
-    states: how many.
+    states: number of states that count.
     backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`.
     pivoted: the same of a pivoted solve with iterative refinement at the worst of the states.
     difference: greatest relative difference of a quantity (∞-norms) to that solve there.
-    pivoted_difference: the same of a pivoted solve without refinement, large where the system is ill-conditioned.
+    pivoted_difference: the same of a pivoted solve without refinement, large if the system is ill-conditioned.
     growth: greatest entry of D U over the greatest of D, both equilibrated.
-    least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and which it is.
-    crossing: how many pivots take both signs and so vanish somewhere in between, 0 where the determinant takes both
+    least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and its equation and unknown.
+    crossing: number of pivots that take both signs and so vanish somewhere in between, 0 if the determinant takes both
         signs itself.
-    singular: how many of the states drawn were singular. Only regular ones count.
-    weak: at how many states pivots are weak. These do not count, either, as calls solve them with pivoting.
+    singular: number of singular states among those drawn. Only regular ones count.
+    weak: number of states with weak pivots. These do not count, either, as calls solve them with pivoting.
     reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
 
-    Pivots grow with lengths: of joints that travel far they count where all are below `NEAR`.
+    Pivots grow with lengths: for joints that travel far they count at states with all lengths below `NEAR`.
     """
 
     states: int
@@ -145,34 +146,34 @@ class Safety:
 
     @property
     def ok(self) -> bool:
-        """As accurate as a pivoted solve can be expected to be."""
+        """True if results are as accurate as a pivoted solve can be expected to be."""
         return self.stable and self.difference <= max(DIFFERENCE, WORSE_THAN_PIVOTED * self.pivoted_difference)
 
     @property
     def stable(self) -> bool:
-        """Backward stable: the exact solution of a system whose entries are nearly the given ones."""
+        """True if backward stable: results solve exactly a system whose entries are nearly the given ones."""
         small = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
         return math.isfinite(self.growth) and small and self.least_pivot > 0.0
 
     @property
     def firm(self) -> bool:
-        """Safe with digits to spare, and no pivot came near zero or passed through it."""
+        """True if safe with digits to spare, and no pivot came near zero or passed through it."""
         steady = self.least_pivot >= LEAST_PIVOT and self.weak <= RARE * self.states and not self.crossing
         return self.ok and self.exact and steady
 
     @property
     def exact(self) -> bool:
-        """Backward stable with digits to spare."""
+        """True if backward stable with digits to spare."""
         return self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
 
     @property
     def small(self) -> bool:
-        """The judged errors are small, whatever a pivoted solve loses."""
+        """True if the judged errors are small, whatever a pivoted solve loses."""
         return self.backward_error <= BACKWARD_ERROR and self.difference <= SMALL_DIFFERENCE
 
     @property
     def improvable(self) -> bool:
-        """Not exact though no pivot failed: iterative refinement will help."""
+        """True if not exact though no pivot failed: iterative refinement will help."""
         return not self.exact and not self.crossing and self.backward_error <= HOPELESS
 
     def __str__(self) -> str:
@@ -189,16 +190,16 @@ def judge(
     chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
     certain: np.ndarray | None = None, whole: bool = False, again: bool | None = None,
 ) -> Verdict:  # fmt: skip
-    """How a program behaves at sampled states: against the system's residual, and at the worst against a pivoted solve.
+    """Judge a program at sampled states: by the system's residual, and at the worst ones beside a pivoted solve.
 
     run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
-    time. singular: which states, by number, are known to make the system itself singular; these are left out, and what
-    is found is added. strict: stop where a pivot passes through zero. certain (p,): pivots that vanish only where the
-    matrix is singular; how small they are says nothing against the order. again: states with weak pivots are solved
-    with pivoting and do not count; by default but for means of estimates, whose orders do without. whole: stop nowhere.
-    Otherwise a verdict of some of the states alone is one against the order, or has pivots that pass through zero.
+    time. singular: {number of a state: it makes the system itself singular}; such states are left out, and new findings
+    are added. strict: stop if a pivot passes through zero. certain (p,): pivots that vanish only if the matrix is
+    singular; their size says nothing against the order. again: states with weak pivots are solved with pivoting and do
+    not count; None for all but means of estimates, whose orders do without. whole: never stop early. Otherwise a
+    verdict of some of the states alone is one against the order, or has pivots that pass through zero.
 
-    Raises StructurallySingular where the system is singular at every state.
+    Raises StructurallySingular if the system is singular at every state.
     """
     apart = _Singular(system, inputs, {} if singular is None else singular)
     doubtful = np.ones(len(labels), dtype=bool) if certain is None else ~certain
@@ -249,7 +250,7 @@ def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
 
 
 class _Observed(NamedTuple):
-    """Behaviour and errors at each state: d, backward error, pivots (N, p), growth, inf for NaN; whether it is near."""
+    """Behaviour at each state: d, backward error, pivots (N, p), growth, inf for NaN; near: its lengths are small."""
 
     d: np.ndarray
     error: np.ndarray
@@ -262,7 +263,7 @@ class _Observed(NamedTuple):
         return np.argsort(self.error[kept])[-most:]
 
     def judged(self, regular: np.ndarray, most: int) -> np.ndarray:
-        """Numbers of the regular states that are solved with pivoting, too."""
+        """Numbers of the regular states, `most` of largest residuals, that are solved with pivoting, too."""
         kept = np.flatnonzero(regular)
         return kept[self.worst(kept, most)]
 
@@ -271,7 +272,7 @@ def _observed(
     run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular,
     near: np.ndarray, stop: np.ndarray | None,
 ) -> _Observed:  # fmt: skip
-    """The program at all states, with `stop` up to a hopeless one, or one of these pivots (p,) that crosses zero."""
+    """The program at all states; with `stop` only up to a hopeless one, or until one of these pivots crosses zero."""
     parts: list[_Observed] = []
     for start in range(0, len(inputs["q"]), chunk):
         part = {name: x[start : start + chunk] for name, x in inputs.items()}
@@ -290,13 +291,13 @@ def _observed(
 
 
 class _Singular:
-    """Which of the sampled states make the system itself singular; looked at where something goes wrong."""
+    """Sampled states at which the system itself is singular, each checked once, and only if something goes wrong."""
 
     def __init__(self, system: System, inputs: Inputs, known: dict[int, bool]):
         self._system, self._inputs, self._known, self._rounds = system, inputs, known, ROUNDS
 
     def at(self, states: np.ndarray) -> list[bool]:
-        """Whether the system is singular at the states of these numbers."""
+        """True or False for the states of these numbers: the system is singular there."""
         new = np.array([k for k in states.tolist() if k not in self._known], dtype=int)
         if len(new):
             found = is_singular(self._system, _at(self._inputs, new))
@@ -304,14 +305,14 @@ class _Singular:
         return [self._known[k] for k in states.tolist()]
 
     def known(self, n: int) -> np.ndarray:
-        """(n,) bool: which of the first states are known to be singular."""
+        """(n,) bool: True for those of the first n states that are known to be singular."""
         return np.array([self._known.get(k, False) for k in range(n)], dtype=bool)
 
     def regular(self, seen: _Observed) -> np.ndarray:
-        """(N,) bool: the states to judge by. Those where something goes wrong count where there is a solution.
+        """(N,) bool: True for states to judge by. A state at which something goes wrong counts if it has a solution.
 
         Pivots that are rounding errors everywhere look alike, and a backward stable program is not wrong then: some
-        states are looked at whatever was seen.
+        states are checked whatever was seen. Raises StructurallySingular.
         """
         spread = np.linspace(0, len(seen.error) - 1, EVERYWHERE).astype(int)
         if all(self.at(spread[:PROBES])) and all(self.at(spread)):
@@ -330,7 +331,7 @@ class _Singular:
         return regular if regular.any() else np.ones(len(suspect), dtype=bool)
 
     def _doubtful(self, size: np.ndarray, near: np.ndarray, suspect: np.ndarray) -> np.ndarray:
-        """(N,) bool: states with DOUBTFUL pivots that are no suspects, if some of these are singular."""
+        """(N,) bool: True for states with DOUBTFUL pivots that are no suspects, if some of them are singular."""
         ratio = _least_share(size, near)
         doubtful = np.flatnonzero((ratio <= DOUBTFUL) & near & ~suspect)
         doubtful = doubtful[np.argsort(ratio[doubtful], kind="stable")]
@@ -341,13 +342,13 @@ class _Singular:
         return found
 
     def share(self, seen: _Observed) -> float:
-        """Below this share of their typical sizes pivots may be those of a singular state; 0 if none is known."""
+        """Share of typical sizes below which pivots may be a singular state's; 0 if no such state is known."""
         singular = self.known(len(seen.error)) & seen.near
         ratio = _least_share(np.abs(seen.pivots), seen.near)[singular]
         return min(DOUBTFUL, ROOM * float(ratio.max(initial=0.0)))
 
     def among(self, judged: np.ndarray, regular: np.ndarray) -> bool:
-        """Whether some of the judged states were singular and others are left; `regular` loses the singular ones."""
+        """Clear singular ones of the judged states in `regular`; True if some were cleared and others remain."""
         found = np.array(self.at(judged), dtype=bool)
         self._rounds -= 1
         if not found.any() or self._rounds < 0:
@@ -366,7 +367,7 @@ class _Singular:
 
 
 def _least_share(size: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """(N,): the least of the sizes of pivots (N, p) beside the typical ones of near states."""
+    """(N,): least size of a pivot (N, p) at each state over its typical size at near states."""
     if not size.shape[1]:
         return np.ones(len(size))
     typical = np.median(size[near] if near.any() else size, axis=0)
@@ -375,7 +376,7 @@ def _least_share(size: np.ndarray, near: np.ndarray) -> np.ndarray:
 
 
 class _Compared(NamedTuple):
-    """The program beside a refined pivoted solve: that one's backward error, the differences of both to it."""
+    """A refined pivoted solve: its backward error, the differences of the program and of a plain solve to it."""
 
     pivoted: float
     difference: float
@@ -383,7 +384,7 @@ class _Compared(NamedTuple):
 
 
 def _compared(system: System, inputs: Inputs, d: np.ndarray) -> _Compared:
-    """d (N, full layout): what the program gives at N states."""
+    """Compare the program's unknowns d (N, full layout) at N states with pivoted solves."""
     with np.errstate(all="ignore"):
         plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
         return _Compared(
@@ -394,7 +395,7 @@ def _compared(system: System, inputs: Inputs, d: np.ndarray) -> _Compared:
 
 
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
-    """The greatest of REACHES within which residuals are small, FARTHEST where there is none."""
+    """The greatest of REACHES within which residuals are small; FARTHEST if there is none."""
     for limit in (FIRM_ERROR, BACKWARD_ERROR):
         for farthest in REACHES:
             within = regular & (lengths <= farthest)
@@ -404,7 +405,7 @@ def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
 
 
 def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
-    """(N,) bool: covariances are the declared ones, and nothing is switched off."""
+    """(N,) bool: True for states with the declared covariances and nothing switched off."""
     changed = np.zeros(len(inputs["q"]), dtype=bool)
     for name, group in system.problem.inputs.items():
         if group_of(name).role in (NOISE, SWITCH):
@@ -413,7 +414,7 @@ def _as_declared(system: System, inputs: Inputs) -> np.ndarray:
 
 
 class _SmallPivots:
-    """At each state the pivot that is smallest beside its typical size, and the digits that it may have lost."""
+    """The pivot at each state that is smallest beside its typical size, and the digits that it may have lost."""
 
     def __init__(self, seen: _Observed, usual: np.ndarray):
         """usual (N,) bool: states at which pivots have their typical sizes."""
@@ -427,9 +428,9 @@ class _SmallPivots:
         self.small = ratio[places, self.pivot] < WEAK if size.shape[1] else np.zeros(len(size), dtype=bool)
 
     def weak(self, states: np.ndarray) -> np.ndarray:
-        """(p,) sizes of pivots below which errors were seen at the states: calls solve such states with pivoting.
+        """Sizes (p,) of pivots below which errors were seen at the states: calls solve such states with pivoting.
 
-        Errors beyond the least of LOSING for which these are few of the states.
+        Errors count beyond the least of LOSING that leaves few of the states with weak pivots.
         """
         best = np.zeros(self.sizes.shape[1])
         for limit in LOSING:
@@ -441,17 +442,17 @@ class _SmallPivots:
         return best
 
     def expected(self, states: np.ndarray, kept: np.ndarray, weak: np.ndarray) -> np.ndarray:
-        """(p,) sizes of pivots below which errors beyond the least of LOSING are to be expected, where not seen.
+        """Extrapolated sizes (p,) of pivots below which errors exceed the least of LOSING, error ≈ c / size².
 
-        From errors at the states, as if they grew with the inverse square of the size; of pivots that were seen to be
-        weak, halfway (of decades) to those that few of the states kept are below.
+        c is from errors at the states; pivots that were seen to be weak are so up to halfway (in decades) to the size
+        that few of the states `kept` are below.
         """
         found = self._greatest(states & self.small & (self.error > LOST), np.sqrt(self.error / LOSING[-1]))
         few, rare = np.quantile(self.sizes[kept], (EXPECTED, RARE), axis=0, method="lower")
         return np.max([weak, np.minimum(found, few), np.sqrt(weak * rare)], axis=0)
 
     def _greatest(self, states: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """(p,) the greatest size times factor (N,) of each pivot among the states at which it is the smallest."""
+        """(p,): greatest size times factor (N,) of each pivot over the states at which it is the smallest."""
         result, k = np.zeros(self.sizes.shape[1]), np.flatnonzero(states)
         np.maximum.at(result, self.pivot[k], factors[k] * self.sizes[k, self.pivot[k]])
         return result
@@ -460,9 +461,10 @@ class _SmallPivots:
 def _guards(
     pivots: np.ndarray, weak: np.ndarray, doubtful: np.ndarray, typical: np.ndarray | None
 ) -> list[tuple[float, float]]:
-    """(counts as zero, loses digits) below these, for each pivot (states, pivots); weak (pivots): seen to lose digits.
+    """(size below which it counts as zero, size below which it loses digits) of each of the pivots (states, pivots).
 
-    typical (pivots): sizes of those that scale with covariances, which may be others than those sampled.
+    weak (pivots): sizes below which they were seen to lose digits. typical (pivots): sizes of pivots that scale with
+    covariances, which may be others than those sampled.
     """
     size = np.abs(pivots)
     least, largest = size.min(axis=0), size.max(axis=0)
@@ -475,7 +477,7 @@ def _guards(
 
 
 def ranged(program: Program, model: Model, safety: Safety) -> Program:
-    """The program with the ranges of the positions that it reads: beyond them it was not judged."""
+    """The program with ranges of the positions it reads, beyond which it was not judged."""
     groups = [name for name, _ in program.input_groups]
     start = sum(size for _, size in program.input_groups[: groups.index("q")])
     most = enumerate(reach(model, safety.reach).tolist(), start)
@@ -490,16 +492,16 @@ def relative_difference(system: System, d: np.ndarray, reference: np.ndarray) ->
         if len(columns) > len(system.problem.knows(quantity)):
             size = np.abs(reference[:, columns]).max(axis=1)
             difference = np.abs(d[:, columns] - reference[:, columns]).max(axis=1)
-            # where a quantity vanishes, its rounding errors are no error of the order
+            # if a quantity vanishes, its rounding errors are no error of the order
             size = np.maximum(size, VANISHING * np.maximum(size.max(), np.abs(reference).max(axis=1)))
             worst = max(worst, float(np.max(difference / np.where(size > 0.0, size, 1.0))))
     return worst if math.isfinite(worst) else math.inf
 
 
 def crossing(pivots: np.ndarray, doubtful: np.ndarray) -> tuple[int, np.ndarray]:
-    """(doubtful pivots that take both signs, for each of them the state at which it is farthest on its rarer side).
+    """(number of doubtful pivots that take both signs, the state at which each is farthest on its rarer side).
 
-    pivots: (states, pivots). None counts where their product, the determinant but for a constant, takes both signs.
+    pivots: (states, pivots). None counts if their product, the determinant but for a constant, takes both signs.
     """
     if passes_through_zero(np.prod(np.sign(pivots), axis=1)):
         return 0, np.array([], dtype=int)
@@ -509,5 +511,5 @@ def crossing(pivots: np.ndarray, doubtful: np.ndarray) -> tuple[int, np.ndarray]
 
 
 def passes_through_zero(values: np.ndarray) -> np.ndarray:
-    """Whether values (states, …) take both signs: then they pass through zero in between."""
+    """True for values (states, …) that take both signs: they pass through zero in between."""
     return np.asarray((values < 0.0).any(axis=0) & (values > 0.0).any(axis=0))

@@ -1,4 +1,4 @@
-"""States at which elimination orders are searched and judged, and what a pivoted solve says there."""
+"""States at which elimination orders are searched and judged, and pivoted solves at these states."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from sysdyn.reference import newton_euler
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 from sysdyn.sparse.superlu import factors
 
-# Variances are multiplied or divided by up to this many powers of ten at half of the sampled states.
+# Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
-# Lengths without limits are covered out to this one [m]; screws, whose angles unwind to lengths, to as many rad.
+# Greatest sampled length without limits [m], or angle of a screw, which unwinds to a length, [rad] (chosen).
 FARTHEST = 1e3
-# Lengths without limits are far at these of each 16 states: violent motions at 3, 6 and 14, others at 5 and 8.
+# Numbers of the states of each 16 at which lengths without limits are far: violent motions at 3, 6 and 14, others at 5
+# and 8 (chosen).
 FAR_STATES = (3, 5, 6, 8, 14)
-# Lengths are sampled everywhere up to this one [m], whatever their limits.
+# Length [m] up to which all lengths are sampled, whatever their limits (chosen).
 NEAREST = 1.0
-# States whose lengths are all below this one [m] are near, those that every solver meets.
+# Length [m] that all lengths of near states are below: states that every solver meets (chosen).
 NEAR = 5.0
-# Solutions with pivoting that others are compared with, or take the place of, are refined in so many steps.
+# Steps of refinement of pivoted solutions that others are compared with or replaced by (chosen).
 REFINED = 3
-# Where these steps leave a greater backward error, the solve is repeated in the units of the state.
+# Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
+# (chosen).
 LEFT = 1e-14
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
 
 def lengths(model: Model) -> np.ndarray:
-    """(nq,) bool: the entries of q that are lengths, or angles of screws; all others turn."""
+    """(nq,) bool: True for entries of q that are lengths, or angles of screws; all others turn."""
     turning = [{*j.angles, *range(*(j.quaternion or slice(0)).indices(j.nq))} for j in model.joints]
     return np.array([k not in x for j, x in zip(model.joints, turning, strict=True) for k in range(j.nq)], dtype=bool)
 
 
 def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper) (nq,): the limits of positions, ±inf where there are none."""
+    """Limits (lower, upper) (nq,) of positions; ±inf if there are none."""
     lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
     for i, joint in enumerate(model.joints):
         if joint.nq == joint.nv == 1:
@@ -60,35 +62,35 @@ def limits(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reach(model: Model, farthest_judged: float = FARTHEST) -> np.ndarray:
-    """(nq,) the greatest |q| that a program was judged at: limits of lengths, or what is given; inf for what turns."""
+    """(nq,): greatest |q| that a program was judged at, limits of lengths or `farthest_judged`; inf for angles."""
     farthest = np.abs(limits(model)).max(axis=0)
     farthest = np.maximum(np.where(np.isfinite(farthest), farthest, farthest_judged), NEAREST)
     return np.where(lengths(model), farthest, math.inf)
 
 
 def travelled(system: System, q: np.ndarray) -> np.ndarray:
-    """(N,) the greatest of the lengths without limits that the system depends on; q (N, nq)."""
+    """(N,): greatest of the lengths without limits that the system depends on; q (N, nq)."""
     counted = lengths(system.model) & ~np.isfinite(np.abs(limits(system.model)).max(axis=0)) & system.positions_used
     return np.abs(q[:, counted]).max(axis=1, initial=0.0)
 
 
 def is_far(model: Model, q: np.ndarray) -> np.ndarray:
-    """(N,) bool: a length is beyond NEAR; q (N, nq)."""
+    """(N,) bool: True for states with a length beyond NEAR; q (N, nq)."""
     return np.asarray((np.abs(q[:, lengths(model)]) > NEAR).any(axis=1))
 
 
 def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
 
-    ranges: seven in sixteen of the states cover the ranges of the joints: random ones within the limits, or at them;
-    lengths without limits at random out to FARTHEST, in each decade alike, also at right angles of what turns.
+    ranges: seven in sixteen of the states cover the ranges of the joints: random positions within the limits, or at
+    them; lengths without limits at random out to FARTHEST, in each decade alike, also at right angles of other joints.
     At a quarter the known quantities are of size 1, whatever the robot weighs.
 
-    Known quantities are those of a motion with accelerations near 1 under external wrenches of the size of the bodies'
-    inertial forces, or none, where torques nearly balance gravity and errors show; at half of the states they are
+    Known quantities are from a motion with accelerations near 1 under external wrenches of the size of the bodies'
+    inertial forces, or none, so that torques nearly balance gravity and errors show; at half of the states they are
     multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
-    differ from the model's there. Sensors read what they do during that motion; 1 where something is noisy, so that
-    residuals are large, and without `ranges`. What can be switched off is off at a quarter of the states.
+    differ from the model's there. Sensors have their values during that motion; 1 if something is noisy, so that
+    residuals are large, and without `ranges`. Switchable measurements are off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -104,7 +106,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
     fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
     motion = newton_euler(model, q, qd, qdd, fx)
     values = motion.quantities(qdd, fx)
-    if ranges and not problem.noisy:  # what sensors read then, or it would never be small beside its terms
+    if ranges and not problem.noisy:  # readings of the motion, or they would never be small beside their terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)
         values |= {value_group(name): x for name, x in read.items()}
@@ -133,7 +135,7 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
 
 
 def _ranged(model: Model, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """q (N, nq) with some of the states in the ranges of the joints."""
+    """Positions q (N, nq) with some of the states spread over the ranges of the joints."""
     (lower, upper), k = limits(model), np.arange(len(q))[:, None]
     limited, whole = np.isfinite(lower) | np.isfinite(upper), np.isfinite(lower) & np.isfinite(upper)
     low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
@@ -156,7 +158,7 @@ def sample_matrix(system: System, states: dict[str, np.ndarray]) -> Sampled:
 
 
 def _tree(system: System) -> Tree | None:
-    """The structure that a symmetric order makes use of."""
+    """The tree structure of an estimation problem, for symmetric orders; None for other systems."""
     if not isinstance(system, AugmentedSystem):
         return None
     n = system.n_unknowns
@@ -166,7 +168,7 @@ def _tree(system: System) -> Tree | None:
 
 
 def _nodes(system: System) -> Nodes:
-    """The body of each column: the nearest in whose subtree all rows are that hold it."""
+    """Body of each column: the nearest one whose subtree has all rows that hold the column."""
     parent = system.model.parent
     bodies = [i for quantity, i in system.col_blocks]
     measured = [quantity != "w" for quantity, _ in system.col_blocks]
@@ -179,9 +181,9 @@ def _nodes(system: System) -> Nodes:
 
 
 def order_samples(system: System, n: int) -> Sampled:
-    """The matrix at the states that orders are searched at; for general problems those at which it is regular.
+    """The matrix at the states at which orders are searched; for general problems only regular ones.
 
-    Raises StructurallySingular where the system is singular at every state.
+    Raises StructurallySingular if the system is singular at every state.
     """
     states = sample_states(system.problem, n, ORDER_SEED)
     if not _always_regular(system):
@@ -194,9 +196,9 @@ def order_samples(system: System, n: int) -> Sampled:
 
 
 def require_regular(system: System) -> None:
-    """Raises StructurallySingular with the unknowns that are not determined, where all states seem to be singular.
+    """Raise StructurallySingular with the unknowns that are not determined, after all states seemed to be singular.
 
-    Not where a diagnosis determines every unknown: inertias that differ by 10¹² leave condition numbers as large.
+    Return if a diagnosis determines every unknown: inertias that differ by 10¹² leave condition numbers as large.
     """
     diagnosis = diagnose(system.problem)
     if diagnosis.well_posed:
@@ -206,7 +208,7 @@ def require_regular(system: System) -> None:
 
 
 def _always_regular(system: System) -> bool:
-    """Its solution is that of one or more positive definite systems: hybrid dynamics of an unconstrained robot."""
+    """True for hybrid dynamics of an unconstrained robot: its solution is that of positive definite systems."""
     if system.problem.constraints:
         return False
     try:
@@ -217,9 +219,9 @@ def _always_regular(system: System) -> bool:
 
 
 def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarray | None = None) -> np.ndarray:
-    """(N,) bool: a relative change of 1e-12 of its entries may make the matrix singular at the state.
+    """(N,) bool: True for states at which a relative change of 1e-12 of its entries may make the matrix singular.
 
-    entries (N, nnz): of the matrix, where they are known.
+    entries (N, nnz): of the matrix, if they are known.
     """
     entries = system.values(states)[0] if entries is None else entries
     entries = np.broadcast_to(entries, (len(states["q"]), system.nnz))
@@ -227,7 +229,7 @@ def is_singular(system: System, states: dict[str, np.ndarray], entries: np.ndarr
 
 
 def is_unsolvable(system: System, states: dict[str, np.ndarray], entries: np.ndarray) -> np.ndarray:
-    """(N,) bool: the matrix is singular at the state, and of an estimate so are the equations without multipliers.
+    """(N,) bool: True for singular states; for an estimate only if its equations without multipliers are singular, too.
 
     Far out the multipliers of a regular estimate make its matrix look singular. entries (N, nnz): of the matrix.
     """
@@ -243,7 +245,7 @@ def stacked(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0) -> np.ndarray:
-    """d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN where the matrix is exactly singular.
+    """Unknowns d (N, full layout) by SuperLU with partial pivoting, equilibrated; NaN if exactly singular.
 
     refine: steps of iterative refinement.
     """
@@ -255,7 +257,7 @@ def pivoted_solve(system: System, inputs: dict[str, np.ndarray], refine: int = 0
 def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0) -> np.ndarray:
     """`pivoted_solve` for the entries (N, nnz) of the matrix and b (N, equations) at N states.
 
-    Where refinement leaves more than `LEFT`, equilibrated by the entries at the state.
+    If refinement leaves more than `LEFT`, equilibrated by the entries at the state.
     """
     d = np.zeros((len(entries), system.layout.n))
     for k in range(len(entries)):
@@ -274,7 +276,7 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
 
 
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """d (N, full layout) of more equations than unknowns that agree, all of them together; NaN without full rank.
+    """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN without full rank.
 
     entries (N, nnz), b (N, equations). By singular values of dense matrices, with one step of refinement: for single
     states.
@@ -296,7 +298,7 @@ def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndar
 def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
 ) -> np.ndarray:
-    """The unknowns at one state, NaN where the matrix is exactly singular."""
+    """Unknowns at one state; NaN if the matrix is exactly singular."""
     (rows, columns), (r, c) = scaling, system.coordinates
     lu = factors(system.matrix(entries * rows[r] * columns[c]))
     if lu is None:

@@ -1,4 +1,4 @@
-"""The search for a cheaper elimination order that goes on for as long as it may, beyond the usual one.
+"""The search for cheaper elimination orders beyond the usual one, until its time is over.
 
 Candidates come from several streams in turn: the searched orders with rows and columns renumbered at random, mixed
 orders with some bodies changed, and the best order so far with a few pivots chosen anew. A seed fixes all of them.
@@ -26,28 +26,28 @@ from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Sampled
 
-# A stream whose orders stay above this many times the operations of the best one is asked less often.
+# Multiple of the best order's operations above which an order is given up, and its stream asked less often (chosen).
 NEAR = 1.1
-# A stream that is asked less often is left out this many rounds at most.
+# Most rounds that such a stream is left out (chosen).
 MOST_PASSED = 8
-# The search is guided by the matrix at this many states at most.
+# Most states at which the matrix guides the search (chosen).
 MOST_SAMPLES = 256
-# A mixed order is changed at this many bodies at most.
+# Most bodies at which a mixed order is changed (chosen).
 FLIPPED = 3
-# Windows of this many consecutive pivots are chosen anew.
+# Numbers of consecutive pivots that are chosen anew (chosen).
 WINDOWS = (4, 8, 16, 32)
-# An order with a window chosen anew has the name of the order that it was, and this.
+# Suffix of the name of an order with a window chosen anew.
 REORDERED = ", reordered"
 
-Stream = Iterator[float]  # operations of one order after the other, inf where one is no good
+Stream = Iterator[float]  # Operations of one order after the other; inf if an order is too dear or not safe.
 
 
 @dataclass
 class Search:
-    """For cheaper orders of one system.
+    """The search for cheaper orders of one system.
 
-    sampled: the matrix at the states that guide it. starts: by name, what each searched order starts from; beside
-    these the names "mixed" and "reordered" are of streams of their own. stages, seed: how long, and what is drawn.
+    sampled: the matrix at the states that guide it. starts: {name: starts of a searched order}; the names "mixed" and
+    "reordered" have streams of their own. stages: the time it may take. seed: of its draws.
     """
 
     system: System
@@ -63,10 +63,10 @@ class Search:
         self._singular: dict[int, bool] = {}
 
     def improve(self, choice: Choice) -> Choice:
-        """The cheapest safe order that is found, `choice` where nothing better is.
+        """The cheapest safe order that is found; `choice` if nothing better is.
 
-        `elimination` is that of the order, None where it is still `choice`; `considered` the orders that were cheaper
-        than any before.
+        `elimination` is that of the order, None if it is still `choice`; `considered` the orders that were cheaper than
+        any before.
         """
         self.best = choice
         streams = self._streams()
@@ -94,7 +94,7 @@ class Search:
         return self.best.end_to_end.total
 
     def _try(self, name: str, order: Pivots) -> float:
-        """Operations of the order, which becomes the best one if it is; infinite where it is too dear or not safe."""
+        """Operations of the order, which becomes the best one if it is; infinite if it is too dear or not safe."""
         try:
             trial = Elimination(self.system, *order, cap=NEAR * self.least)
         except (NoSafeOrdering, SingularState):
@@ -120,7 +120,7 @@ class Search:
         return math.inf
 
     def _safe(self, safety: Safety) -> bool:
-        """As safe as the best so far; any definite pivot of an estimate is, whatever its size."""
+        """True if as safe as the best order so far; definite pivots of an estimate are, whatever their size."""
         before = self.best.safety
         assert before is not None
         large = self.sampled.tree is not None or safety.least_pivot >= before.least_pivot
@@ -135,7 +135,7 @@ class Search:
         }
 
     def _restarted(self, name: str, starts: Sequence[Order]) -> Stream:
-        """A searched order with rows and columns renumbered, one start after the other."""
+        """Searched orders with rows and columns renumbered, one start after the other."""
         for order in restarts(starts, self.seed):
             limited = replace(self.sampled, budget=NEAR * self.least, going=self.stages.left)
             try:
@@ -146,7 +146,7 @@ class Search:
                 yield self._try(f"{name} (restart)", permutations)
 
     def _mixed(self) -> Stream:
-        """Mixed orders, from the ABA on: a few bodies changed each time, and kept where that costs no more."""
+        """Mixed orders, from the ABA on: a few bodies changed each time, the change kept if it costs no more."""
         rng = np.random.default_rng(self.seed)
         nb = self.system.model.nb
         waits = trial = np.zeros(nb, dtype=bool)
@@ -165,7 +165,7 @@ class Search:
             trial[flipped] ^= True
 
     def _reordered(self) -> Stream:
-        """The best order so far with a window of pivots chosen anew, from there on where that costs no more."""
+        """The best order so far with a window of pivots chosen anew, the change kept if it costs no more."""
         rng = np.random.default_rng(self.seed)
         best, least, order = self.best, float(self.least), self.best.pivots
         while True:

@@ -17,9 +17,9 @@ Blocks = dict[tuple[str, str], np.ndarray]
 
 @dataclass(frozen=True)
 class Expressions:
-    """Derivatives in a graph: how they were found, the input groups, the blocks, and guards as of a Program.
+    """Derivatives in a graph: their method, the input groups, the blocks, and guards as of a Program.
 
-    pivots: (value, freedom) of those that are still to be judged; qdd: the accelerations that they are judged by.
+    pivots: (value, degree of freedom) of pivots still to be judged; qdd: the accelerations that they are judged by.
     """
 
     method: str

@@ -18,31 +18,31 @@ from sysdyn.reference import expanded_parent
 from sysdyn.reference.generic import piece
 from sysdyn.reference.rnea_derivatives import Bodies
 
-# A column that needs this many times fewer operations than the others is written apart from them.
+# Factor of operations that a column saves if it is written apart from equal pieces for that (chosen).
 SIMPLER = 10
-# Derivatives of robots with more degrees of freedom than this are not written in equal pieces.
+# Most degrees of freedom of a robot whose derivatives are written in equal pieces (chosen).
 LARGEST = 64
-# Equal pieces, which are computed side by side, may need this many times the operations.
+# Multiple of the operations that equal pieces may need, as they are computed side by side (chosen).
 DEARER = 1.05
 
 # ---- rigid-body dynamics -------------------------------------------------------------------------------------------
 
 
 def has_analytic(problem: Problem, of: Sequence[str]) -> bool:
-    """τ and q̈ if either is known of each degree of freedom, beside every external wrench, and nothing else."""
+    """True for derivatives of τ and q̈ alone in classical problems, see `is_classical`."""
     return is_classical(problem) and set(of) <= {"tau", "qdd"}
 
 
 def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_wrenches: bool = True) -> Expressions:
     """Derivatives of τ and q̈ in inverse, forward and hybrid dynamics.
 
-    With degrees of freedom U of which τ is known and K of which q̈ is, and the derivatives of ID at (q, q̇, q̈), for any
-    parameter x of ID
+    With degrees of freedom U of known τ and K of known q̈, and the derivatives of ID at (q, q̇, q̈), for any parameter x
+    of ID
 
         ∂q̈_U/∂x = −H_UU⁻¹ ∂ID_U/∂x,   ∂τ_K/∂x = ∂ID_K/∂x + H_KU ∂q̈_U/∂x
 
-    and the same with −1 for ∂ID_U/∂τ_U. None of them depends on where the frames of the bodies are, or on parameters
-    that cannot be told from τ and q̈. external_wrenches: whether they are inputs, else they are zero.
+    and the same with −1 for ∂ID_U/∂τ_U. None of them depends on the choice of the bodies' frames, or on parameters
+    that cannot be told from τ and q̈. external_wrenches: they are inputs, else zero.
     J. Carpentier, N. Mansard, Analytical derivatives of rigid body dynamics algorithms, RSS (2018).
     """
     graph = Graph(SHARING)
@@ -70,7 +70,7 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
 
 
 def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The block with the zeros that an exact one has, and with its columns where they are far simpler."""
+    """The block with the zeros of an exact one, and with its columns if they are far simpler."""
     result = block.copy()
     for column, (x, y) in enumerate(zip(block.T, exact.T, strict=True)):
         zero = [is_zero(b) and not is_zero(a) for a, b in zip(x, y, strict=True)]
@@ -83,7 +83,7 @@ def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray
 class _Dynamics:
     """ID at a state, its derivatives and the factors of H_UU.
 
-    zeros: the same, written as a whole, of which zeros are known: this one is written in equal pieces of work.
+    zeros: the same, written as a whole, so that its zeros are known: this one is written in equal pieces of work.
     """
 
     def __init__(self, model, groups: dict, fx, U: list[int], K: list[int], zeros: _Dynamics | None = None):
@@ -102,7 +102,7 @@ class _Dynamics:
         self.rates = {"q": motion.dtau_dq, "qd": motion.dtau_dqd, "fx": flat}
 
     def by(self, name: str, of: Sequence[str]) -> list[tuple[str, np.ndarray]]:
-        """(quantity, its derivative by an input)."""
+        """(quantity, its derivative by an input) of the wanted ones of τ and q̈."""
         U, K = self.U, self.K
         zero = np.full((self.nv, self.nv), 0.0, dtype=object)
         own_qdd, own_tau = zero.copy(), zero.copy()  # ∂q̈/∂q̈_K and ∂τ/∂τ_U are the identity
@@ -133,7 +133,7 @@ class _Dynamics:
 
 
 def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
-    """The values, 0.0 where `zeros` has one."""
+    """The values, replaced by 0.0 at the zeros of `zeros`."""
     result = values.copy()
     result.flat[:] = [0.0 if is_zero(x) else y for x, y in zip(zeros.flat, values.flat, strict=True)]
     return result
@@ -142,8 +142,8 @@ def masked(values: np.ndarray, zeros: np.ndarray) -> np.ndarray:
 class _Factors:
     """H_UU = L^T D L of the degrees of freedom U, from the tips, and W = L⁻¹, which has the zeros of L.
 
-    pieces: as for Bodies. Limbs are degrees of freedom of which each carries all the next ones: the degrees of freedom
-    that a limb hangs on are alike for it, one column each.
+    pieces: as for Bodies. A limb is a chain of degrees of freedom, each of which carries all the next ones: the degrees
+    of freedom that a limb hangs on are alike for it, one column each.
     """
 
     def __init__(self, H: np.ndarray, parent: Sequence[int], U: Sequence[int], pieces: bool):
@@ -213,7 +213,7 @@ class _Factors:
             W[limb, a] = b
 
     def solve(self, b: np.ndarray) -> np.ndarray:
-        """H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: away from the degrees of freedom of b, only the common part of a path matters."""
+        """Solution H_UU⁻¹ b = W D⁻¹ L⁻ᵀ b: by W only the part of a path that is common with b's counts."""
         (z,) = self._piece(b.copy())
         for i in reversed(range(len(z))):
             for j in self.paths[i]:
@@ -225,7 +225,7 @@ class _Factors:
         return x
 
     def inverse(self) -> np.ndarray:
-        """H_UU⁻¹ = W D⁻¹ W^T, both triangles."""
+        """Inverse H_UU⁻¹ = W D⁻¹ W^T, both triangles."""
         n = len(self.paths)
         result = np.full((n, n), 0.0, dtype=object)
         ways = [[k, *path] for k, path in enumerate(self.paths)]

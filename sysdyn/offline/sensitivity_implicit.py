@@ -12,8 +12,8 @@ from sysdyn.program.evaluate import derivative, evaluate
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.sparse.lu import Factors, solve, solve_transposed
 
-Scalars = dict[str, Sequence[dict]]  # {quantity: each of its scalars as {unknown: coefficient}}
-Changes = dict[str, list[dict[int, object]]]  # {input: ∂D d + ∂b along each of its directions, by equation}
+Scalars = dict[str, Sequence[dict]]  # {quantity: each of its scalars as {unknown: coefficient}}.
+Changes = dict[str, list[dict[int, object]]]  # {input: ∂D d + ∂b along each of its directions, by equation}.
 
 
 def implicit(
@@ -21,16 +21,16 @@ def implicit(
 ) -> Expressions:
     """Derivatives of any quantity of D d + b = 0 with the factors of D that solved it: D ∂d = −(∂D d + ∂b).
 
-    Those of a measured output y = Y d + b_Y are ∂y = Y ∂d + (∂Y d + ∂b_Y).
+    A measured output y = Y d + b_Y has ∂y = Y ∂d + (∂Y d + ∂b_Y).
 
-    transposed: one solution of D^T y = e for each scalar wanted, ∂d = −y·(∂D d + ∂b), instead of one of D for each
-    scalar that is differentiated by. guards: those of the elimination's program.
+    transposed: one solution of D^T y = e for each wanted scalar, ∂d = −y·(∂D d + ∂b), instead of one of D for each
+    scalar that is differentiated by. guards: of the elimination's program.
     """
     system, graph, factors = elimination.system, elimination.graph, elimination.factors
     n = len(system.columns)
     shown = {x: y for x, y in elimination.assembly.shown.items() if x in of}
     changes: Changes = {}
-    own: dict[str, list[dict[str, list]]] = {}  # of measured outputs where d stays
+    own: dict[str, list[dict[str, list]]] = {}  # rates of measured outputs with d held
     for name in wrt:
         changes[name], own[name] = _changes(elimination, name, shown)
     reported: Scalars = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
@@ -44,7 +44,7 @@ def implicit(
 
 
 def _held(x: str, name: str, scalars: Sequence[dict], own: Sequence[dict[str, list]]) -> np.ndarray:
-    """∂x/∂name (scalars, directions) with d held: of measured outputs, and of what is known and substituted."""
+    """∂x/∂name (scalars, directions) with d held: of measured outputs, and of known scalars that are substituted."""
     block = np.full((len(scalars), len(own)), 0.0, dtype=object)
     for column, values in enumerate(own):
         if x in values:
@@ -56,7 +56,7 @@ def _held(x: str, name: str, scalars: Sequence[dict], own: Sequence[dict[str, li
 
 
 def _by_rows(blocks: Blocks, factors: Factors, n: int, reported: Scalars, changes: Changes) -> None:
-    """Add what ∂d makes of each scalar, by one solution of D^T for each of them."""
+    """Add the part of ∂d to each scalar, by one solution of D^T for each of them."""
     for x, scalars in reported.items():
         for k, terms in enumerate(scalars):
             if not terms:
@@ -71,7 +71,7 @@ def _by_rows(blocks: Blocks, factors: Factors, n: int, reported: Scalars, change
 
 
 def _by_columns(blocks: Blocks, factors: Factors, n: int, reported: Scalars, changes: Changes) -> None:
-    """Add what ∂d makes of each scalar, by one solution of D for each direction."""
+    """Add the part of ∂d to each scalar, by one solution of D for each direction."""
     for name, change in changes.items():
         for column, entries in enumerate(change):
             d = solve(factors, [entries.get(i, 0.0) for i in range(n)])

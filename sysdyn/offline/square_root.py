@@ -26,27 +26,27 @@ from sysdyn.sparse.information import Information, OfFactors, OfMatrix
 from sysdyn.sparse.least_squares import Order, Row, least_squares
 from sysdyn.sparse.lu import Factors, eliminate
 
-# The order is searched at this many states.
+# Number of states at which the order is searched (chosen).
 STATES = 12
-# Systems of up to this many unknowns are also ordered as a whole, which costs more operations for most larger ones.
+# Most unknowns of a system that is also ordered as a whole, which costs more operations for most larger ones.
 FEW = 500
 
 
-# Factors, whose programs are long and have no doubtful pivots, are judged at this fraction of the states of means.
+# Divisor of the number of states for factors, whose programs are long and have no doubtful pivots (chosen).
 FEWER = 4
-# An order whose residuals differ by more from those of its mean, in terms of what these are made of, is not used: of
-# the two the mean, which is not asked for, loses the digits (chosen: 36 random problems leave 1.6e-8 at most).
+# Greatest difference of an order's residuals from its mean's, relative to their terms; the mean, which is not asked
+# for, loses the digits of the two (chosen: 36 random problems leave 1.6e-8 at most).
 LARGEST_ERROR = 1e-7
-# Every pivot is below this size: its states are solved with pivoting.
+# Size that every pivot is below: all states are solved with pivoting.
 ANY = 1e300
-# What a guard is: value, counts as zero below, label, loses digits below.
+# A guard: value, size below which it counts as zero, label, size below which it loses digits.
 Guard = tuple[object, float, str, float]
-# Groups of the program that is judged.
+# Groups of the judged program.
 SOLUTION, PIVOTS, RESIDUALS = "d", "pivots", "residuals"
 
 
 class Estimated(Protocol):
-    """What results are made of: `information`, and {measured output: rows of its values, by unknowns}."""
+    """Source of results: `information`, and {measured output: rows of its values, by unknowns}."""
 
     @property
     def information(self) -> Information: ...
@@ -80,15 +80,15 @@ class SquareRoot(NamedTuple):
     shown: dict[str, list[Row]]
 
     def mean(self, groups: Sequence[tuple[str, list]], system: WhitenedSystem) -> Program:
-        """A program of the solution, guarded as that of the factors."""
+        """A program of the solution, with the guards of the factors' program."""
         program = Program.from_graph(self.assembly.graph, self.assembly.inputs, groups, self.guards)
         return ranged(program, system.model, self.verdict.safety)
 
 
 def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
-    """The system eliminated by orthogonal columns, in the cheapest of a few orders that is safe.
+    """The system eliminated by orthogonal columns, in the cheapest safe one of a few orders.
 
-    Where none is, every state is marked as one to be solved with pivoting. Raises NoSafeOrdering where there is no
+    If none is safe, every state is marked as one to be solved with pivoting. Raises NoSafeOrdering if there is no
     estimate.
     """
     stages.say("ordering the square-root form", 0.1)
@@ -148,7 +148,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
 
     states = max(FEWEST, judged_states(system.augmented) // FEWER)
     inputs = sample_states(system.problem, states, SAFETY_SEED, ranges=True)
-    # every pivot is a norm of all that is left of a row or column: it vanishes where there is no estimate
+    # every pivot is a norm of all that is left of a row or column: it vanishes only if there is no estimate
     certain, labels = np.ones(len(pivots), dtype=bool), [label for _, label in pivots]
     verdict = judge(run, system.augmented, inputs, labels, chunk_of(program), certain=certain, again=True)
     limits = zip(pivots, verdict.guards, strict=True)
@@ -156,7 +156,7 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
 
 
 def pivoted(system: WhitenedSystem, inputs: Inputs) -> list[AtState | None]:
-    """The square-root form with pivoting at each of the states (inputs (N, size) by group); None where singular."""
+    """The square-root form with pivoting at each of the states (inputs (N, size) by group); None if singular."""
     n = len(inputs["q"])
     augmented = system.augmented
     singular = is_unsolvable(augmented, inputs, augmented.values(inputs)[0])
@@ -177,7 +177,7 @@ def pivoted(system: WhitenedSystem, inputs: Inputs) -> list[AtState | None]:
 
 
 def _mapped(factors: Factors, of: Callable[[Scalar], Scalar]) -> Factors:
-    """What `Information` reads of the factors, with of(x) for each of their numbers x."""
+    """The parts of the factors that `Information` reads, with of(x) for each of their numbers x."""
     return replace(
         factors, pivots=[of(x) for x in factors.pivots],
         upper=[{j: of(x) for j, x in row.items()} for row in factors.upper], lower=[], solution=[],
@@ -188,7 +188,7 @@ def _mapped(factors: Factors, of: Callable[[Scalar], Scalar]) -> Factors:
 
 
 def _orders(system: WhitenedSystem) -> list[Order]:
-    """The cheapest order, then others that were found before it. Raises NoSafeOrdering where there is none."""
+    """The cheapest order, then others that were found before it. Raises NoSafeOrdering if there is none."""
     rows = _rows(system)
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     columns = range(system.shape[1])
@@ -209,7 +209,7 @@ def _orders(system: WhitenedSystem) -> list[Order]:
 
 
 def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
-    """Columns in parts, body by body: its forces and those of the joints to its children, then its accelerations.
+    """Columns in parts, body by body: its forces and the wrenches of its children's joints, then its accelerations.
 
     So a subtree leaves noisy rows of the wrench of its joint and of the acceleration of its parent.
     """
@@ -221,7 +221,7 @@ def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
 
 
 def _rows(system: WhitenedSystem) -> list[Row]:
-    """The entries at sampled states with the declared noise, nothing switched off, in natural units."""
+    """Entries at sampled states with the declared noise, nothing switched off, in natural units."""
     states = sample_states(system.problem, STATES, ORDER_SEED)
     states = {name: x for name, x in states.items() if group_of(name).role not in (NOISE, SWITCH)}
     entries = np.broadcast_to(system.values(states)[0], (STATES, system.nnz))

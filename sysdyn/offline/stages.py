@@ -1,4 +1,4 @@
-"""The stages of the offline phase: what is being done, how far it is, how long each took, and whether time is left."""
+"""The stages of the offline phase: progress, time that each took, and time that is left."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 Progress = Callable[[str, float], None]
 
 clock: Callable[[], float] = time.monotonic
-# The share of the progress that is search, where a time is given for it.
+# Share of the progress that is search, if a time is given for it (chosen).
 SEARCH = 0.9
 
 
 class Stages:
-    """What the offline phase is doing, which it reports, and the time that its searches may take.
+    """The running stages, which report progress, and the time that searches may take.
 
-    seconds: from now on; None: as long as it takes. progress(what, share): called with what is being done.
+    seconds: from now on; None for the usual search alone. progress(what, share): called with a text and the share done.
     """
 
     def __init__(self, seconds: float | None, progress: Progress | None):
@@ -26,7 +26,7 @@ class Stages:
         self._running: list[str] = []
 
     def say(self, what: str, share: float = 0.0) -> None:
-        """Report; share: of the usual work that is done. Where a time is given the share of that is reported."""
+        """Report `what` and the share of the usual work that is done, or of the time if one is given."""
         if self.seconds is not None:
             passed = (clock() - self._began) / self.seconds
             share = SEARCH * passed if passed < 1.0 else max(share, SEARCH)
@@ -35,12 +35,12 @@ class Stages:
             self._progress(what, self._furthest)
 
     def left(self) -> bool:
-        """Whether there is time beyond the usual search."""
+        """True if there is time beyond the usual search."""
         return self.seconds is not None and clock() - self._began < self.seconds
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """What happens within is the stage of that name; a stage within another does not count for the outer one."""
+        """Context whose time counts for the stage of that name, and not for an outer stage."""
         began = time.perf_counter()
         self._running.append(name)
         self._spent.setdefault(name, 0.0)

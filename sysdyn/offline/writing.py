@@ -1,4 +1,4 @@
-"""The program of an accepted elimination order, seen to leave the outputs as they are in the paper's own system."""
+"""The program of an accepted elimination order, verified to give the outputs of the paper's own system."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from sysdyn.offline.sampling import PASSES_SEED, REFINED, is_singular, pivoted_s
 from sysdyn.passes import PAPER
 from sysdyn.program.program import Program
 
-# Passes are verified at this many states.
+# Number of states at which passes are verified (chosen).
 VERIFIED = 16
-# Passes leave an output unchanged where it differs by less than this, relative to the greatest entry of its quantity.
+# Difference below which passes leave an output unchanged, relative to the greatest entry of its quantity (chosen).
 UNCHANGED = 1e-9
 
 
 def written(system: System, elimination: Elimination, choice: Choice, options: Options) -> tuple[Choice, Program]:
     """(the order with its cost, at the fast level end to end alone; its program).
 
-    Raises NoSafeOrdering where passes change an output.
+    Raises NoSafeOrdering if passes change an output.
     """
     outputs = options.outputs
     if options.level != "fast":
@@ -44,7 +44,7 @@ def written(system: System, elimination: Elimination, choice: Choice, options: O
 
 
 def _require_unchanged(problem: Statement, program: Program, outputs: Sequence[Output], passes: Sequence[str]) -> None:
-    """Raises NoSafeOrdering where outputs differ from the solution of the paper's own system at sampled states."""
+    """Raise NoSafeOrdering if outputs differ from the solution of the paper's own system at sampled states."""
     measured = [x for x in outputs if isinstance(x, Measurement)]
     system = system_of(problem, outputs=(*QUANTITIES, *measured))
     inputs = sample_states(problem, VERIFIED, PASSES_SEED)
