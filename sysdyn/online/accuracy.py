@@ -1,4 +1,4 @@
-"""Forward errors: how far solved quantities are from the exact ones, estimated by one pivoted solve a state."""
+"""Forward errors: distances of solved quantities from the exact ones, estimated by one pivoted solve a state."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sysdyn.sparse.superlu import factors
 
 # Rounding units of error in each term of D d + b, whose factors are sums of a few rounded products (chosen).
 ROUNDINGS = 4.0
-# Steps of iterative refinement of the solution that results are compared with (chosen: later ones change nothing).
+# Steps of iterative refinement of the solution that results are compared with: later ones change nothing (chosen).
 STEPS = 3
 
 
 def forward_errors(
     system: System, inputs: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """{output: (N,)}: an estimate of max |x − x̂| / max |x̂| for values x (N, m) at N states, x̂ the exact ones.
+    """Errors {output: (N,)}: estimates of max |x − x̂| / max |x̂| for values x (N, m) at N states, x̂ the exact ones.
 
-    The difference to a pivoted, refined solve, and how far that is off itself: with residual r,
+    The difference to a pivoted, refined solve, and that solve's own error: with residual r,
 
         max |P D⁻¹| (|r| + 4 u (|D| |d| + |b|)),   u the rounding unit, P the rows of the output,
 
     its norm estimated as in LAPACK. Values that are nothing but rounding are compared with unknowns of their unit. inf
-    where the matrix is exactly singular, NaN for values that are not finite. Higham (2002), sections 7.2 and 15.
+    if the matrix is exactly singular, NaN for values that are not finite. Higham (2002), sections 7.2 and 15.
     """
     n = max((len(x) for x in values.values()), default=0)
     entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
@@ -82,7 +82,7 @@ class _Solved:
         Y = scipy.sparse.csr_matrix((y.astype(float), (i, c)), shape=(max(len(rows), self.n), self.n))
 
         def solve(v: np.ndarray, side: str) -> np.ndarray:
-            """Y D⁻¹ diag(off) v, or its transpose times v."""
+            """Product Y D⁻¹ diag(off) v, or of the transpose with v."""
             if side == "N":
                 return Y @ (self.columns * lu.solve(self.rows * (self.off * v[: self.n])))
             found = np.zeros(len(v))

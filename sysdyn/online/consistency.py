@@ -1,7 +1,7 @@
-"""Problems with more exact equations than unknowns: solved without the redundant ones, which the solution is held to.
+"""Problems with more exact equations than unknowns: solved without the redundant ones, which then check the solution.
 
-measurements − removals of the diagnosis → a Solver, with what was left out among its outputs
-inconsistency = what the left-out measurements would read at the solution − what they read
+measurements − removals of the diagnosis → a Solver, with the left-out measurements among its outputs
+inconsistency = values of the left-out measurements at the solution − their readings
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from sysdyn.program.groups import Arrays
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
-# States at which measurements contradict each other are solved by all equations in lots of this size, until none of a
-# lot turns out to agree (chosen: a dense solve takes some 10 ms).
+# Number of states with contradicting measurements that are solved by all equations at a time, until none of them turns
+# out to agree (chosen: a dense solve takes some 10 ms).
 CONTRADICTING = 16
 
 
@@ -58,8 +58,8 @@ class Redundant(NamedTuple):
 def redundant(problem: Problem) -> Redundant | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
-    With noise that takes a diagnosis: ask for problems that are singular at every state. Of constraints that hold the
-    same motion twice the wrenches are open: what is left out of them exerts none.
+    With noise that takes a diagnosis: ask for problems that are singular at every state. The wrenches of constraints
+    that hold the same motion twice are open: components that are left out exert none.
     """
     model = problem.model
     if not problem.noisy:
@@ -97,12 +97,12 @@ def _without(m: Measurement, gone: list[int], problem: Problem) -> Measurement |
 
 
 class CheckedSolver(Solver):
-    """A Solver whose solutions are held to redundant measurements, which are left out of `problem` and kept in `whole`.
+    """A Solver that checks solutions by redundant measurements, left out of `problem` and kept in `whole`.
 
-    tolerance: a measurement contradicts the others where it is off by more than this times 1 + its greatest value, in
-    its units. Such states are not `ok`; on_singular="raise" raises Inconsistent, which names the measurements, and the
-    others leave the solution as it is. `Solution.inconsistency` has the numbers. Files of `save`, C projects and
-    derivatives are of `problem`: they do without what was left out.
+    tolerance: a measurement contradicts the others if it is off by more than this times 1 + its greatest value, in its
+    units. Such states are not `ok`; on_singular="raise" raises Inconsistent, which names the measurements, and the
+    other policies do not change the solution. `Solution.inconsistency` has the numbers. Files of `save`, C projects and
+    derivatives are of `problem`: they do without the left-out measurements.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class CheckedSolver(Solver):
             off, bad = self._compared(solution, values)
             bad |= disagreeing
             if policy != "nan" and not solution.ok.all():
-                solution = solved(policy)  # which says what is singular
+                solution = solved(policy)  # whose error names the singular equations
         solution.differences = off
         if bad.any() and policy == "raise":
             raise self._inconsistent(arrays, off, np.flatnonzero(bad.reshape(-1)))
@@ -161,10 +161,10 @@ class CheckedSolver(Solver):
     def _solve_whole(self, solution: Solution, arrays: Arrays, bad: np.ndarray) -> np.ndarray:
         """Solve states by all equations: the states that are not ok, and those in `bad` whose chosen equations are off.
 
-        Returns (…) bool: states that only they determine, and at which they contradict each other.
+        Returns (…) bool: True for states that only they determine, and at which they contradict each other.
 
-        What is left out is one choice for all states; where the rest is nearly singular all equations together may be
-        regular. Values that contradict each other stay as they are. Least squares, whose residual is then zero.
+        The left-out measurements are one choice for all states; if the rest is nearly singular, all equations together
+        may be regular. Values that contradict each other do not change. Least squares, whose residual is then zero.
         """
         n = solution.ok.size
         failed, bad = np.flatnonzero(~solution.ok.reshape(-1)), np.flatnonzero(bad.reshape(-1))
@@ -207,7 +207,7 @@ class CheckedSolver(Solver):
         """Values of the known quantities of `problem`."""
         found = {x: values.get(x, np.zeros(self._inputs.sizes[x])) for x in self._inputs.known}
         raw = {m.name for m in self.problem.raw}
-        for m in self.whole.custom:  # what states some scalars again, and others alone
+        for m in self.whole.custom:  # measurements that state some scalars again, and others alone
             if isinstance(m, RawMeasurement) and m.name in raw:
                 rest, y, x = self._rest(m), values[value_group(m.name)], found[m.quantity]
                 x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1])).copy()
@@ -230,7 +230,7 @@ class CheckedSolver(Solver):
         return m.places(self.model)
 
     def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
-        """The error that names the contradicting measurements at the first bad state."""
+        """Error that names the contradicting measurements at the first bad state."""
         n = max((len(x) for x in given.values() if x.ndim == 2), default=1)
         state, words, names = int(bad[0]), [], []
         one = {name: np.broadcast_to(x, (n, x.shape[-1]))[[state]] for name, x in given.items()}

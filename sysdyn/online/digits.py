@@ -1,8 +1,8 @@
-"""Digits that an estimate keeps where covariances are handed in that are far from the declared ones.
+"""Digits that an estimate keeps under covariances that are far from the declared ones.
 
-A factor common to all covariances leaves the mean as it is and multiplies posterior covariances, but every rounding is
-another, unless it is a power of two: by what results differ they are wrong. At 240 random problems with variances over
-8 to 32 decades this came to half of the error at least, wherever more than 1e-12 was lost.
+A factor common to all covariances leaves the mean unchanged and multiplies posterior covariances, but every rounding is
+another, unless it is a power of two: the difference of results is about their error. At 240 random problems with
+variances over 8 to 32 decades it came to half of the error at least, wherever more than 1e-12 was lost.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from sysdyn.offline.safety import VANISHING
 
 Arrays = Mapping[str, np.ndarray]
 
-# Covariances are far from the declared ones beyond this factor of a variance, either way: then results are checked.
+# Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
 FAR = 1e4
-# An order is not used without checks beyond this factor.
+# Factor of a declared variance, either way, beyond which an order is not used without checks (chosen).
 TOO_FAR = 1e8
-# Results are checked with covariances multiplied by these factors.
+# Factors of all covariances with which results are checked: no powers of two (chosen).
 FACTORS = (1.1, 0.7, 1.37)
-# Ratios below this share of the greatest are rounding errors.
+# Share of the greatest ratio of variances below which ratios are rounding errors: half a rounding unit.
 ROUNDING = 1e-16
-# Results that differ by more of their size have lost digits: they may be wrong by three times as much.
+# Relative difference beyond which results have lost digits; their errors may be three times as large (chosen).
 KEPT = 3e-9
 
 
 class Runs(Protocol):
-    """What has results, an `Executable` or more than one."""
+    """A source of results: an `Executable`, or several behind each other."""
 
     def results(self, inputs: Arrays, n: int) -> Results: ...
 
 
 class Distance:
-    """How far the covariances of calls are from the declared ones."""
+    """Distance of the covariances of calls from the declared ones."""
 
     def __init__(self, noises: Sequence[Noise]):
         self._noises = tuple(noises)
@@ -61,7 +61,7 @@ class Distance:
         return np.flatnonzero(found)
 
     def _ratios(self, inputs: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{measurement: least and greatest ratio (n or 1,) of variances to declared ones} of those that are others."""
+        """{measurement: (least, greatest) ratio (n or 1,) of variances to declared ones}; without unchanged ones."""
         found = {}
         for noise in self._noises:
             x = np.atleast_2d(inputs[noise.group])
@@ -71,7 +71,7 @@ class Distance:
         return found
 
     def _ratio(self, noise: Noise, x: np.ndarray) -> np.ndarray:
-        """Ratios (n, size) of variances; of a full covariance those along its principal axes relative to the other."""
+        """Ratios (n, size) of variances to declared ones; for a full covariance along their common principal axes."""
         if not noise.full:
             return np.asarray(x / noise.declared)
         inverse = self._inverses[noise.name]
@@ -81,9 +81,9 @@ class Distance:
     def errors(
         self, executable: Runs, found: Arrays, inputs: Arrays, sizes: Arrays, powers: Mapping[str, float]
     ) -> np.ndarray:
-        """(n,): about what results `found` (n, m) are wrong by, inf where they are not finite.
+        """Errors (n,), about, of the results `found` (n, m); inf if they are not finite.
 
-        inputs: (n, size) by group. sizes: what errors are relative to, (n or 1, m or 1). powers: of a factor common to
+        inputs: (n, size) by group. sizes: (n or 1, m or 1), to which errors are relative. powers: of a factor common to
         all covariances, by which results are multiplied.
         """
         worst = np.zeros(len(inputs["q"]))
@@ -102,7 +102,7 @@ class Distance:
         self, what: str, inputs: Arrays, n: int, states: np.ndarray,
         hint: str = "on_singular='nan' goes on without it",
     ) -> LostDigits:  # fmt: skip
-        """The error that says whose variances cost digits at the first of these states."""
+        """Error that names the measurements whose variances cost digits at the first of these states."""
         k, named = int(states[0]), []
         for name, ratios in self._ratios(inputs).items():
             low, high = (float(np.broadcast_to(x, n)[k]) for x in ratios)
@@ -119,7 +119,7 @@ class Distance:
 
 
 def sizes_of_mean(found: Arrays) -> Arrays:
-    """{output: (n, 1)}: what errors of an output are relative to, its greatest entry or what counts as zero."""
+    """Sizes {output: (n, 1)} that errors are relative to: the greatest entry, or the size that counts as zero."""
     size = {name: np.abs(x).max(axis=1, initial=0.0) for name, x in found.items()}
     least = VANISHING * np.max([*size.values()], axis=0)
     size = {name: np.maximum(x, least) for name, x in size.items()}

@@ -1,4 +1,4 @@
-"""The solution of a problem with noise: quantities, and what is known of their errors."""
+"""The solution of a problem with noise: quantities, and statistics of their errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sysdyn.online.posterior import Part, Posterior, States
 from sysdyn.online.solution import Solution
 from sysdyn.problem import Problem
 
-# Components whose residual shows less than this share of their own error count as checked by no other equation.
+# Share of its own error in the residual of a component below which no other equation checks it (chosen).
 UNCHECKED = 1e-9
 
 
 class Posteriors:
-    """The posterior of a solver, made again from the arguments of `Posterior` where a pickle is read."""
+    """The posterior of a solver; a pickle holds the arguments of `Posterior` alone, which make it again."""
 
     def __init__(
         self, problem: Problem, choice: Choice, options: Options, key: str | None, progress: Progress | None = None
@@ -42,10 +42,10 @@ class Estimate(Solution):
     """Estimated quantities at one state or many, with standard deviations, residual tests and likelihood on request.
 
     The maximum a posteriori of the unknowns d, given y: exact equations hold exactly, and ½ ε^T Σ⁻¹ ε of the noisy ones
-    is least. Quantities are those of any `Solution`.
+    is least. Quantities are as in any `Solution`.
 
-    Where covariances handed in with the call are so far from the declared ones that a result keeps fewer than 8 digits,
-    asking for it raises LostDigits; after on_singular="nan" or "repivot", it is NaN there.
+    A request for a result raises LostDigits if it keeps fewer than 8 digits, as covariances handed in with the call are
+    too far from the declared ones; after on_singular="nan" or "repivot", it is NaN there.
     """
 
     @property
@@ -59,7 +59,7 @@ class Estimate(Solution):
         """Relative change (…) of entries of the augmented system that makes the estimate exact. Needs outputs="all".
 
         Row by row, as of any `Solution`, with the multipliers that suit the estimate best: exact equations hold, and no
-        change that they allow makes ½ ε^T Σ⁻¹ ε less. NaN where the state was not solved.
+        change that they allow makes ½ ε^T Σ⁻¹ ε less. NaN if the state was not solved.
         """
         system = self._problem.system()
         assert isinstance(system, AugmentedSystem)
@@ -75,11 +75,11 @@ class Estimate(Solution):
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
-        """Posterior standard deviation of an output, shaped as it is; or of one joint, body or component of it.
+        """Posterior standard deviation of an output, in its shape; or of one joint, body or component of it.
 
-        Of a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
+        For a measured output it is that of its predicted value Y d + b_Y, in which its own noise has no part.
 
-        The program for it is compiled when it is first asked for.
+        The program for it is compiled at first use.
         """
         values = np.sqrt(self._posterior.variances(quantity, self._states))
         known = self._outputs  # others can be asked for, too
@@ -95,7 +95,7 @@ class Estimate(Solution):
     # ---- tests --------------------------------------------------------------------------------------------------
 
     def residuals(self) -> dict[str, np.ndarray]:
-        """{name: y − ŷ (…, m)}: the residual of each noisy measurement, prior and equation, in its unit.
+        """Residuals {name: y − ŷ (…, m)} of each noisy measurement, prior and equation, in its unit.
 
         NaN for components that are switched off.
         """
@@ -105,10 +105,10 @@ class Estimate(Solution):
         }
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
-        """{name: w (…, m)}: standard normal where the noise is as declared; beyond 4 a fault is likely.
+        """Normalised residuals {name: w (…, m)}: standard normal if noise is as declared; beyond 4 a fault is likely.
 
-        The w-test of Baarda: that a component alone is wrong. NaN where no other equation checks it, and where it is
-        switched off.
+        The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
+        off.
         """
         result = {}
         for name, (mu, M) in self._multipliers().items():
@@ -121,7 +121,7 @@ class Estimate(Solution):
         return result
 
     def leverage(self) -> dict[str, np.ndarray]:
-        """{name: h (…, m)}: how much of a component's own error the estimate follows, 1 where nothing else checks it.
+        """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.
 
         They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
         """
@@ -132,18 +132,18 @@ class Estimate(Solution):
         return result
 
     def chi2(self) -> np.ndarray:
-        """ε^T Σ⁻¹ ε (…) of all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
+        """Sum ε^T Σ⁻¹ ε (…) over all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
         return self._shaped(np.sum([np.sum(x * x, axis=1) for x in self._whitened().values()], axis=0))
 
     @property
     def redundancy(self) -> np.ndarray:
-        """Equations (…) beyond those that determine the unknowns: degrees of freedom of `chi2`."""
+        """Number of equations (…) beyond the number of unknowns: degrees of freedom of `chi2`."""
         equations, unknowns = self._equations().shape
         off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if group_of(name).role == SWITCH]
         return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
 
     def log_likelihood(self) -> np.ndarray:
-        """log p(y) (…) of all noisy equations, the unknowns integrated out over those that satisfy the exact ones.
+        """Logarithm log p(y) (…) of all noisy equations, integrated over unknowns that satisfy the exact ones.
 
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
@@ -153,7 +153,7 @@ class Estimate(Solution):
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
 
     def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """{name: standard deviations (m,) or covariance (m, m)}: mean of E[ε ε^T] over the states where it is active.
+        """Standard deviations {name: (m,)} or covariance (m, m): mean of E[ε ε^T] over states at which it is active.
 
         One iteration of expectation maximisation; see `sysdyn.learn_noise`.
         """
@@ -175,12 +175,12 @@ class Estimate(Solution):
         return {noise.name: noise for noise in self._posterior.noises}
 
     def _whitened(self) -> dict[str, np.ndarray]:
-        """{name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
+        """Whitened residuals {name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
         found = self._posterior.residuals(self._states)
         return {name: x * self._on(name) for name, x in found.items()}
 
     def _multipliers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """{name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
+        """Multipliers {name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
         shares, result = self._posterior.redundancy(self._states), {}
         for name, x in self._whitened().items():
             inverse = np.linalg.inv(self._factor(name))
@@ -189,21 +189,21 @@ class Estimate(Solution):
         return result
 
     def _covariance(self, name: str) -> np.ndarray:
-        """Σ (n, m, m)."""
+        """Covariance Σ (n, m, m) of the call."""
         noise = self._noises[name]
         return noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
 
     def _factor(self, name: str) -> np.ndarray:
-        """L (n, m, m), L L^T = Σ; of components that are switched off that of the identity."""
+        """Factor L (n, m, m), L L^T = Σ; as of the identity for components that are switched off."""
         S = self._covariance(name)
         return np.linalg.cholesky(np.where(self._both(name), S, np.eye(S.shape[1])))
 
     def _on(self, name: str) -> np.ndarray:
-        """(n or 1, m or 1) bool: the component is not switched off."""
+        """(n or 1, m or 1) bool: False for components that are switched off."""
         return np.atleast_2d(self._inputs.get(switch_group(name), 1.0)) != 0.0
 
     def _both(self, name: str) -> np.ndarray:
-        """(n or 1, m or 1, m or 1) bool: neither component is switched off."""
+        """(n or 1, m or 1, m or 1) bool: False for pairs of which a component is switched off."""
         on = self._on(name)
         return on[:, :, None] & on[:, None, :]
 
@@ -214,7 +214,7 @@ def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np
     Standard deviations (m,) or a covariance (m, m), as the noise is declared; components never on keep theirs.
     """
     on = np.broadcast_to(on, mu.shape)
-    if noise.full:  # those that are off are expected to be as those that are on tell by correlation
+    if noise.full:  # components that are off are expected as the others tell by correlation
         on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
     r = np.einsum("nij,nj->ni", S, mu)
     expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S

@@ -5,7 +5,7 @@ All of it comes from one elimination of the whitened equations by orthogonal col
     Cov(d) = R⁻¹ R^-T,   ε = W d + w = Q₂ left,   Cov(ε) = Q₂ Q₂^T,   χ² = |left|²
 
 Sums of squares only keep their digits whatever the variances. The factors (R, the turns of Q, left) are one program,
-and each result is another, of these; they are compiled when they are first asked for. Golub (1965) and Bierman (1977);
+and each result is another, of these; they are compiled at first use. Golub (1965) and Bierman (1977);
 Teunissen (2000) for the tests.
 """
 
@@ -42,36 +42,37 @@ from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import product
 
-# The programs are large and run seldom: they are compiled at this level of code generation.
+# Level of code generation for the programs, which are large and run seldom.
 CODE_LEVEL = 0
-# A variance counts as zero where it is below this share of the greatest of its program at every sampled state.
+# Share of the greatest variance of its program below which a variance counts as zero, at every sampled state (chosen).
 VANISHING = 1e-22
-# Variances that are zero at every state are found at so many sampled states.
+# Number of states at which variances that are zero at every state are found (chosen).
 SAMPLES = 4
-# Factors are kept at a time of so many states that they have so many entries in all, 32 MB.
+# Most entries of all states whose factors are kept at a time: 32 MB (chosen).
 MOST_ENTRIES = 4_000_000
-# Of so many states at most the form with pivoting is kept, which takes about a megabyte each for a humanoid.
+# Most states of which the form with pivoting is kept, about a megabyte each for a humanoid (chosen).
 MOST_KEPT = 64
-# The programs of the factors and of the mean, and the inputs of all others.
+# Names of the programs of the factors and of the mean, and of the inputs of all others.
 FACTORS, MEAN, ENTRIES = "factors", "mean", "entries"
 
-# A part of the results is an output, or (quantity, joint, body or constraint), or (measured output, component).
+# A part of the results: an output, or (quantity, joint, body or constraint), or (measured output, component).
 Part = str | tuple[str, str]
-# A scalar is a sum of unknowns, {number of an unknown: coefficient}; that of a measured output depends on the state.
+# A scalar as a sum of unknowns, {number of an unknown: coefficient}; for a measured output these depend on the state.
 Terms = Mapping[int, Any]
-# Outputs of programs are listed by (group, values), results are arrays (n, size) by group.
+# Outputs of a program, (group, values).
 Groups = list[tuple[str, list]]
-# These follow from the factors, those of all states or of one.
+# Outputs as a function of the factors, of all states as expressions or of one state as numbers.
 Formula = Callable[[Estimated], Groups]
+# Inputs or results, arrays (n, size) by group.
 Arrays = Mapping[str, np.ndarray]
-# What errors of results are relative to, from results at some states and the numbers of these.
+# Sizes that errors are relative to, as a function of results at some states and the numbers of these.
 Sizes = Callable[[Arrays, np.ndarray], Arrays]
 
 
 class States(NamedTuple):
     """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN.
 
-    solved (n,) bool: those that have an estimate, None for all. Results of the others are NaN.
+    solved (n,) bool: True for states that have an estimate, None for all. Results of the others are NaN.
     """
 
     inputs: Arrays
@@ -87,9 +88,9 @@ class States(NamedTuple):
 class Posterior:
     """Posterior covariances, and residuals with theirs.
 
-    choice: how the mean is computed, whose passes these programs have as well. key: the key of the solver in the cache,
-    under which programs are stored, too; None where they are not stored. progress: called while programs are made.
-    Where covariances are far from the declared ones results are checked, see `Distance`.
+    choice: the order of the mean, whose passes these programs have as well. key: the key of the solver in the cache,
+    under which programs are stored, too; None if they are not stored. progress: called while programs are made.
+    Results are checked if covariances are far from the declared ones, see `Distance`.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Posterior:
         _ALIVE.add(self)
 
     def begin(self) -> None:
-        """Forget who makes a program, and what of it is half made: in a forked process nobody goes on with it."""
+        """Free the lock and drop a half-made form: in a forked process nobody goes on with it."""
         self._lock = threading.Lock()
         self.__dict__.pop("_root", None)
 
@@ -127,7 +128,7 @@ class Posterior:
     # ---- mean ---------------------------------------------------------------------------------------------------
 
     def mean(self, states: States) -> Arrays:
-        """{output: (n, size)}: the estimate from the square-root form; NaN where digits are lost."""
+        """Estimate {output: (n, size)} from the square-root form; NaN if digits are lost."""
 
         def groups(_: Estimated) -> Groups:
             root = self._root
@@ -138,7 +139,7 @@ class Posterior:
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def variances(self, part: Part, states: States) -> np.ndarray:
-        """(n, size) of every scalar of a part."""
+        """Variances (n, size) of the scalars of a part."""
 
         def groups(of: Estimated) -> Groups:
             scalars = self._scalars(part)(of)
@@ -151,7 +152,7 @@ class Posterior:
         return self._run(f"variance {_words(part)}", groups, states, sizes, 1.0)["variance"]
 
     def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
-        """(n, size of first, size of second)."""
+        """Covariances (n, size of first, size of second) between two parts."""
 
         def groups(of: Estimated) -> Groups:
             rows, columns = ([*map(of.information.deviations, self._scalars(x)(of))] for x in (first, second))
@@ -168,7 +169,7 @@ class Posterior:
         return np.stack([*found.values()], axis=1)
 
     def _scalars(self, part: Part) -> Callable[[Estimated], Sequence[Terms]]:
-        """Each scalar in terms of unknowns of the system; of none where it is an exactly known input."""
+        """Each scalar in terms of unknowns of the system; of none if it is a known input. Raises UnknownName."""
         quantity, name = part if isinstance(part, tuple) else (part, None)
         if quantity in self._components:
             components = self._components[quantity]
@@ -190,7 +191,7 @@ class Posterior:
     # ---- tests --------------------------------------------------------------------------------------------------
 
     def residuals(self, states: States) -> Arrays:
-        """{name: ε (n, m)} of the whitened noisy equations, independent errors of variance 1 before the estimate."""
+        """Residuals {name: ε (n, m)} of the whitened noisy equations; before the estimate errors of variance 1."""
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
@@ -203,7 +204,7 @@ class Posterior:
         return self._run("residuals", groups, states, sizes, -0.5)
 
     def redundancy(self, states: States) -> Arrays:
-        """{name: Cov(ε) (n, m, m)} of the whitened residuals; of independent components, the diagonal alone."""
+        """Covariances {name: Cov(ε) (n, m, m)} of the whitened residuals; for independent components the diagonal."""
 
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
@@ -218,7 +219,7 @@ class Posterior:
         return {noise.name: noise.matrix(found[noise.name]) for noise in self.noises}
 
     def log_determinant(self, states: States) -> np.ndarray:
-        """(n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
+        """Logarithm (n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
 
         def groups(of: Estimated) -> Groups:
             pivots = of.information.pivots()
@@ -239,7 +240,7 @@ class Posterior:
     ) -> Arrays:  # fmt: skip
         """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`.
 
-        Raises SingularState where not even pivoting computes them, or they are NaN.
+        Raises SingularState if not even pivoting computes them; with `states.refuse` false they are NaN then.
         """
         executable = self._executable(name, groups)
         if isinstance(executable, OfFactors):
@@ -268,7 +269,7 @@ class Posterior:
         return found
 
     def _executable(self, name: str, groups: Formula) -> Executable | OfFactors:
-        """The program `name` ready to run, made where it is asked for for the first time."""
+        """The program `name` ready to run, made at first use."""
         with self._lock:
             if name not in self._executables:
                 stages = Stages(None, self._progress)
@@ -337,9 +338,9 @@ class Posterior:
 
 
 class Factors:
-    """The factors of the square-root form at states; those of the last call are kept.
+    """The factors of the square-root form at states; the ones of the last call are kept.
 
-    pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None where it is singular.
+    pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None if singular.
     """
 
     def __init__(self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]]):
@@ -348,7 +349,7 @@ class Factors:
         self._last: tuple[Arrays, np.ndarray, np.ndarray] | None = None
 
     def at(self, inputs: Arrays, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """((n, entries), status (n,)), for inputs that nobody changes."""
+        """(factors (n, entries), status (n,)), for inputs that nobody changes."""
         last = self._last
         if last is None or last[0] is not inputs:
             outputs, status = self.executable.results(inputs, n)
@@ -372,7 +373,7 @@ class Factors:
 
 
 class OfFactors:
-    """A program of the factors, and what it needs of these.
+    """A program of the factors, together with these.
 
     groups: the outputs, also at states at which the order of the factors fails.
     """
@@ -381,9 +382,9 @@ class OfFactors:
         self.factors, self.executable, self._groups = factors, executable, groups
 
     def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
-        """({output: (n, size)}, status (n,)) as of an `Executable`; zero where pivoting solves a state, too.
+        """({output: (n, size)}, status (n,)) as of an `Executable`; zero also for states that pivoting solves.
 
-        solved (n,) bool: the others are left alone where the order fails.
+        solved (n,) bool: states at which pivoting is tried if the order fails, None for all.
         """
         step = max(1, MOST_ENTRIES // max(1, self.executable.program.n_inputs))
         if n <= step:
@@ -407,7 +408,7 @@ class OfFactors:
         return outputs, np.concatenate([status for _, status in parts])
 
     def _solve_again(self, inputs: Arrays, chosen: Sequence[int], outputs: Arrays, status: np.ndarray) -> None:
-        """Replace outputs and status of these states, where pivoting solves them."""
+        """Replace outputs and status of the chosen states that pivoting solves."""
         zero, start = self.executable.program.zero_outputs, 0
         always = {}
         for name, size in self.executable.program.output_groups:

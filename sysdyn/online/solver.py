@@ -47,16 +47,16 @@ from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
-# A call deals with the states where its order fails in one of these ways.
+# Actions of a call at states at which its order fails.
 ON_SINGULAR = ("raise", "nan", "repivot")
-# Pivoting has solved a state where the backward error is at most this.
+# Greatest backward error of a state that pivoting has solved (chosen).
 REPIVOTED_ERROR = 1e-9
-# This stands in a report for the count of the solve scope where there is none.
+# Text of a report in place of a count of the solve scope.
 _NO_SCOPE = "none: the formulation does without X, v, c or ν"
 
 
 class Counts(NamedTuple):
-    """Exact operation counts in both scopes; solve is None where a formulation does without X, v, c or ν."""
+    """Exact operation counts in both scopes; solve is None if the formulation does without X, v, c or ν."""
 
     end_to_end: Flops
     solve: Flops | None
@@ -68,12 +68,12 @@ class Counts(NamedTuple):
 class Solver:
     """A compiled problem.
 
-    problem: what is solved. whole: as it was stated, of a `CheckedSolver` with the measurements that are left out.
-    model: its robot. program: the operations. on_singular: what a call does where the order fails.
+    problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
+    model: its robot. program: the operations. on_singular: action of a call if the order fails at a state.
 
     solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
-    called from many threads, pickled, saved to a file and loaded again. Unpickling runs what a pickle says: files from
-    others are for `load_solver`.
+    called from many threads, pickled, saved to a file and loaded again. Unpickling runs code of the pickle: load files
+    from others by `load_solver`.
     """
 
     def __init__(
@@ -123,18 +123,17 @@ class Solver:
         needed may go by position, as in solver(q, qd, tau). Entries that the problem does not know are ignored; fx is
         zero if it is not given. y: {measurement name: (…, m)}, or packed (…, ny) as in `problem.y_names`. DataFrames
         and Series go in by the labels of their columns. Masked entries of Switchable measurements are switched off, and
-        what `active` switches off may be NaN.
-        noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of what
-            was declared, of the same kind. active: {name: (…) or (…, m) bool} of what is Switchable.
-        parameters: {name: (…, size)} of those that are inputs, in place of the model's.
+        entries that `active` switches off may be NaN.
+        noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
+            declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements.
+        parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
         on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
             States at which a pivot only comes near zero are solved again with pivoting in any case.
         threads: for batches; default as many cores as the batch is worth.
-        Arrays of a batch are looked at again for what is asked of the solution later (`std`, `backward_error`).
+        Arrays of a batch are read again for later requests to the solution (`std`, `backward_error`).
 
-        Where a variance is beyond 1e4 times the declared one, or below its inverse, it is seen whether digits are kept.
-        States that keep fewer than 8 are solved in square-root form, and where that keeps no more are not ok, or raise
-        LostDigits.
+        Digits are checked if a variance is beyond 1e4 times the declared one, or below the inverse of that. States that
+        keep fewer than 8 are solved in square-root form; if that keeps no more, they are not ok, or raise LostDigits.
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
@@ -157,9 +156,9 @@ class Solver:
     # ---- covariances that are far from the declared ones ----------------------------------------------------------
 
     def _check_digits(self, run: Run) -> None:
-        """Where covariances are far from the declared ones, see that digits are kept, or take the square-root form.
+        """Solve in square-root form the states at which far covariances lose digits; see `Distance`.
 
-        Status LOST_DIGITS where neither does.
+        Status LOST_DIGITS for states at which that form loses them, too.
         """
         assert self._posterior is not None
         distance, n = self._posterior.distance, len(run.status)
@@ -186,12 +185,12 @@ class Solver:
             run.outputs[name][failing[kept]] = x[kept]
         run.status[failing] = np.where(kept, 0, LOST_DIGITS)
 
-    # ---- states where the order fails ---------------------------------------------------------------------------
+    # ---- states at which the order fails ------------------------------------------------------------------------
 
     def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
         self._calls.reject_bad_inputs(run)
-        # near a zero pivot, and where nobody looked, digits may be lost that pivoting keeps, but for singular states
+        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states
         self._repivot(run, np.flatnonzero((run.status != 0) & (run.status & ~(WEAK_PIVOT | OUT_OF_RANGE) == 0)))
         bad = np.flatnonzero(run.status)
         if not len(bad):
@@ -204,7 +203,7 @@ class Solver:
             self._repivot(run, bad[run.status[bad] & LOST_DIGITS == 0])
 
     def _repivot(self, run: Run, states: np.ndarray) -> None:
-        """Solve these states by pivoting; outputs and status of those that it solves are replaced.
+        """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
 
         Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning.
         """
@@ -219,7 +218,7 @@ class Solver:
         run.status[states] = 0
 
     def _pivoted(self, run: Run, states: np.ndarray) -> tuple[System, np.ndarray, np.ndarray]:
-        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN where singular."""
+        """(equations, solution d (n, full layout) with pivoting, its backward error (n,)); NaN if singular."""
         system = self.problem.system(outputs=(*QUANTITIES, *self.options.measured))
         given = run.at(states)
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
@@ -231,7 +230,7 @@ class Solver:
         return system, d, error
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
-        """The error that names the first pivot to fail at the first bad state."""
+        """Error that names the first pivot to fail at the first bad state."""
         n = len(run.status)
         if run.status[bad[0]] & LOST_DIGITS:
             assert self._posterior is not None
@@ -278,7 +277,7 @@ class Solver:
         return f"{labels[k] if k < len(labels) else group} = {given[group][k]:.3g}"
 
     def _out_of_range(self, run: Run, state: np.ndarray) -> str:
-        """What is wrong at a state beyond the range of the joints."""
+        """Text for a state beyond the judged range of joints: the farthest joint, and the error of pivoting there."""
         q, most = run.at(state)["q"][0], reach(self.model)
         k = int(np.argmax(np.abs(q) / most))
         joint = next(i for i in range(self.model.nb) if k < self.model.q_slice(i).stop)
@@ -295,18 +294,18 @@ class Solver:
         self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1,
         out: np.ndarray | Mapping[str, np.ndarray] | None = None, **given: Unpack[Given],
     ) -> Step:  # fmt: skip
-        """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
+        """A prepared call: `step()` reads these arrays at its time and writes `step.out`.
 
-        given: what a call takes by keyword. Arrays are C-contiguous float64 of full size, of one state or of N states
-        each (N, …); they are kept, and no two share memory. y: those of sensors by name; parameters by name; noise and
-        active: as for a call, at the values they have now; of what is off in all states nothing is read. out: an array
-        where one output is asked for, or {output: array}; made if None. threads: that share the states of a batch, the
-        caller's included. Quaternions are taken to be normalised. `step.status` (bits of `sysdyn.program.status`) is
-        not zero where the order failed, and WEAK_PIVOT where a pivot came near zero: digits are lost that a call of the
-        solver would keep. A step is for one thread at a time, see `Step`.
+        given: arguments of a call by keyword. Arrays are C-contiguous float64 of full size, of one state or of N states
+        each (N, …); they are kept, and no two share memory. y: arrays of sensors by name; parameters by name; noise and
+        active: as for a call, with their values at this time; measurements that are off in all states are not read.
+        out: an array if one output is asked for, or {output: array}; made if None. threads: number that shares the
+        states of a batch, the caller's included. Quaternions are taken to be normalised. `step.status` (bits of
+        `sysdyn.program.status`) is not zero for states at which the order failed, and WEAK_PIVOT if a pivot came near
+        zero: digits are lost that a call of the solver would keep. A step is for one thread at a time, see `Step`.
 
-        Raises InvalidInput for arrays that are of another kind, are masked, or overlap. It is not seen whether digits
-        are kept where variances are other than declared: LostDigits refuses factors beyond 1e8.
+        Raises InvalidInput for arrays that are of another kind, are masked, or overlap. Digits are not checked if
+        variances are other than declared: factors beyond 1e8 raise LostDigits.
         """
         arguments = Arguments.of(q, qd, known, given)
         if arguments.noise and self._posterior is not None:
@@ -329,16 +328,16 @@ class Solver:
         hybrid dynamics are analytic; all others come from the same elimination as the solution, D ∂d = −(∂D d + ∂b), by
         columns or by rows of D⁻¹, whichever needs fewer operations.
 
-        Raises UnknownName, and ProblemError where a formulation without an elimination was compiled that has no
-        analytic derivatives (a, f, measured outputs).
+        Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
+        derivatives (a, f, measured outputs).
         """
         return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
 
-    # ---- what it is ---------------------------------------------------------------------------------------------
+    # ---- properties ---------------------------------------------------------------------------------------------
 
     @property
     def choice(self) -> Choice:
-        """The elimination order and what is known of it."""
+        """The elimination order with its cost and safety."""
         return self.compiled.choice
 
     @property
@@ -348,12 +347,12 @@ class Solver:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """Those of `sysdyn.PASSES` that were applied."""
+        """The applied ones of `sysdyn.PASSES`."""
         return self.choice.passes
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of what is computed: quantities in canonical order, then measurements in the order of `compile`."""
+        """Names of the outputs: quantities in canonical order, then measurements in the order of `compile`."""
         return self.options.names
 
     @property
@@ -368,7 +367,7 @@ class Solver:
 
     @cached_property
     def _solve_scope(self) -> Flops | None:
-        """Operations with X, v, c, ν given; None where the formulation does without."""
+        """Operations with X, v, c, ν given; None if the formulation does without."""
         if self.choice.solve or not self.choice.row_perm:
             return self.choice.solve
         system = ordered_system(self.problem, self.options, self.choice)
@@ -381,18 +380,18 @@ class Solver:
 
     @property
     def triangular(self) -> bool:
-        """The permuted matrix is triangular: the solution is one substitution."""
+        """True if the permuted matrix is triangular: the solution is one substitution."""
         return self.choice.triangular
 
     @property
     def safety(self) -> Safety:
-        """How the order behaved over sampled states."""
+        """Behaviour of the order over sampled states."""
         safety = self.choice.safety
         assert safety is not None, "no order is compiled that was not judged"
         return safety
 
     def report(self) -> str:
-        """What was decided offline and why, as text."""
+        """Text of the offline decisions and their reasons."""
         s, counts = self.safety, self.flops
         lines = [
             repr(self),
@@ -412,7 +411,7 @@ class Solver:
         return "\n".join(lines)
 
     def _offline(self) -> str:
-        """Seconds of each stage."""
+        """Seconds of each stage, as text."""
         stages = (*self.compiled.stages, ("machine code", self._machine_code_seconds))
         return f"{self.compiled.seconds:.2f} s: " + ", ".join(f"{name} {spent:.2f}" for name, spent in stages)
 
@@ -437,12 +436,12 @@ class Solver:
             f"ordering {self.ordering!r}, {self.program.flops.total} operations, fill-in {self.fill_in}"
         )
 
-    # ---- storing it ---------------------------------------------------------------------------------------------
+    # ---- storage ------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver and its problem to one file of plain arrays and JSON.
 
-        Raises FileError where it cannot be written, ProblemError where a custom measurement has no stored form.
+        Raises FileError if it cannot be written, ProblemError if a custom measurement has no stored form.
         """
         return write_file(path, storage.pack(self.compiled, self.options, self.problem))
 
@@ -454,14 +453,14 @@ class Solver:
         main checks it against results of this solver. name: a C identifier, by default from the robot and the problem.
         Files of an earlier export are replaced.
 
-        Raises InvalidInput for the name, FileError where the folder cannot be written.
+        Raises InvalidInput for the name, FileError if the folder cannot be written.
         """
         return export.export_c(folder, name, self.problem, self._about.outputs, self._executable)
 
     def to_casadi(self, name: str | None = None):
         """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
 
-        Raises BackendUnavailable where CasADi is not installed.
+        Raises BackendUnavailable if CasADi is not installed.
         """
         return casadi.function(self.program, name or export.problem_name(self.problem))
 
