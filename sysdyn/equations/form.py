@@ -53,7 +53,7 @@ class Form:
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """For each output: True if it is independent of linear velocities of all bodies, a being classical."""
+        """True for each output that is independent of the linear velocities of all bodies, a being classical."""
         return tuple(_uniform(self.problem.model, m) for m in self.outputs)
 
 

@@ -140,7 +140,7 @@ class LinearSystem(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(equations, unknowns)."""
+        """Number of (equations, unknowns)."""
         return len(self.assembly.rows), len(self.columns)
 
     @cached_property
@@ -235,7 +235,7 @@ class LinearSystem(ABC):
 
     @cached_property
     def typical_sizes(self) -> np.ndarray:
-        """(nnz) the greatest size of each entry at a few random states."""
+        """Greatest size (nnz,) of each entry at a few random states."""
         q, qd, _ = self.model.random_state(seed=SCALE_SEED, batch=SCALE_STATES)
         return np.abs(self.values({"q": q, "qd": qd})[0]).max(axis=0)
 
@@ -357,7 +357,7 @@ class LinearSystem(ABC):
         return scipy.sparse.csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))), shape=(self.shape[0], len(row)))
 
     def _sums(self, terms: np.ndarray) -> np.ndarray:
-        """(N, equations): sums of terms (N, nnz) by row."""
+        """Sums (N, equations) of terms (N, nnz) by row."""
         return (self._adding @ terms.T).T
 
     def _sizes(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -91,7 +91,10 @@ class AngularAccelerometer(FrameSensor):
 
 
 def _acceleration(ctx: Context, frame: Place, classical: bool, gravity: bool):
-    """({("a", body): (6, 6)}, (6,)): X_F a, less −g, + ω × v, in the axes of the frame."""
+    """Blocks {("a", body): (6, 6)} and bias (6,) of X_F a in the axes of the frame.
+
+    classical: + ω × v. gravity: proper acceleration, else + g.
+    """
     X, bias = ctx.X(frame), zeros(6)
     if classical:
         v = ctx.v(frame)

@@ -62,7 +62,7 @@ class Stabilised(Constraint):
     stabilise: tuple[float, float] | None = None  # (ω, ζ)
 
     def error(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
-        """(e, ė), with an entry for each component."""
+        """Error of the position and its rate (e, ė), with an entry for each component."""
         raise NotImplementedError
 
     def stabilised(self, ctx: Context, bias: np.ndarray) -> np.ndarray:

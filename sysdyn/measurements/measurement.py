@@ -155,7 +155,7 @@ class Measurement:
         return None
 
     def solved_form(self, ctx: Context) -> tuple[Mapping[tuple[str, str], np.ndarray], np.ndarray, np.ndarray | None]:
-        """(T rows, T bias, T) with an invertible T (m, m) that makes them simple: T Σ block · x + T bias = T y.
+        """Simpler equations (T rows, T bias, T) with an invertible T (m, m): T Σ block · x + T bias = T y.
 
         None for T = 1. It turns values instead of unknowns, so that fewer coefficients (and pivots) depend on q.
         """

@@ -121,6 +121,6 @@ class MomentumRate(_Subtree):
 
 
 def _mass_moment(model: Model, i: int) -> tuple[Any, np.ndarray]:
-    """(m, m c (3,)) of body i."""
+    """Mass and first mass moment (m, m c (3,)) of body i."""
     I = model.inertias[i]
     return I[5, 5], first_moment(I).astype(object)

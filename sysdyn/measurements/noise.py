@@ -247,7 +247,7 @@ class ModelNoise(Measurement):
         self.noise = noise
 
     def blocks(self, model: Model) -> tuple[tuple[str, int], ...]:
-        """(equation, body) of each block of rows that is inexact, in the order of the noise."""
+        """(equation, body) of each noisy block of rows, in the order of the noise."""
         everywhere = self.bodies == ("all",)
         chosen = range(model.nb) if everywhere else [model.body_index(name) for name in self.bodies]
         return tuple((x, i) for i in chosen for x in self.equations)

@@ -294,7 +294,7 @@ class Statement:
         return np.concatenate([np.zeros((*lead, 0)), *(np.broadcast_to(x, (*lead, x.shape[-1])) for x in parts)], -1)
 
     def unpack(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        """{measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
+        """Values {measurement: (…, m)} of a packed y (…, ny), views of it. Raises InvalidInput."""
         y = np.asarray(y)
         leading("y", y, (self.ny,))
         return {name: y[..., place] for name, place in self.values.slices.items()}

@@ -94,7 +94,7 @@ class AcceptedOrder:
         self._judged([choice], elimination)
 
     def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
-        """(choices of all new orders that can be eliminated, elimination of the cheapest; None if one was cheaper)."""
+        """(new orders that can be eliminated; elimination of the cheapest, None if an old one costs no more)."""
         most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
         orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
         choices: list[Choice] = []

@@ -305,7 +305,7 @@ class _Singular:
         return [self._known[k] for k in states.tolist()]
 
     def known(self, n: int) -> np.ndarray:
-        """(n,) bool: True for those of the first n states that are known to be singular."""
+        """(n,) bool: True for known singular states among the first n."""
         return np.array([self._known.get(k, False) for k in range(n)], dtype=bool)
 
     def regular(self, seen: _Observed) -> np.ndarray:

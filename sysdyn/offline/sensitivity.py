@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.program.expr import Graph
 
+# {(quantity, input): derivative (scalars of the quantity, directions of the input)}.
 Blocks = dict[tuple[str, str], np.ndarray]
 
 

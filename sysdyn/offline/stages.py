@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# Callback of progress: a text, and the share of the work that is done.
 Progress = Callable[[str, float], None]
 
+# Clock of the time that searches may take [s].
 clock: Callable[[], float] = time.monotonic
 # Share of the progress that is search, if a time is given for it (chosen).
 SEARCH = 0.9

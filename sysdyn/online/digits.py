@@ -18,6 +18,7 @@ from sysdyn.errors import LostDigits
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
 
+# Inputs or results by name, arrays (n, size).
 Arrays = Mapping[str, np.ndarray]
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).

@@ -32,11 +32,11 @@ class Information(ABC):
 
     @abstractmethod
     def deviations(self, terms: Mapping[int, Scalar]) -> Row:
-        """{number: z}: error of Σ c_j d_j, of {j: c_j}, in terms of independent errors of variance 1; z = R^-T c."""
+        """Error {number: z} of Σ c_j d_j, of {j: c_j}, in terms of independent errors of variance 1; z = R^-T c."""
 
     @abstractmethod
     def residuals(self) -> Row:
-        """{noisy row: W d + w} at the solution."""
+        """Residuals {noisy row: W d + w} at the solution."""
 
     @abstractmethod
     def free(self) -> list[Row]:

@@ -199,16 +199,16 @@ class _Search(Samples):
         return (4.0 * len(rows) + 1.0) * len(set().union(*(self.rows[i] for i in rows))) if len(rows) > 1 else 0.0
 
     def _norm(self, rows: Sequence[int], j: int) -> np.ndarray:
-        """(states,): norm of the entries of column j in these rows."""
+        """Norm (states,) of the entries of column j in these rows."""
         x = np.array([self.rows[i][j] for i in rows])
         return np.sqrt((x * x).sum(axis=0))
 
     def _share(self, rows: Sequence[int], norm: np.ndarray) -> float:
-        """The norm of a column over the greatest entry of these rows, at the state where this is least."""
+        """The norm of a column over the greatest entry of these rows, least over the states."""
         return float(np.fmin.reduce(norm / np.max([self._largest(i) for i in rows], axis=0)))
 
     def _largest(self, i: int) -> np.ndarray:
-        """(states,): the size of the greatest entry of row i."""
+        """Size (states,) of the greatest entry of row i."""
         if i not in self._sizes:
             self._sizes[i] = np.abs([*self.rows[i].values()]).max(axis=0)
         return self._sizes[i]
@@ -266,7 +266,7 @@ class _Search(Samples):
 
 
 def _same(values: np.ndarray) -> np.ndarray:
-    """(k,) bool: values (k, states) that are the same at every state, and not zero."""
+    """(k,) bool: True for values (k, states) that are the same at every state, and not zero."""
     low, high = values.min(axis=1), values.max(axis=1)
     size = np.maximum(np.abs(low), np.abs(high))
     return np.asarray((high - low <= CONSTANT * size) & (size > 0.0))
