@@ -1,0 +1,165 @@
+"""Derivatives as expressions against differences of dense solutions: every quantity by every input, in every form."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from unittest import mock
+
+import numpy as np
+import pytest
+import scipy
+from values import random_groups
+
+import sysdyn as sd
+from sysdyn.equations.augmented import System
+from sysdyn.equations.passes import KNOWN
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.offline import sensitivity_analytic as sensitivity
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sensitivity import Expressions
+from sysdyn.offline.sensitivity_analytic import analytic
+from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.passes import PAPER
+from sysdyn.program.evaluate import evaluate
+
+STEP, TOLERANCE = 1e-5, 1e-7
+
+# A joint with several degrees of freedom and one whose positions are not as many as those; branches; armature.
+TREE = sd.random_tree(3, seed=4, joints=("spherical", "revolute", "prismatic"))
+TREE = TREE.replace(armature=np.linspace(0.1, 0.4, TREE.nv))
+ARM = sd.chain(2, seed=3)
+TIP = ARM.body_names[-1]
+PLACE = np.eye(4) + np.pad([[0.1], [0.2], [0.3]], ((0, 1), (3, 0)))  # off the axis of its joint
+
+
+def partly() -> sd.Problem:
+    """Two quantities known in part, and a sensor that is not linear in q̇."""
+    rest = sd.inverse_dynamics(ARM) - sd.JointAcceleration([ARM.joint_names[1]])
+    return rest + sd.Accelerometer((TIP, PLACE), components=["a_x"], name="imu")
+
+
+def noisy() -> sd.Problem:
+    torques = sd.Switchable(sd.JointTorque("all", noise=0.1), name="torques")
+    accelerations = sd.Prior(sd.JointAcceleration("all", noise=0.5), name="accelerations")
+    return sd.Problem(ARM, [sd.ExternalWrench("all", name="fx"), torques, accelerations])
+
+
+def touching() -> sd.Problem:
+    return sd.forward_dynamics(sd.chain(3, seed=3)) + sd.Contact("body2", ["a_z"], name="tip")
+
+
+PROBLEMS = {
+    "inverse": lambda: sd.inverse_dynamics(TREE),
+    "forward": lambda: sd.forward_dynamics(TREE),
+    "hybrid": lambda: sd.hybrid_dynamics(TREE, TREE.joint_names[1:2]),
+    "partly": partly,
+    "noisy": noisy,
+    "touching": touching,
+}
+# What each is asked for beside all quantities.
+SENSORS = {
+    "forward": lambda: sd.Accelerometer(TREE.body_names[-1], name="tip"),
+    "partly": lambda: sd.ForceTorqueSensor(ARM.joint_names[0], name="foot"),
+}
+
+
+@functools.cache
+def problem_of(case: str) -> sd.Problem:
+    return PROBLEMS[case]()
+
+
+@functools.cache
+def state_of(case: str) -> dict[str, np.ndarray]:
+    """Random inputs, covariances and switches as declared."""
+    problem = problem_of(case)
+    state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
+    return state | {name: problem.inputs[name].required() for name in state if name not in inputs_of(problem)}
+
+
+def inputs_of(problem: sd.Problem) -> list[str]:
+    """All but covariances and switches."""
+    return [name for name in problem.inputs if group_of(name).role not in (NOISE, SWITCH)]
+
+
+def values(system: System, of: Sequence[str], state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Each quantity and measured output by a dense solution; known scalars are those handed in."""
+    entries, b = system.values(state)
+    d = np.linalg.solve(system.matrix(np.ravel(entries)).toarray(), -np.ravel(b))
+    full = np.zeros((1, system.layout.n))
+    full[0, system.columns] = d
+    found = {name: y[0] for name, (y, _) in system.shown(state, full).items()}
+    for x in (x for x in of if x not in found):
+        terms = system.reported(x)
+        given = state.get(x, np.full(len(terms), np.nan))
+        found[x] = np.array([sum(s * d[c] for c, s in t.items()) if t else given[k] for k, t in enumerate(terms)])
+    return found
+
+
+def differences(
+    system: System, of: Sequence[str], wrt: Sequence[str], state: dict[str, np.ndarray]
+) -> dict[tuple[str, str], np.ndarray]:
+    """Central differences of `values`, those by positions in the tangent space."""
+    model, found = system.model, {}
+    for name in wrt:
+        x, columns = state[name], []
+        for e in STEP * np.eye(model.nv if name == "q" else len(x)):
+            ends = [model.integrate(x, s * e) if name == "q" else x + s * e for s in (1.0, -1.0)]
+            columns.append([values(system, of, state | {name: end}) for end in ends])
+        for y in of:
+            found[y, name] = np.stack([(a[y] - b[y]) / (2 * STEP) for a, b in columns], axis=1)
+    return found
+
+
+def numbers(found: Expressions, state: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
+    """The blocks at a state."""
+    named = {f"{group}[{k}]": float(state[group][k]) for group, x in found.inputs for k in range(len(x))}
+    return {key: np.array(evaluate(block, named), dtype=float) for key, block in found.blocks.items()}
+
+
+def compare(found: dict, expected: dict, tolerance: float = TOLERANCE) -> None:
+    for key, value in expected.items():
+        size = max(1.0, np.abs(value).max(initial=0.0))
+        np.testing.assert_allclose(found[key], value, rtol=0, atol=tolerance * size, err_msg=str(key))
+
+
+def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
+    """With the pivots of a sparse factorisation at a state."""
+    entries, _ = system.values(state)
+    factors = scipy.sparse.linalg.splu(system.matrix(np.ravel(entries)).tocsc(), diag_pivot_thresh=0.1)
+    rows, columns = (np.argsort(x).tolist() for x in (factors.perm_r, factors.perm_c))
+    return Elimination(system, rows, columns)
+
+
+@pytest.mark.parametrize("passes", [PAPER, "all"], ids=["plain", "all passes"])
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
+    """By columns and by rows: known quantities too, which are themselves, and measured outputs."""
+    problem, state = problem_of(case), state_of(case)
+    shown = [SENSORS[case]()] if case in SENSORS else []
+    of, wrt = (*problem.quantities, *(m.name for m in shown)), inputs_of(problem)
+    system = problem.system(known=known, passes=passes, outputs=(*problem.quantities, *shown))
+    elimination, expected = eliminated(system, state), differences(system, of, wrt, state)
+    for transposed in (False, True):
+        found = implicit(elimination, (), of, wrt, transposed)
+        assert found.method == ("implicit, transposed" if transposed else "implicit")
+        assert found.blocks.keys() == expected.keys()
+        compare(numbers(found, state), expected)
+
+
+@pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
+@pytest.mark.parametrize("case", ["inverse", "forward", "hybrid"])
+def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
+    """τ and q̈ by all inputs, among them those of themselves; frames and parameters are moved if not by fx."""
+    problem, of = problem_of(case), ("tau", "qdd")
+    state = state_of(case) | ({} if external else {"fx": np.zeros(6 * problem.model.nb)})
+    expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
+    without = [x for x in inputs_of(problem) if x != "fx"]
+    for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
+        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
+            found = analytic(problem, of, wrt, external)
+        assert found.blocks.keys() == set(itertools.product(of, wrt))
+        compare(numbers(found, state), {key: expected[key] for key in found.blocks})
