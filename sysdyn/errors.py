@@ -12,6 +12,10 @@ from collections.abc import Iterable
 _LONGEST_NAME = 200
 
 
+# A message names at most so many of the orders that were tried.
+_MOST_TRIED = 3
+
+
 class SysdynError(Exception):
     """Base class of all errors raised on purpose by sysdyn."""
 
@@ -75,7 +79,18 @@ class Inconsistent(SysdynError, ValueError):
 
 
 class NoSafeOrdering(ProblemError):
-    """An elimination order meets unacceptable pivots at some sampled state."""
+    """An elimination order meets unacceptable pivots at some sampled state.
+
+    tried: why each order was not taken, a line each, of which the message has the first.
+    """
+
+    def __init__(self, message: str):
+        first, *rest = message.split("\n")
+        count = next((k for k, line in enumerate(rest) if not line.startswith("  ")), len(rest))
+        self.tried = tuple(dict.fromkeys(line.strip() for line in rest[:count]))
+        shown = [f"  {line}" for line in self.tried[:_MOST_TRIED]]
+        more = [f"  … ({len(self.tried)} in all: error.tried)"] if len(self.tried) > _MOST_TRIED else []
+        super().__init__("\n".join([first, *shown, *more, *rest[count:]]))
 
 
 class BackendUnavailable(SysdynError, ImportError):

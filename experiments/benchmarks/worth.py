@@ -36,6 +36,7 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.model import Free
 from sysdyn.model.kinematics import path
 from sysdyn.offline.sampling import lengths
+from sysdyn.reference import newton_euler
 
 # Residuals that differ by more, relative to their terms, are wrong.
 OFF = 1e-8
@@ -45,6 +46,8 @@ NEAREST, FARTHEST = -14.0, -1.0
 BATCH = 2000
 # So many draws of a seed are tried.
 DRAWS = 50
+# Of the answers, a line says these.
+COLUMNS = ("states", "answered", "off", "residual", "chi2", "std")
 # Standard deviations below this share of the greatest of their quantity count as zero.
 VANISHING = 1e-7
 
@@ -122,7 +125,9 @@ def right_angles(problem: sd.Problem, n: int, rng: np.random.Generator) -> dict[
     y = sd.predict(problem, q, qd, qdd, seed=int(rng.integers(2**31)))
     found = {"q": q, "qd": qd}
     found |= {value_group(m.name): np.broadcast_to(y[m.name], (n, len(m.components(model)))) for m in problem.custom}
-    found |= {x: np.asarray(y[x]).reshape(n, -1) for x in problem.known_quantities if x in y}
+    motion = newton_euler(model, q, qd, qdd)
+    values = motion.quantities(qdd, np.zeros((n, model.nb, 6)))
+    found |= {x: values[x].reshape(n, -1) for x in problem.known_quantities}
     return found | {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
 
 
@@ -178,7 +183,7 @@ def deviations_off(problem: sd.Problem, inputs: dict[str, np.ndarray], estimate:
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, looked_at: int) -> dict:
     """The columns of a line that are about answers."""
-    line = {"states": 0, "answered": 0, "off": 0, "residual": 0.0, "chi2": 0.0, "std": 0.0}
+    line = dict(zip(COLUMNS, (0, 0, 0, 0.0, 0.0, 0.0), strict=True))
     for start in range(0, states, BATCH):
         inputs = right_angles(problem, min(BATCH, states - start), rng)
         estimate = called(problem, solver, inputs)
@@ -200,7 +205,7 @@ def answered(seed: int, states: int, looked_at: int) -> dict:
     """A line of the table."""
     problem = worth_problem(seed)
     row = {"seed": seed, "robot": problem.model.name, "unknowns": problem.system().plain.shape[1]}
-    row |= {"operations": "", "compile_s": "", "call_s": "", "error": ""}
+    row |= dict.fromkeys(("operations", "compile_s", "call_s", *COLUMNS, "error"), "")
     print(json.dumps(row), flush=True)
     began = time.process_time()
     with warnings.catch_warnings():

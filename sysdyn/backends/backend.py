@@ -27,8 +27,8 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    shares: ClassVar[bool] = False  # Whether parts of a batch run faster on threads side by side.
-    width: int = 1  # Parts of a batch are multiples of so many states.
+    shares: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
+    width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
         self.require()
@@ -39,7 +39,7 @@ class Backend(ABC):
 
     @classmethod
     def require(cls) -> None:
-        """Raise BackendUnavailable, with the remedy, unless what the back end needs is installed."""
+        """Raise BackendUnavailable, with the remedy, unless all that the back end needs is installed."""
         return None
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Backend(ABC):
         """(N, guards): the values that the program guards."""
 
     def kernel(self, single: bool) -> Kernel | None:
-        """Machine code for calls without checks, of least latency at one state or for many; None if there is none."""
+        """Machine code for calls without checks, made for one state (`single`) or for many; None if there is none."""
         return None
 
     def new(self, n: int) -> Results:

@@ -15,11 +15,11 @@ from sysdyn.backends.entries import calls
 from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
-# A thread is worth its while for so many operations, some tens of microseconds.
+# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread.
 THREAD_OPERATIONS = 2_500_000
-# It has so many parts to do, so that one that begins late or is interrupted leaves some of them to others.
+# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others.
 PARTS = 4
-# Machine code goes from part to part by itself, so that they may be smaller.
+# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller.
 KERNEL_PARTS = 8
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
@@ -31,7 +31,7 @@ class Executable:
         self.backend, self.program = backend, backend.program
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, threads: int | None = None) -> None:
-        """threads: as many as the batch is worth if None, up to the number of `cores`. Raises InvalidInput."""
+        """Run all states. threads: as many as the batch is worth if None, at most `cores`. Raises InvalidInput."""
         n, backend = len(status), self.backend
         threads = self.threads(n, threads)
         run = partial(backend.run, inputs, outputs, status)
@@ -41,14 +41,14 @@ class Executable:
             run(0, n)
 
     def together(self, n: int, threads: int, call: Callable[[np.ndarray], bool | None]) -> bool | None:
-        """What `call(counter)`, of a `Batch` of n states, comes to on so many threads."""
+        """`call(counter)` of a `Batch` of n states on each thread: None if one gives None, else True if all do."""
         _, share = _shares(n, KERNEL_PARTS * threads, self.backend.width)[0]
         counter, found = np.array([0, KERNEL_PARTS * share, share, *[0] * threads]), list[bool | None]()
         TEAM.run([lambda: found.append(call(counter))] * threads)
         return None if None in found else all(found)
 
     def threads(self, n: int, asked: int | None = None) -> int:
-        """How many threads so many states are worth; those asked for, but no more than have whole registers to do.
+        """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.
 
         Raises InvalidInput unless what is asked for is a number of threads.
         """
@@ -65,7 +65,7 @@ class Executable:
         return outputs, status
 
     def step(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
-        """The run with these arrays as a call without arguments; `out` is what it shows as its results.
+        """The run with these arrays as a call without arguments; `out` is shown as its results.
 
         single: of one state, by the kernel of one state. Raises ProblemError where the back end has no prepared calls.
         """
@@ -115,7 +115,7 @@ class Step:
 
 
 def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise InvalidInput where two plain arrays, by what they are called, share memory."""
+    """Raise InvalidInput if two plain arrays share memory. arrays: {name in messages: array}."""
     places = sorted((x.__array_interface__["data"][0], name) for name, x in arrays.items() if x.size)
     for (start, first), (next_start, second) in itertools.pairwise(places):
         if next_start < start + arrays[first].nbytes:

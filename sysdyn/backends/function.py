@@ -26,8 +26,8 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.status import LARGEST_ANGLE
 
-_RESULT = "result"  # Output groups of a program are called result, result1, … where the results have no names.
-_EXPORT_STATES = 64  # The test vectors of an export are found among this number of states.
+_RESULT = "result"  # Output groups of results without names are called result, result1, …
+_EXPORT_STATES = 64  # Number of states among which the test vectors of an export are found; chosen.
 
 
 def compile_function(
@@ -113,7 +113,7 @@ class Function:
 
     @entry
     def __call__(self, *arrays: ArrayLike, threads: int | None = None, **by_name: ArrayLike) -> Any:
-        """What the function gives, as float arrays; leading axes are batch axes and broadcast.
+        """The results as float arrays; leading axes are batch axes and broadcast.
 
         Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
@@ -200,7 +200,7 @@ def _name(function: Callable) -> str:
 
 
 def _layout(result: object) -> tuple[Layout, list[np.ndarray]]:
-    """What a function gives, as its layout and its arrays."""
+    """(layout, arrays) of a function's result."""
     if isinstance(result, Mapping):
         arrays = [np.asarray(x) for x in result.values()]
         return Layout(tuple(result), tuple(x.shape for x in arrays), dict), arrays

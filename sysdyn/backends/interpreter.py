@@ -77,7 +77,7 @@ def run_groups(
 
 
 def guarded(program: Program, inputs: Arrays) -> np.ndarray:
-    """(N, guards): the values that the program guards, for inputs by group; (1, guards) where all states share all."""
+    """(N, guards): the values that the program guards, for inputs by group; (1, guards) if all states share them."""
     if not program.guards:
         return np.empty((1, 0))
     seen: dict[int, Any] = {g.value: None for g in program.guards}
@@ -93,7 +93,7 @@ def guarded(program: Program, inputs: Arrays) -> np.ndarray:
 
 
 class Interpreter(Backend):
-    """The back end that needs nothing but NumPy. functions: what executes each kind of operation."""
+    """The back end that needs nothing but NumPy. functions: of each kind of operation; None: NumPy's."""
 
     name = "python"
     functions: Mapping[int, Callable] | None = None

@@ -43,7 +43,7 @@ class Kernel:
         return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self.address)
 
     def work(self) -> tuple[np.ndarray, int]:
-        """A new workspace: its array, and where it begins. A register's worth may be read beyond its slots."""
+        """(array, address of the first slot) of a new workspace. A register's worth may be read beyond its slots."""
         array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // 8)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 
@@ -53,7 +53,7 @@ class Kernel:
         return self.work()
 
     def own_work(self) -> int:
-        """Where the workspace of this thread begins."""
+        """Address of the first slot of this thread's workspace."""
         try:
             return self._own.work[1]
         except AttributeError:
@@ -65,7 +65,7 @@ def words(
     program: Program, work: int, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray],
     status: np.ndarray, start: int = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Words for the states of these arrays from `start` on; arrays are those of `sysdyn.backends.backend`."""
+    """Words for the states of these arrays from `start` on; arrays as in `sysdyn.backends.backend`."""
     found = [work, address(status) + 8 * start]
     for name, size in program.input_groups:
         x = inputs[name]

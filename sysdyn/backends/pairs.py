@@ -17,15 +17,15 @@ from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQR
 
 # Kinds of operations beside those of programs: two values in one register, and the second value of a register.
 PACK, HIGH = "pack", "high"
-# Pairs that cost more operations than this are left apart: one for an operand that has to be put together, shared by
-# those that need it, and one for a second value that is needed by itself.
+# Most operations that a pair may cost: one for an operand that has to be put together, shared by
+# the pairs that need it, and one for a second value that is needed by itself.
 DEAR = 1.5
 
-Constant = float | tuple[float, float]  # Of one lane, or of two.
+Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 
 
 class Operation(NamedTuple):
-    """An operation on so many lanes. Values are codes as in the shape of the segment, and new ones of that form.
+    """An operation on `lanes` lanes. Values are codes as in the shape of the segment, and new ones of that form.
 
     done: the operations of the segment whose results these are, lane by lane; −1 where there is none.
     """
@@ -46,7 +46,7 @@ def single(shape: Shape) -> list[Operation]:
 
 
 def paired(segment: Segment) -> tuple[list[Operation], list[Constant]] | None:
-    """(operations with twins side by side, their constants); None where there are no twins."""
+    """(operations with twins side by side, their constants); None if there are no twins."""
     twin = _worthwhile(segment, Twins(segment.shape).first)
     twin = _acyclic(segment, twin)
     return _Paired(segment, twin).result() if twin else None
@@ -60,7 +60,7 @@ def _alike(kind: int, other: int) -> bool:
 
 
 def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:
-    """Whether the operands of w are to be exchanged to be those of u."""
+    """True if the operands of w have to be exchanged to match those of u."""
     shape = segment.shape
     a, b, c, d = shape.lhs[u], shape.rhs[u], shape.lhs[w], shape.rhs[w]
     if shape.kind[u] in (DIV, NEG, SQRT, COPYSIGN):
@@ -70,7 +70,7 @@ def _exchanged(segment: Segment, u: int, w: int, twin: dict[int, int]) -> bool:
 
 
 def _fits(x: int, y: int, twin: dict[int, int]) -> bool:
-    """Whether two operands are constants, or twins."""
+    """True if two operands are both constants, or are twins."""
     if x % 4 == CONSTANT or y % 4 == CONSTANT:
         return x % 4 == y % 4
     return x % 4 == LOCAL and twin.get(x // 4, -1) * 4 + LOCAL == y
@@ -86,7 +86,7 @@ def _pairs(segment: Segment, u: int, w: int, twin: dict[int, int]) -> list[tuple
 
 
 def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
-    """Without pairs that cost more than they save."""
+    """`twin` without pairs that cost more than they save."""
     shape = segment.shape
     twin = {u: w for u, w in twin.items() if _alike(shape.kind[u], shape.kind[w])}
     users: dict[int, list[int]] = defaultdict(list)
@@ -108,7 +108,7 @@ def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
 
 
 def _acyclic(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
-    """Without pairs that would need their own results.
+    """`twin` without pairs that would need their own results.
 
     Of those in cycles the ones go whose members are at the most different depths, as they are the least alike.
     """
@@ -122,7 +122,7 @@ def _acyclic(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
 
 
 def _cyclic(needs: list[set[int]]) -> set[int]:
-    """Units that are in cycles or between two of them: those left without what nothing needs, or what needs nothing."""
+    """Units in cycles or between two of them: dropped are, again and again, units that need none or that none needs."""
     users: list[set[int]] = [set() for _ in needs]
     for k, xs in enumerate(needs):
         for x in xs:
@@ -142,7 +142,7 @@ def _cyclic(needs: list[set[int]]) -> set[int]:
 
 
 def _depths(segment: Segment) -> list[int]:
-    """The number of results that each operation needs, one after the other."""
+    """Length of the longest chain of results that each operation ends."""
     depth: list[int] = []
     for pair in zip(segment.shape.lhs, segment.shape.rhs, strict=True):
         depth.append(1 + max((depth[x // 4] for x in pair if x >= 0 and x % 4 == LOCAL), default=0))
@@ -150,7 +150,7 @@ def _depths(segment: Segment) -> list[int]:
 
 
 def _needs(segment: Segment, twin: dict[int, int]) -> list[set[int]]:
-    """What each unit, a pair or an operation alone, needs: both are known by their first operation."""
+    """The units that each unit needs. A unit, a pair or an operation alone, is known by its first operation."""
     shape = segment.shape
     unit = list(range(len(shape.kind)))
     for u, w in twin.items():
@@ -162,7 +162,7 @@ def _needs(segment: Segment, twin: dict[int, int]) -> list[set[int]]:
 
 
 def _ordered(segment: Segment, twin: dict[int, int]) -> list[int]:
-    """The first operations of all units, after what they need and close to the given order."""
+    """The first operations of all units, each after the units that it needs and close to the given order."""
     needs, seconds = _needs(segment, twin), set(twin.values())
     users: list[list[int]] = [[] for _ in needs]
     for k, xs in enumerate(needs):
@@ -208,7 +208,7 @@ class _Signs:
         return sign
 
     def require(self, sign: int) -> bool:
-        """Make the sign 0 where that is possible."""
+        """Make the sign 0; False if it cannot be."""
         sign = self.reduced(sign)
         if sign > 1:
             bit = 1 << (sign.bit_length() - 1)
@@ -274,7 +274,7 @@ class _Paired:
         return code
 
     def _right(self, pair: int) -> int:
-        """The pair with its second value as it is."""
+        """The pair with its second value in its own sign."""
         return pair if self._signs.require(self._sign[pair]) else self._turned(pair)
 
     def _turned(self, pair: int) -> int:
@@ -282,7 +282,7 @@ class _Paired:
         return self._add(MUL, (pair, self._constant(1.0, -1.0, 0)), 2, self._sign[pair] ^ 1)
 
     def _alone(self, x: int) -> int:
-        """An operand of an operation that has no twin; the first value of a pair is where the pair is."""
+        """An operand of an operation without a twin; the first value of a pair has the code of the pair."""
         if x % 4 != LOCAL or x // 4 not in self._lane:
             return x
         pair, lane = self._lane[x // 4]

@@ -12,7 +12,7 @@ BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Mach
 
 
 def backend_named(name: str) -> type[Backend]:
-    """The back end of that name. Raises UnknownName, and BackendUnavailable where what it needs is not installed."""
+    """The back end of that name. Raises UnknownName, and BackendUnavailable if something it needs is not installed."""
     if name not in BACKENDS:
         raise UnknownName("backend", name, BACKENDS)
     BACKENDS[name].require()
@@ -20,7 +20,7 @@ def backend_named(name: str) -> type[Backend]:
 
 
 def fastest_installed() -> str:
-    """The name of the fastest back end of which nothing is missing."""
+    """Name of the fastest back end that has all it needs."""
     for name, backend in BACKENDS.items():
         try:
             backend.require()

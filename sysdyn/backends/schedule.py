@@ -10,13 +10,13 @@ import numpy as np
 from sysdyn.program.operations import ANGULAR, OPERATIONS
 from sysdyn.program.program import Program
 
-# Functions have at most so many operations, as compile time grows faster than linearly.
+# Most operations of a function, as compile time grows faster than linearly.
 MAX_OPS = 1000
-# Pieces of fewer operations are cheaper inline than called.
+# Fewest operations of a piece that is called; shorter ones are cheaper inline.
 MIN_SHARED = 24
-# At least so many equal pieces are computed side by side.
+# Fewest equal pieces that are computed side by side.
 MIN_BESIDE = 3
-# Pieces computed side by side have at least so many operations.
+# Fewest operations of pieces that are computed side by side.
 MIN_PACKED = 8
 
 # An operand of a segment is a result of its own, a constant, or a value from outside.
@@ -25,7 +25,7 @@ LOCAL, CONSTANT, EXTERNAL = 0, 1, 2
 
 @dataclass(frozen=True)
 class Shape:
-    """What a segment computes, with its constants and outside values as numbered parameters.
+    """The computation of a segment, with its constants and outside values as numbered parameters.
 
     kind: operation kinds; lhs, rhs: (operand kind, number) codes as number·4 + kind, −1 for none;
     exported: local numbers of results that others read; guards: (local number, constant numbers of its two
@@ -40,7 +40,7 @@ class Shape:
 
     @property
     def angles(self) -> bool:
-        """It is nothing but sines and cosines of what is read from outside."""
+        """True if it is nothing but sines and cosines of values from outside."""
         return set(self.kind) <= set(ANGULAR) and all(code % 4 == EXTERNAL for code in self.lhs) and not self.guards
 
 
@@ -78,8 +78,9 @@ class Schedule:
 
 
 def schedule(program: Program, lanes: int = 1, most: int = MAX_OPS) -> Schedule:
-    """lanes: up to so many equal pieces that do not need one another are computed side by side. most: operations of a
-    segment."""
+    """Segments of a program and places of its values. lanes: most equal pieces, independent of one another, that are
+    computed side by side. most: operations of a segment.
+    """
     first = program.first_op
     bounds = _piece_bounds(program, most)
     exported = _exported(program, bounds)
@@ -152,7 +153,7 @@ def _packs(pieces: list[Segment], lanes: int) -> dict[int, list[int]]:
 
 
 def _worth_it(piece: Segment, same: int) -> bool:
-    """Whether there is enough to compute for what is moved to and from single lanes."""
+    """True if there is enough to compute for the values moved to and from single lanes."""
     moved = len(piece.reads) - same + len(piece.writes)
     return len(piece.shape.kind) >= moved
 
@@ -162,7 +163,7 @@ def _may_be_packed(shape: Shape) -> bool:
 
 
 def _piece_bounds(program: Program, most: int) -> list[int]:
-    """Operation numbers at which pieces begin, and the end; pieces of at most so many."""
+    """Operation numbers at which pieces of at most `most` operations begin, and the end."""
     marks = [0, *program.cuts.tolist(), len(program)]
     bounds = [0]
     for a, b in zip(marks[:-1], marks[1:], strict=True):
@@ -172,7 +173,7 @@ def _piece_bounds(program: Program, most: int) -> list[int]:
 
 
 def _merge(bounds: list[int], alone: list[bool], most: int) -> list[int]:
-    """Drop cuts between neighbours that need not be alone, as long as the result has at most so many operations."""
+    """Drop cuts between neighbours that need not be alone, as long as the result has at most `most` operations."""
     merged, previous_alone = [bounds[0]], True
     for k, is_alone in enumerate(alone):
         a, b = bounds[k], bounds[k + 1]
@@ -277,7 +278,7 @@ def _places(program: Program, segments: list[Segment]) -> tuple[np.ndarray, int,
 
 
 def _together(segments: list[Segment], slot: np.ndarray, first: int) -> dict[int, tuple[int, ...]]:
-    """{value: those that it shares a run of places with, one a lane}."""
+    """{value: the values with which it shares a run of places, one a lane}."""
     found: dict[int, tuple[int, ...]] = {}
     for segment in segments:
         if segment.beside:

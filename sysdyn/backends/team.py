@@ -14,18 +14,18 @@ from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from time import perf_counter, thread_time
 
-# The cores are crowded where a call takes so many times the processor time of the caller's thread.
+# Ratio of a call's time to its caller's processor time above which the cores are crowded.
 CROWDED = 1.5
-# So many calls at most go without threads before it is tried again whether they get cores.
+# Most calls that go without threads before one tries again whether threads get cores.
 LONGEST_PAUSE = 63
-# A call shares its work among at most so many threads, whatever it asks for: more than a processor has cores.
+# Most threads that share the work of a call, whatever it asks for: more than a processor has cores.
 MOST_THREADS = 256
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class Team:
-    """Runs functions side by side; the caller's thread is one of those that do the work.
+    """Runs functions side by side; the caller's thread does its share of the work.
 
     Threads are started when they are first needed and wait for more from then on. Any number of callers may share them.
     Where other programs have the cores, `ready` says so for some calls: for one, and after each further time for twice
@@ -44,7 +44,7 @@ class Team:
         self._size = self._pause = self._resting = 0
 
     def ready(self) -> bool:
-        """Whether threads are expected to get cores."""
+        """True if threads are expected to get cores."""
         if self._resting:
             self._resting -= 1
             return False
@@ -102,7 +102,7 @@ def _outcome(part: Callable[[], object]) -> BaseException | None:
 
 
 def cores() -> int:
-    """How many threads of this process can run at a time: cores that it may use, and shares of cores by its cgroup."""
+    """Number of threads that can run at a time: cores that the process may use, within its cgroup's share of cores."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
@@ -136,7 +136,7 @@ def _quota(root: Path, own: Path) -> float:
 
 
 def _forked() -> None:
-    """In a forked process there are no other threads, and nobody to release what they had locked."""
+    """Start anew in a forked process, which has no other threads, and nobody to release their locks."""
     TEAM.reset()
     for module in [x for name, x in sys.modules.items() if name.startswith("sysdyn.")]:
         for kind in vars(module).values():

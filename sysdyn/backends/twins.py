@@ -1,4 +1,4 @@
-"""Operations that a segment does twice: those of a left arm and of the right one, in the same places of like graphs.
+"""Operations that a segment does twice, as for a left and a right arm: equal places in like graphs.
 
 Nothing but the graph says which these are. Values get colours that are refined by those of their operands and users, as
 of Weisfeiler and Leman (1968); two inputs of one colour are the seed of a match, which spreads from each pair to
@@ -14,11 +14,11 @@ import numpy as np
 from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
 from sysdyn.program.operations import ADD, SUB
 
-# Colours are refined this many times; a match spreads by those of so many refinements, one after the other.
+# Refinements of the colours, and the refinements by whose colours a match spreads, one after the other.
 ROUNDS, LEVELS = 8, (8, 5, 3, 1, 0)
-# Colours that more inputs have are no seeds, and so many seeds are tried at a time.
+# Most inputs of one colour that can be seeds, and seeds that are tried at a time.
 ALIKE, SEEDS = 4, 6
-# A match is worth keeping with this many operations whose operands are matched, too, less those that are not.
+# Least worth of a match: operations whose operands are matched, too, less operations whose operands are not.
 LEAST = 20
 
 # Operands that are no values: constants, and none at all.
@@ -120,7 +120,7 @@ class Twins:
         return match
 
     def _alike(self, near, far, level: int, taken: set[int]) -> list[tuple[int, int]]:
-        """Pairs of one colour; with shallow colours in their order, where several have the same."""
+        """Pairs of one colour; if several values share a shallow colour, pairs in their order."""
         colour = self._colours[level]
         sides: list[dict[int, list[int]]] = []
         for values in (near, far):
@@ -141,7 +141,7 @@ class Twins:
         return sum(1 - min(self._strange(match, u, w)) for u, w in match.items() if u >= self._n_outside)
 
     def _strange(self, match: dict[int, int], u: int, w: int) -> tuple[int, int]:
-        """Operands of two operations that are no twins, as they are and with those of one exchanged."""
+        """Number of operands of two operations that are no twins: in their order, and with those of one exchanged."""
         a, b = self._operands(w)
         return tuple(  # type: ignore[return-value]
             sum(match.get(x, x if x < 0 else None) != y for x, y in zip(self._operands(u), pair, strict=True))

@@ -1,1 +1,1 @@
-"""Whether a problem has one solution, in names, and what would help if not."""
+"""Well-posedness of a problem, in names, and remedies if it is ill posed."""

@@ -13,7 +13,7 @@ from sysdyn.errors import FileError
 
 
 class Replacement:
-    """What will be the file `path`: written at `temporary` and put into its place in one step.
+    """The future file `path`: written at `temporary` and put into its place in one step.
 
     Whoever has written calls `put`, or `drop`, which leaves `path` as it was. Several may write one path at a time. The
     file has no name until then where the system can do that (O_TMPFILE), so that a process that is killed leaves
@@ -50,7 +50,7 @@ def hidden(path: Path) -> Path:
 
 
 def _nameless(folder: Path) -> int | None:
-    """Descriptor of a new file without a name on the disk of a folder; None where there is no such thing."""
+    """Descriptor of a new file without a name on the disk of a folder; None if the system has no such files."""
     with suppress(OSError, AttributeError):
         file = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666)
         if os.path.exists(f"/proc/self/fd/{file}"):
@@ -77,7 +77,7 @@ def replace_file(path: Path, payload: bytes, mode: int | None = None) -> None:
 
 
 def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
-    """As `replace_file`, with a FileError that names the file."""
+    """`replace_file` with a FileError that names the file."""
     try:
         replace_file(Path(path), payload)
     except OSError as error:
@@ -86,7 +86,7 @@ def write_file(path: str | os.PathLike[str], payload: bytes) -> Path:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files, by name, into a folder, which is made if it is not there: none is put into its place half-written.
+    """Write files, by name, into a folder, which is made if it does not exist: none is put into its place half-written.
 
     Raises FileError, after which a new folder is not there. Files of another name stay.
     """

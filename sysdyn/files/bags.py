@@ -21,12 +21,12 @@ from typing import Any
 
 from sysdyn.errors import FileError
 
-# A message counts for states up to this many seconds after it.
+# Seconds after a message during which it counts for states.
 FRESH = 0.1
-# Every bag has this column.
+# Name of the column of time, which every bag has.
 TIME = "t"
 _JOINTS = "sensor_msgs/msg/JointState"
-# Fields of other messages, with the component of a measurement that each is.
+# Fields of other messages, each with its component of a measurement.
 _FIELDS: dict[str, dict[str, str]] = {
     "geometry_msgs/msg/WrenchStamped": {
         **{f"wrench/torque/{c}": f"n{c}" for c in "xyz"}, **{f"wrench/force/{c}": f"f{c}" for c in "xyz"}
@@ -36,7 +36,7 @@ _FIELDS: dict[str, dict[str, str]] = {
         **{f"orientation/{c}": "" for c in "xyzw"},
     },
 }  # fmt: skip
-# Fields of joint states, with the quantity that each is.
+# Fields of joint states, each with its quantity.
 _OF_JOINTS = {"position": "q.", "velocity": "qd.", "effort": "tau:"}
 
 

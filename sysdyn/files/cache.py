@@ -23,24 +23,24 @@ import platformdirs
 from sysdyn.errors import CacheWarning
 from sysdyn.files.atomic import replace_file
 
-# Every entry begins with this word, its version, and the sha256 of its key and of what follows.
+# First bytes of every entry: a word with the version; sha256 of the key and the content follows.
 _MAGIC = b"sysdyn2\n"
-# Entries have such names, with the dot and the end of `Replacement` while they are written. No other file is touched.
+# Names of entries, with the dot and the end of `Replacement` during writing. No other file is touched.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
-# SYSDYN_CACHE_LIMIT is a number of these units, MiB.
+# Bytes of a MiB, the unit of SYSDYN_CACHE_LIMIT.
 UNIT = 2**20
-# The folder holds so many MiB where SYSDYN_CACHE_LIMIT is not set.
+# Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
 LIMIT = 1024.0
-# A folder over its limit is brought down to this share of it, so that not every entry that follows finds it full.
+# Share of the limit to which a full folder is brought down, so that not every entry that follows finds it full.
 _SHARE = 0.9
-# The size of the folder is looked up after so many parts of the limit were stored, as others may store there, too.
+# Parts of the limit after each of which the size of the folder is looked up, as others may store there, too.
 _LOOKS = 16
-# Seconds after which what a process was writing when it died is deleted.
+# Seconds after which a file left unfinished by a process that died is deleted.
 _FORGOTTEN = 3600.0
 # Flags of files that are no links and, should they be pipes, do not wait for a writer.
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
-_complained: set[str] = set()  # What a warning was given of.
+_complained: set[str] = set()  # Files and variables that a warning was given of.
 _room: dict[tuple[Path, float], float] = {}  # Bytes that may be stored in a folder, of a limit, before the next look.
 
 
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 def folder() -> Path | None:
-    """Where entries are kept, or None where the user switched the cache off."""
+    """The folder of the entries; None if the user switched the cache off."""
     chosen = os.environ.get("SYSDYN_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -61,7 +61,7 @@ def folder() -> Path | None:
 
 
 def limit() -> float:
-    """How many bytes the folder may hold."""
+    """Number of bytes that the folder may hold."""
     chosen = os.environ.get("SYSDYN_CACHE_LIMIT", LIMIT)
     try:
         size = float(chosen)
@@ -74,7 +74,7 @@ def limit() -> float:
 
 
 def load(key: str) -> bytes | None:
-    """The bytes stored under `key`, or None where there are none that can be trusted."""
+    """The bytes stored under `key`; None if there are none that can be trusted."""
     where = folder()
     if where is None:
         return None
@@ -111,7 +111,7 @@ def store(key: str, payload: bytes) -> None:
 
 
 def entries() -> list[Entry]:
-    """What is in the folder, unfinished entries too; the latest used one comes last."""
+    """The entries in the folder, unfinished ones too; the latest used one comes last."""
     where, found = folder(), []
     if where is not None:
         with contextlib.suppress(OSError), os.scandir(where) as files:
@@ -131,7 +131,7 @@ def clear() -> None:
 
 
 def _make_room(where: Path, size: int) -> None:
-    """Delete what was used longest ago where the folder, which has got `size` more bytes, is over its limit."""
+    """Delete the entries used longest ago if the folder, which has got `size` more bytes, is over its limit."""
     most = limit()
     room = _room.get((where, most), 0.0) - size
     if room < 0.0:
@@ -166,7 +166,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _usable(where: Path) -> bool:
-    """Whether nobody else can write to the folder; that of the user, not a chosen one, is closed to all others."""
+    """True if nobody else can write to the folder; the user's own, not a chosen one, is closed to all others first."""
     about = where.stat()
     if "SYSDYN_CACHE" not in os.environ and about.st_mode & 0o077 and not _strange(about):
         where.chmod(0o700)
@@ -175,7 +175,7 @@ def _usable(where: Path) -> bool:
 
 
 def _own(path: Path, about: os.stat_result) -> bool:
-    """Whether the user alone can write to the file or folder; complains where not."""
+    """True if the user alone can write to the file or folder; complains if not."""
     if _strange(about):
         why = "it belongs to another user"
     elif hasattr(os, "geteuid") and about.st_mode & 0o022:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-# Longer tables are folded away, and have at most so many rows.
+# Rows beyond which a table is folded away, and the most rows that are shown.
 LONG, MOST_ROWS = 12, 200
-# Marks of what is well and what is not, in colours that are read on light and on dark.
+# Marks of success and of failure, in colours that are read on light and on dark.
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '
-# The look of all that is shown: colours are those of the notebook, or transparent.
+# The look of everything that is shown: colours are those of the notebook, or transparent.
 STYLE = (
     "<style>.sysdyn table {border-collapse: collapse; margin: 0.3em 0 0.6em; font-size: inherit} "
     ".sysdyn th, .sysdyn td {padding: 0.1em 0.8em 0.1em 0; text-align: right; background: none; border: none; "
@@ -19,7 +19,7 @@ STYLE = (
     ".sysdyn th {font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5)} "
     ".sysdyn .word {text-align: left} .sysdyn summary {cursor: pointer; opacity: 0.8}</style>"
 )
-# A word and what it stands for, with blanks between, as `repr`s have them.
+# A word and its meaning, with blanks between, as in `repr`s.
 _LABEL = re.compile(r"(\S{1,14})\s{2,}(\S.*)")
 
 
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
 
 def whole(*parts: str) -> str:
-    """What a notebook shows of these parts, each HTML."""
+    """The HTML that a notebook shows of these parts, each HTML."""
     return f'{STYLE}<div class="sysdyn">{"".join(parts)}</div>'
 
 
@@ -49,7 +49,7 @@ def text(said: str, mark: str = "") -> str:
 
 
 def table(x: Table, folded: bool | None = None) -> str:
-    """The table below its title; folded away where it is long, unless told otherwise."""
+    """The table below its title; folded away if it is long, unless told otherwise."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         kinds = (' class="word"' if k < x.left else "" for k in range(len(cells)))

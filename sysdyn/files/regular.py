@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-# Kinds of files that nothing is read from, in words.
+# Kinds of files that are never read, in words.
 _KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a directory",
@@ -15,7 +15,7 @@ _KINDS = {
 
 
 class IrregularFile(OSError):
-    """What is there under the name is no regular file."""
+    """Error of a name whose file is no regular file."""
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""Digests of this package's own sources: what was computed by other sources is not taken from the cache."""
+"""Digests of this package's own sources, so that the cache gives nothing that other sources computed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from sysdyn.files.tables import ROWS, package, table_suffix
 
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> Writer:
-    """A writer of arrays whose columns have these names. Raises InvalidInput, FileError where it cannot be written."""
+    """A writer of arrays with columns of these names. Raises InvalidInput, FileError if it cannot be written."""
     return WRITERS[table_suffix(path, "output file", tuple(WRITERS))](Path(path), columns)
 
 
@@ -65,7 +65,7 @@ class Writer(ABC):
             self.append({name: arrays[name].reshape(-1, len(self.columns[name])) for name in self.columns})
 
     def close(self) -> None:
-        """The file is put into its place."""
+        """Put the file into its place."""
         with self._writing():
             self.end()
             self.new.put()
@@ -75,7 +75,7 @@ class Writer(ABC):
         self.end()
 
     def drop(self) -> None:
-        """What was written is given up."""
+        """Give up everything that was written."""
         if not self.over:
             with suppress(Exception):  # what cannot be ended was not begun, or does not fit on the disk
                 self.discard()
@@ -126,7 +126,7 @@ def _shape(rows: int, columns: Sequence[str]) -> tuple[int, ...]:
 
 
 class _Disk(io.FileIO):
-    """A file whose first error is kept: HDF5 ends the process where writing fails."""
+    """A file that keeps its first error, since HDF5 ends the process if writing fails."""
 
     error: OSError | None = None
 
@@ -188,7 +188,7 @@ class _ParquetWriter(Writer):
         self.file.close()
 
 
-# Tables of these kinds can be written.
+# Writers of tables, by kind of file.
 WRITERS: dict[str, type[Writer]] = {
     ".csv": _CsvWriter, ".npz": _NpzWriter, ".parquet": _ParquetWriter, ".h5": _Hdf5Writer, ".hdf5": _Hdf5Writer,
 }  # fmt: skip

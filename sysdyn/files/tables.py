@@ -26,24 +26,24 @@ from sysdyn.files.bags import read_bag
 from sysdyn.files.regular import require_regular_within
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES, refused
 
-# Files of these endings need a package: {ending: (module, package)}.
+# Packages that files of these endings need: {ending: (module, package)}.
 _PACKAGES = {
     ".parquet": ("pyarrow.parquet", "pyarrow"), ".h5": ("h5py", "h5py"), ".hdf5": ("h5py", "h5py"),
     ".mcap": ("rosbags.highlevel", "rosbags"), ".db3": ("rosbags.highlevel", "rosbags"),
     ".bag": ("rosbags.highlevel", "rosbags"),
 }  # fmt: skip
-ROWS = 4096  # The number of rows that are read or written at a time.
-WIDEST = 4096  # Arrays that nobody knows and that are wider than this are not taken apart.
-MOST = 2**30  # The number of bytes that an array may take which cannot be read row by row.
-# Fields of these words, in any case, hold no number.
+ROWS = 4096  # Rows that are read or written at a time.
+WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows.
+MOST = 2**30  # Greatest size in bytes of an array that cannot be read row by row.
+# Words, in any case, of fields that hold no number.
 _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
-# A field that begins as this is a time in UTC.
+# The begin of a field that is a time in UTC.
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T]?([\d:.]*)(?:Z|\+00:?00)?")
 
-Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN where there is no number.
-# Columns that are read, by number, and the kinds of types that each may have, see `sysdyn.program.reals`.
+Rows = Iterator[np.ndarray]  # Chunks (n, columns) of float64, NaN for missing numbers.
+# Columns that are read, by number, and the kinds of types allowed for each, see `sysdyn.program.reals`.
 Used = Mapping[int, str]
-# {array: columns}; an array may be known as several lists of different lengths, as none where nobody knows it.
+# {array: columns} as a function; several lists if an array may have different lengths, none if it is unknown.
 Arrays = Callable[[str], Sequence[list[str]]]
 
 
@@ -84,7 +84,7 @@ def package(path: str | Path, suffix: str) -> Any:
 
 @contextmanager
 def _reading(path: str | Path, kind: str) -> Iterator[None]:
-    """What goes wrong within is a FileError that names the file."""
+    """Turns errors raised within into a FileError that names the file."""
     try:
         yield
     except SysdynError:
@@ -142,7 +142,7 @@ def _read_csv(path: Path, arrays: Arrays, rows: int) -> Table:
 
 
 def _csv_numbers(path: Path, lines: list[str], header: list[str], used: Used, separator: str, done: int) -> np.ndarray:
-    """(n, used columns) of lines, of which `done` came before."""
+    """(n, used columns) of lines, after `done` rows."""
     if all(line.count(separator) == len(header) - 1 for line in lines):
         try:
             return np.loadtxt(lines, delimiter=separator, usecols=list(used), ndmin=2, comments=None)
@@ -269,7 +269,7 @@ def _read_npz(path: Path, arrays: Arrays, rows: int) -> Table:
     return _array_table(path, found, rows, reader)
 
 
-# Shape and type of an array, and whether it is stored by columns.
+# Shape and type of an array; True if it is stored by columns.
 _Head = tuple[tuple[int, ...], np.dtype, bool]
 
 
@@ -279,7 +279,7 @@ def _npy_head(archive: zipfile.ZipFile, name: str) -> _Head:
 
 
 def _npy_head_of(file: IO[bytes]) -> _Head:
-    """What follows the head in the file are the numbers. Raises ValueError."""
+    """The head of an array's file, after which the numbers follow. Raises ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
@@ -374,7 +374,7 @@ def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
 
 
 def _read_frame(frame: Any, rows: int) -> Table:
-    """An index with a name is a column, and so is one of times, called t where it has none."""
+    """The table of a DataFrame; an index is a column if it has a name or holds times, called t if it has no name."""
     if not hasattr(frame, "iloc"):  # of Arrow and Polars
         frame = frame.to_pandas()
     if frame.index.name is not None or frame.index.dtype.kind in "mM":
@@ -396,7 +396,7 @@ def _read_frame(frame: Any, rows: int) -> Table:
     return Table([str(name) for name in frame.columns], chunks)
 
 
-# Tables of these kinds can be read.
+# Readers of tables, by kind of file.
 READERS: dict[str, Callable[[Path, Arrays, int], Table]] = {
     ".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet, ".h5": _read_hdf5, ".hdf5": _read_hdf5,
     ".db3": _read_bag, ".mcap": _read_bag, ".bag": _read_bag,

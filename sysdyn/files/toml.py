@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.files.regular import read_regular
 
-# Tables and lists are nested to at most so many levels.
+# Most levels of nested tables and lists.
 DEEPEST = 100
-# What may hold the end of a line that does not end a statement; strings before what is in them.
+# Tokens that may hold the end of a line without ending a statement; strings before the characters within them.
 _TOKENS = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
 )
-# Where a value is in a file: keys and numbers from the root, as ("measurement", 2, "type").
+# The place of a value in a file: keys and numbers from the root, as ("measurement", 2, "type").
 Place = tuple[str | int, ...]
 
 
@@ -64,7 +64,7 @@ class Document:
             table = place if header else table
 
     def where(self, place: Place = ()) -> str:
-        """FILE line N of a key, or of what is nearest to it."""
+        """FILE line N of a key, or of the nearest table around it."""
         while place and place not in self._lines:
             place = place[:-1]
         return f"{self.path} line {self._lines[place].start}" if place else str(self.path)
@@ -108,7 +108,7 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _depth(data: dict[str, Any]) -> int:
-    """How deeply tables and lists are nested; the file itself is one level."""
+    """Number of levels to which tables and lists are nested; the file itself is one level."""
     level: list[Any] = [data]
     depth = 0
     while level:

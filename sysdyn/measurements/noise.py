@@ -19,6 +19,8 @@ from sysdyn.model import Model
 from sysdyn.program.reals import real
 
 SYMMETRIC = 1e-12  # Opposite entries of a covariance with a smaller relative difference count as equal.
+# Standard deviations are within these, so that products of variances with squares of lengths and masses are doubles.
+SMALLEST, LARGEST = 1e-60, 1e60
 EQUATIONS = ("a", "f", "tau")  # The equations of motion that can have noise are c(a), c(f) and c(τ).
 
 
@@ -76,10 +78,23 @@ class Noise:
                     f"the standard deviation of component {k[-1]} of {self.name!r} is {x[tuple(k)]}: it must be "
                     "positive; for an exact equation leave out noise="
                 )
+            _check_range(self.name, x)
             return x * x
         if x.shape[-2:] != (m, m):
             raise InvalidInput(f"the covariance of {self.name!r} has shape {x.shape}, but (…, {m}, {m}) is needed")
-        return _checked_covariance(self.name, x)[..., *np.tril_indices(m)]
+        checked = _checked_covariance(self.name, x)
+        _check_range(self.name, np.sqrt(np.einsum("...ii->...i", checked)))
+        return checked[..., *np.tril_indices(m)]
+
+
+def _check_range(name: str, deviations: np.ndarray) -> None:
+    """Raise InvalidInput for standard deviations whose squares, or sums of them, are no doubles."""
+    size = deviations[(deviations < SMALLEST) | (deviations > LARGEST)]
+    if size.size:
+        raise InvalidInput(
+            f"the noise of {name!r} has a standard deviation of {size.flat[0]:.3g}, but {SMALLEST:g} to {LARGEST:g} "
+            "are computed with: choose other units, or leave the measurement out or exact"
+        )
 
 
 def _real(name: str, value) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Robot models: the tree of bodies and joints, its kinematics, and where models come from (files, formulas, chance)."""
+"""Robot models: the tree of bodies and joints, its kinematics, and the sources of models (files, formulas, chance)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base inertial parameters: what cannot be told from the motion of a robot is moved to where it costs nothing.
+"""Base inertial parameters: those that a robot's motion cannot tell apart are moved to bodies where they cost nothing.
 
 A joint leaves some distributions of mass where they are: turning about z does not move a rod on the z axis, and sliding
 does not turn anything. Such a part of body i may as well be counted to its parent: τ and q̈ are the same for every
@@ -21,9 +21,9 @@ from sysdyn.model.spatial import X_motion, rotation, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
 
-# A parameter below this fraction of the greatest entry of its pseudo-inertia counts as zero.
+# Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
 ROUNDING = 1e-14
-# The number of forms of what a revolute body keeps of Σ_zz: the values of `left` in `regrouped`.
+# Number of choices for Σ_zz of a revolute body: the values of `left` in `regrouped`.
 LEFT = 5
 
 
@@ -41,7 +41,7 @@ def regrouped(model: Model, left: Mapping[int, int] | None = None, kept: Collect
     Revolute, with z along the axis: m, h_z and Σ_zz; prismatic: Σ; spherical: m; fixed: all. What reaches the base is
     left out. Other joints keep their parameters, and so do the bodies in `kept`, whose f stays. Armature stays.
 
-    left: what of Σ_zz a revolute body keeps, for which the other parameters may be simpler: 0 nothing, 1 … 4 so much
+    left: the part of Σ_zz that a revolute body keeps, to make its other parameters simpler: 0 nothing, 1 … 4 so much
         that Σ_zz = −Σ_xx (J_yy = 0), −Σ_yy (J_xx = 0), Σ_xx or Σ_yy.
     """
     P = [pseudo_inertia(I) for I in model.inertias]
@@ -77,7 +77,7 @@ def in_units(model: Model, length: float) -> Model:
 
 
 def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None:
-    """The part (4, 4) of body i that joint i leaves where it is; None where there is none."""
+    """The part (4, 4) of the pseudo-inertia of body i that joint i does not move; None if there is none."""
     joint = model.joints[i]
     part = np.zeros((4, 4))
     if isinstance(joint, Revolute):
@@ -99,7 +99,7 @@ def _unseen(model: Model, i: int, P: np.ndarray, left: int) -> np.ndarray | None
 
 
 def without_fixed(model: Model) -> Model:
-    """The model without its fixed joints: bodies welded to their parents, or left out where those are the base."""
+    """The model without its fixed joints: bodies are welded to their parents, or left out if those are the base."""
     if not any(isinstance(joint, Fixed) for joint in model.joints):
         return model
     number: dict[int, int] = {-1: -1}  # new number of a body, or of what it is welded to

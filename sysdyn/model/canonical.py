@@ -49,17 +49,17 @@ class Placement:
 
 
 def is_axial(model: Model, i: int) -> bool:
-    """Whether joint i is revolute or prismatic: the frame of body i is then free about its axis."""
+    """True if joint i is revolute or prismatic: the frame of body i is then free about its axis."""
     return isinstance(model.joints[i], (Revolute, Prismatic))
 
 
 def is_along_z(model: Model, i: int) -> bool:
-    """Whether joint i is revolute or prismatic with its axis along z."""
+    """True if joint i is revolute or prismatic with its axis along z."""
     return is_axial(model, i) and model.joints[i].axis == Z_AXIS  # type: ignore[attr-defined]
 
 
 def placement(X: np.ndarray) -> Placement:
-    """The screws of a constant transform X (6, 6); where axes are not nearly parallel, p is along z and x alone."""
+    """The screws of a constant transform X (6, 6); p is along z and x alone unless the axes are nearly parallel."""
     E, r = rotation(X), snap(translation(X))
     sine = float(norm(E[2, :2]))
     if sine <= PARALLEL:
@@ -100,7 +100,7 @@ def transform(place: Placement) -> np.ndarray:
 
 
 def upright(model: Model) -> tuple[Model, np.ndarray]:
-    """As `canonical`, but frames are only turned, onto z by a permutation of axes wherever that is possible."""
+    """As `canonical`, but frames are only turned, onto z by a permutation of axes if there is one."""
     X = np.tile(np.eye(6), (model.nb, 1, 1))
     for i, joint in enumerate(model.joints):
         if isinstance(joint, (Revolute, Prismatic)):
@@ -132,7 +132,7 @@ def canonical(model: Model, kept: Collection[int] = ()) -> tuple[Model, np.ndarr
 
 
 def moves_frames(model: Model, kept: Collection[int] = ()) -> bool:
-    """Whether canonical frames differ from those of the bodies."""
+    """True if canonical frames differ from those of the bodies."""
     return bool(np.any(canonical(model, kept)[1] != np.eye(6)))
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a model is made of, each with an error that names the part."""
+"""Checks of the parts of a model, each with an error that names the part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
 from sysdyn.program.reals import real
 
-# A robot has at most so many moving bodies: beyond, its arrays and frames would take gigabytes.
+# Most moving bodies of a robot: with more, its arrays and frames would take gigabytes.
 MOST_BODIES = 100_000
-# Entries of placements and inertias are at most so large.
+# Greatest entry of placements and inertias; products of three are finite.
 _LARGEST = 1e100
 
 
@@ -29,7 +29,7 @@ def check_count(bodies: int) -> None:
 
 
 def implausible(I: np.ndarray) -> str | None:
-    """Why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
+    """The reason why no rigid body can have the spatial inertia I (6, 6), or None. Tolerance: 1e-9 of its trace."""
     m = float(I[5, 5])
     h = first_moment(I)
     if m == 0.0 and np.any(h != 0.0):

@@ -1,4 +1,4 @@
-"""What robot files say beside the tree: joints that others carry along, frames that are held together; dissipation.
+"""Closures of robot files: joints coupled to others, and pairs of frames held together; and the dissipation of joints.
 
 A tree has a coordinate for each of its joints. Couplings make those of followers functions of their leaders', with
 G = ∂q̇/∂q̇_independent: q̇ = G q̇_independent and τ_independent = G^T τ, so that the torque of a follower acts on its
@@ -19,7 +19,7 @@ from sysdyn.program.expr import sqrt
 
 @dataclass(frozen=True)
 class Coupling:
-    """q of a joint is Σ_k coefficients[k] q_leader^k, or coefficients[0] where there is no leader.
+    """q of a joint is Σ_k coefficients[k] q_leader^k, or coefficients[0] if it has no leader.
 
     URDF `<mimic>`: (offset, multiplier). Both joints have one degree of freedom.
     """
@@ -58,7 +58,7 @@ KINDS = ("fixed", "spherical")
 
 
 class Link(NamedTuple):
-    """A coupling with the places of its joints in q and in q̇; −1 where there is no leader."""
+    """A coupling with the places of its joints in q and in q̇; −1 if it has no leader."""
 
     coupling: Coupling
     q: int
@@ -68,7 +68,7 @@ class Link(NamedTuple):
 
 
 def stored(closure: Closure) -> dict[str, Any]:
-    """The closure as JSON has it."""
+    """The closure as JSON objects."""
     return {key: list(x) if isinstance(x, tuple) else x for key, x in vars(closure).items()}
 
 
@@ -78,7 +78,7 @@ def restored(data: Mapping[str, Any]) -> Closure:
 
 
 def check_closures(model: Any) -> None:
-    """Raises UnknownName and ModelError for closures that speak of what the model does not have, or contradict."""
+    """Raises UnknownName and ModelError for closures of parts that the model does not have, and for contradictions."""
     followers: set[str] = set()
     for c in model.closures:
         if isinstance(c, Loop):
@@ -100,7 +100,7 @@ def check_closures(model: Any) -> None:
 
 
 def ordered(model: Any) -> tuple[Link, ...]:
-    """The couplings, leaders first. Raises ModelError where they form a cycle."""
+    """The couplings, leaders first. Raises ModelError if they form a cycle."""
     by_joint = {c.joint: c for c in model.closures if isinstance(c, Coupling)}
     links: dict[str, Link] = {}
     for joint in by_joint:
@@ -156,7 +156,7 @@ def impose(
 
 
 def dissipated(damping: np.ndarray, friction: np.ndarray, qd: np.ndarray, slip: float) -> np.ndarray:
-    """damping q̇ + friction q̇/√(q̇² + slip²) (…, nv): what motors give beside τ; zero terms are left out."""
+    """damping q̇ + friction q̇/√(q̇² + slip²) (…, nv): the torque of motors beyond τ; zero terms are left out."""
     total = np.full(qd.shape, 0.0, dtype=qd.dtype)
     for k in range(len(damping)):
         v = qd[..., k]

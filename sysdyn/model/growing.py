@@ -1,4 +1,4 @@
-"""A model that grows body by body, as readers of robot files meet them: parents first, and what is welded to them."""
+"""A model that grows body by body, as readers of robot files meet them: parents first, then bodies welded to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     effort: float = math.inf
 
 
-UNLIMITED = Limits()  # The limits of joints that have none.
+UNLIMITED = Limits()  # The limits of joints without any.
 
 
 class GrowingTree:
@@ -91,7 +91,7 @@ class GrowingTree:
         self.frames[name] = place.frame(name)
 
     def parts(self, gravity: ArrayLike) -> dict[str, Any]:
-        """What `Model` takes of it, with gravity (3,) [m/s²] in base coordinates."""
+        """Arguments of `Model`, with gravity (3,) [m/s²] in base coordinates."""
         lower, upper, velocity, effort = np.array(self.limits, dtype=float).reshape(-1, 4).T
         return {
             "body_names": tuple(self.body_names),

@@ -12,11 +12,11 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.tree import Model
 
-# What a joint moves counts as nothing below this fraction of the inertia that it carries.
+# Fraction of the inertia that a joint carries below which the inertia that it moves counts as nothing.
 NOTHING = 1e-10
-# Joints are looked at in so many random states, which come from the seed.
+# Number of random states at which joints are looked at, and their seed.
 STATES, SEED = 3, 11
-# Names beyond this number are counted, not shown.
+# Most names that a message shows; the others are counted.
 MOST_NAMED = 6
 
 
@@ -43,7 +43,7 @@ class Idle:
 
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
-    """That these bodies have none, in words."""
+    """The statement, in words, that these bodies have no inertia."""
     more = f", … ({len(bodies)} in all)" if len(bodies) > MOST_NAMED else ""
     names = ", ".join(map(repr, bodies[:MOST_NAMED])) + more
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
@@ -76,7 +76,7 @@ def idle_joints(model: Model) -> tuple[Idle, ...]:
 
 
 def _carried(model: Model, idle: list[bool]) -> set[int]:
-    """Coupled joints of which one moves inertia, so that all of them have it."""
+    """Coupled joints with a partner that moves inertia, so that all of them do."""
     group: dict[int, set[int]] = {}
     for c in model.closures:
         if isinstance(c, Coupling):
@@ -104,7 +104,7 @@ def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:
 
 
 def _subtree(model: Model, i: int) -> list[int]:
-    """Body i and those that it carries."""
+    """Body i and the bodies that it carries."""
     found = {i}
     for j in range(i + 1, model.nb):
         if model.parent[j] in found:

@@ -32,11 +32,11 @@ from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import dot, norm
 from sysdyn.program.reals import real
 
-Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint that is given none.
-AGREED = 1e-13  # Constants whose sizes differ by less than this fraction are made the same.
-SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly that.
+Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
+AGREED = 1e-13  # Largest relative difference between constants that are made the same.
+SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly 0, 1 and −1.
 
-# Angles this near [rad] to a multiple of π/2 are made exactly that, for π/2 is often written 1.57079632679.
+# Angles this near [rad] to a multiple of π/2 are made exact, for π/2 is often written 1.57079632679.
 ANGLE_SNAP = 1e-11
 
 
@@ -397,7 +397,7 @@ class Free(Joint):
 
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No degree of freedom. Kept in a model so that the force across it is an unknown of its own."""
+    """No degree of freedom. Kept in a model so that the force across the joint is an unknown of its own."""
 
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0

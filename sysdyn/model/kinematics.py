@@ -109,7 +109,7 @@ def path(model: Model, body: int) -> list[int]:
 
 
 def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(T (4, 4), J (6, nv)): where the frame called `frame_name` is, and its Jacobian in its own coordinates.
+    """(T (4, 4), J (6, nv)): pose of the frame called `frame_name`, and its Jacobian in its own coordinates.
 
     T = [R p; 0 1] places the frame in the world. J v = [ω; v] is its twist at its origin, in its coordinates; columns
     of joints that do not carry it are 0. With E, r the placement of the frame in body i, found on the way to the base,
@@ -133,7 +133,7 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
 
 
 def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:
-    """T = [R p; 0 1] (4, 4): where the frame called `frame_name` is in the world. See `pose_and_jacobian`."""
+    """T = [R p; 0 1] (4, 4): pose of the frame called `frame_name` in the world. See `pose_and_jacobian`."""
     return pose_and_jacobian(model, q, frame_name)[0]
 
 
@@ -169,7 +169,7 @@ def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
 
 
 def _placement(X: np.ndarray, dtype) -> tuple[np.ndarray, np.ndarray]:
-    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, for it is found through products."""
+    """(E (3, 3), r (3,)) of a constant X, as `dtype`; r snapped, as it comes from products."""
     return rotation(X).astype(dtype), snap(translation(X)).astype(dtype)
 
 

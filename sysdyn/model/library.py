@@ -1,4 +1,4 @@
-"""Robots by name: those that installed packages bring, as URDF and MJCF files."""
+"""Robots by name: the URDF and MJCF files of installed packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sysdyn.errors import BackendUnavailable, UnknownName
 
-# Packages with robots, and the files among theirs that are robots; of two with one name the first one has it alone.
+# Packages with robots, and their files that are robots; a name in several packages belongs to the first.
 PACKAGES: dict[str, re.Pattern] = {
     "icub-models": re.compile(r".*/iCub/robots/(?P<name>[^/]+)/model\.urdf"),
     "example-robot-data": re.compile(r".*/example-robot-data/robots/.*/(?P<name>[^/]+)\.urdf"),
@@ -16,7 +16,7 @@ PACKAGES: dict[str, re.Pattern] = {
     "dm_control": re.compile(r"dm_control/suite/(?P<name>[^/]+)\.xml"),
     "gymnasium": re.compile(r"gymnasium/envs/mujoco/assets/(?P<name>[^/]+)\.xml"),
 }
-# Robots whose file has another name than they have.
+# Names of robots whose file has another name.
 ALIASES = {
     "icub": ("icub-models", "iCubGazeboV2_5"),
     "talos": ("example-robot-data", "talos_reduced"),
@@ -31,7 +31,7 @@ ALIASES = {
 
 
 def robots() -> dict[str, Path]:
-    """{name: file} of the robots that installed packages bring, each a `source` of `sysdyn.load`.
+    """{name: file} of the robots in installed packages, each a `source` of `sysdyn.load`.
 
     Of icub-models, example-robot-data (URDF), robosuite, dm_control and gymnasium (MJCF). A name that several packages
     have is that of the first of them; "gymnasium:humanoid" says which package.
@@ -67,7 +67,7 @@ def find(name: str) -> Path:
 
 
 def _files(package: str) -> dict[str, Path]:
-    """{name: file} of the robots in a package; empty where it is not installed."""
+    """{name: file} of the robots in a package; empty if it is not installed."""
     try:
         listed = metadata.files(package) or ()
     except metadata.PackageNotFoundError:

@@ -25,10 +25,10 @@ from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
 
-# The orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
+# Orders of components that turn MuJoCo's quaternions (w, x, y, z) into ours (x, y, z, w), and back.
 TO_XYZW, TO_WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
 _STILL = np.array([1.0, 0.0, 0.0, 0.0])  # MuJoCo's quaternion of no rotation.
-# A free joint with armature becomes these joints; their names end like this.
+# Endings of the names of the joints that a free joint with armature becomes.
 _PARTS = ("[x]", "[y]", "[z]", "[ball]")
 _SPLIT = (Prismatic((1.0, 0.0, 0.0)), Prismatic((0.0, 1.0, 0.0)), Prismatic((0.0, 0.0, 1.0)), Spherical())
 
@@ -202,7 +202,7 @@ def _ends(m: Any, e: int) -> list[tuple[int, int]]:
 
 
 def _imposed(m: Any) -> list[int]:
-    """Numbers of the equalities that become closures: of a joint the first, where it does not lead itself."""
+    """Numbers of the equalities that become closures: of each joint the first that does not make it lead itself."""
     if _off(m, "CONSTRAINT", "EQUALITY"):
         return []
     kinds, found = imported().mjtEq, []
@@ -224,7 +224,7 @@ def _imposed(m: Any) -> list[int]:
 
 
 def names_of(m: Any) -> tuple[list[str], list[str]]:
-    """Of MuJoCo's bodies and joints, made up for those that have none."""
+    """Names of MuJoCo's bodies and joints; nameless ones get made-up names."""
     bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
     taken = set(bodies)
     bodies = [name or _unique(f"body{b}", taken) for b, name in enumerate(bodies)]
@@ -235,7 +235,7 @@ def names_of(m: Any) -> tuple[list[str], list[str]]:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """`name`, with underscores behind it while it is taken; then it is taken."""
+    """`name`, with underscores added until it is not taken; it is taken then."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -270,7 +270,7 @@ def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
 
 
 def joints_of(m: Any, armature: np.ndarray) -> list[tuple[Joint, ...]]:
-    """What each joint of MuJoCo becomes."""
+    """The joints that each joint of MuJoCo becomes."""
     kind = imported().mjtJoint
     made: list[tuple[Joint, ...]] = []
     for j in range(m.njnt):
@@ -303,9 +303,9 @@ def armature_of(m: Any) -> np.ndarray:
 
 
 def _origins(m: Any, joints: Sequence[tuple[Joint, ...]], here: range) -> list[np.ndarray]:
-    """Where the frame behind each joint of a body lies, from MuJoCo's origin of the body at qpos0.
+    """Origins of the frames behind the joints of a body, from MuJoCo's origin of the body at qpos0.
 
-    On the axis of a hinge, at the centre of a ball: at that of the next joint if that is such a place (which saves a
+    On the axis of a hinge or at the centre of a ball: at that of the next joint if that is such a place (which saves a
     translation between them), MuJoCo's origin coming last; else at the joint's own anchor.
     """
     found: list[np.ndarray] = []
@@ -352,12 +352,12 @@ def _inertia(m: Any, b: int, E: np.ndarray, r: np.ndarray, right: bool) -> np.nd
 
 
 def _off(m: Any, *flags: str) -> bool:
-    """One of the flags is disabled in <option>."""
+    """True if one of the flags is disabled in <option>."""
     return any(m.opt.disableflags & getattr(imported().mjtDisableBit, f"mjDSBL_{flag}", 0) for flag in flags)
 
 
 def _ignored(m: Any) -> list[str]:
-    """What acts on the bodies in MuJoCo and is not part of a Model."""
+    """Names of everything that acts on the bodies in MuJoCo and is not part of a Model."""
 
     def given(*names: str) -> bool:
         return any(np.any(getattr(m, name, 0.0)) for name in names)
@@ -388,7 +388,7 @@ def _ignored(m: Any) -> list[str]:
 
 
 def _may_touch(m: Any) -> bool:
-    """Two geoms of bodies that move against each other fit together, or a pair is declared."""
+    """True if two geoms of bodies that move against each other fit together, or a pair is declared."""
     kinds = np.column_stack([m.geom_contype, m.geom_conaffinity, m.body_weldid[m.geom_bodyid]])
     contype, conaffinity, body = np.unique(kinds, axis=0).T
     return bool(m.npair or np.any((contype[:, None] & conaffinity) * (body[:, None] != body)))

@@ -1,4 +1,4 @@
-"""MJCF files compiled by MuJoCo (the package `mujoco`), and kept from what it does to those that are no robots."""
+"""MJCF files compiled by MuJoCo (the package `mujoco`), which is kept from hanging or crashing on other files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sysdyn.model.urdf import MOST_BYTES, read_text
 
 # The first element of an XML text, behind declarations and comments.
 _ROOT_ELEMENT = re.compile(r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?>)*+<([^\s/>]+)", re.DOTALL)
-# These elements stand for as many others as their attribute count says.
+# Elements that stand for as many others as their attribute count says.
 _MANY = ("replicate", "composite", "flexcomp")
-# These elements have as many entries as the product of these attributes, and at most so many.
+# Elements with as many entries as the product of these attributes, and the most entries accepted; chosen.
 _ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "ncol")}, 10**8
-# These attributes name files, in the folder of the robot file or in those that attributes of <compiler> name.
+# Attributes that name files, in the folder of the robot file or in a folder that an attribute of <compiler> names.
 _FILES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
 _FOLDERS = ("meshdir", "texturedir", "assetdir")
-GLANCE = 0.002  # A process that is waited for is looked at whenever so many seconds have passed.
+GLANCE = 0.002  # Seconds between two looks at a process that is waited for.
 
 
 def imported() -> Any:
@@ -43,13 +43,13 @@ def imported() -> Any:
 
 
 def root_element(text: str) -> str | None:
-    """The tag of the first element of an XML text; None where there is none."""
+    """The tag of the first element of an XML text; None if there is none."""
     found = _ROOT_ELEMENT.match(text.lstrip("\ufeff"))
     return None if found is None else found[1]
 
 
 def check_type(m: Any) -> None:
-    """Raise InvalidInput for what is no mjModel."""
+    """Raise InvalidInput unless m is an mjModel."""
     if not isinstance(m, imported().MjModel):
         raise InvalidInput(
             f"a mujoco.MjModel is needed, not {type(m).__name__}; load_mjcf reads files, and an MjSpec has .compile()"
@@ -78,7 +78,7 @@ def compiled(source: str | os.PathLike[str], patience: float | None) -> Any:
 
 
 def require_end(compile_it: Callable[[], object], seconds: float, shown: str) -> None:
-    """Raise ModelError where a forked process that compiles it does not end by itself within so many seconds."""
+    """Raise ModelError if a forked process that compiles it does not end by itself within `seconds`."""
     with warnings.catch_warnings():
         # JAX, and Python from 3.12 on, warn of forks beside threads; this child takes no lock of theirs, and ends
         warnings.simplefilter("ignore")
@@ -102,7 +102,7 @@ def require_end(compile_it: Callable[[], object], seconds: float, shown: str) ->
 
 
 def _check_size(text: bytes, folder: Path, shown: str) -> None:
-    """Raises ModelError where `<replicate>` and the like make more of a file than memory may hold.
+    """Raises ModelError if `<replicate>` and the like make more of a file than memory may hold.
 
     Files that it includes are looked into; what cannot be read is left for MuJoCo to say, but for what is no regular
     file, for which MuJoCo would wait.

@@ -1,4 +1,4 @@
-"""The robot files that models were read from: where the shapes are that a model does without."""
+"""The robot files that models were read from, for the shapes that a model does without."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Origin(NamedTuple):
     folder: Path
 
 
-_ORIGINS: WeakKeyDictionary[Model, Origin] = WeakKeyDictionary()  # Of models of this process, while they live.
+_ORIGINS: WeakKeyDictionary[Model, Origin] = WeakKeyDictionary()  # Of models of this process, for their lifetime.
 
 
 def origin_of(source: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Origin:
-    """The origin that a path or a text is; folder: that of a text, by default the current one."""
+    """The origin for a path or a text; folder: that of a text, by default the current one."""
     if is_text(source):
         return Origin(str(source), Path(folder or "").absolute())
     path = Path(source).absolute()
@@ -36,5 +36,5 @@ def remember(model: Model, origin: Origin) -> Model:
 
 
 def origin(model: Model) -> Origin | None:
-    """The file that a model was read from; None of those that were made, changed, unpickled or loaded with a solver."""
+    """The file that a model was read from; None for models made, changed, unpickled or loaded with a solver."""
     return _ORIGINS.get(model)

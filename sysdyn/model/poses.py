@@ -113,7 +113,7 @@ def interpolate(T0: np.ndarray, T1: np.ndarray, s: float) -> np.ndarray:
 
 
 def rotation_error(T: np.ndarray) -> float:
-    """Greatest entry of |R^T R − 1| for T = [R p; 0 1] (4, 4): what R lacks to a rotation."""
+    """Greatest entry of |R^T R − 1| for T = [R p; 0 1] (4, 4): the distance of R from a rotation."""
     R = T[:3, :3]
     return float(np.abs(product(R.T, R) - np.eye(3)).max())
 

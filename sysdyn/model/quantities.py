@@ -16,14 +16,14 @@ from sysdyn.errors import UnknownName
 from sysdyn.model.tree import Model
 from sysdyn.program.groups import Group
 
-# The components of a wrench have these names.
+# Names of the components of a wrench.
 WRENCH = ("nx", "ny", "nz", "fx", "fy", "fz")
-# The components of a spatial acceleration have these names.
+# Names of the components of a spatial acceleration.
 ACCELERATION = ("alpha_x", "alpha_y", "alpha_z", "a_x", "a_y", "a_z")
 # Units of the angular and the linear part.
 _POSITION, _VELOCITY = ("rad", "m"), ("rad/s", "m/s")
 MOTION, FORCE = ("rad/s²", "m/s²"), ("N m", "N")
-# The component of this name has this unit; those of couplings of joints are called torque and force.
+# Units by the name of a component; the components of couplings of joints are called torque and force.
 UNIT_OF = {c: units[k // 3] for names, units in ((WRENCH, FORCE), (ACCELERATION, MOTION)) for k, c in enumerate(names)}
 UNIT_OF |= {"torque": FORCE[0], "force": FORCE[1]}
 
@@ -42,7 +42,7 @@ class Quantity(ABC):
     meaning: str
     parts: tuple[str, str]
     zero: bool = False
-    owner: ClassVar[str] = "joint"  # What the scalars belong to.
+    owner: ClassVar[str] = "joint"  # Kind of the parts that the scalars belong to.
 
     @abstractmethod
     def part(self, model: Model, i: int) -> slice:
@@ -58,7 +58,7 @@ class Quantity(ABC):
 
     @property
     def unit(self) -> tuple[str, ...]:
-        """The units that a scalar may have, one of which degrees of freedom have."""
+        """The units that a scalar may have; degrees of freedom have one of them."""
         return (" or ".join(self.parts),)
 
     def size(self, model: Model, i: int) -> int:
@@ -71,7 +71,7 @@ class Quantity(ABC):
         return range(self.size(model, i))
 
     def suffixes(self, model: Model, i: int) -> list[str]:
-        """What tells the scalars of joint or body i apart, behind its name."""
+        """Endings of names that tell the scalars of joint or body i apart."""
         components = self.components(model, i)
         return [""] if len(components) == 1 else [f"[{k}]" for k in components]
 
@@ -209,7 +209,7 @@ _INNER = (
 )
 # Every quantity by name.
 QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, *_STATED, *_INNER)}
-# Names of those that are spatial vectors of the bodies.
+# Names of the quantities that are spatial vectors of the bodies.
 SPATIAL = frozenset(name for name, x in QUANTITY.items() if isinstance(x, Spatial))
 # Names of the quantities that a user can know or ask for.
 QUANTITIES = tuple(x.name for x in _STATED)

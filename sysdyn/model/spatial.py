@@ -30,7 +30,7 @@ def crm(v: np.ndarray) -> np.ndarray:
 
 
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a × b (3,), also for object arrays (np.cross multiplies before it knows what is zero)."""
+    """a × b (3,), also for object arrays (np.cross multiplies before it knows the zeros)."""
     return _array([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dtype_of(a, b))
 
 

@@ -50,14 +50,14 @@ from sysdyn.model.joints import JOINTS, Free, Joint
 from sysdyn.program.groups import common, leading
 from sysdyn.program.reals import real
 
-GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models that give none, in base coordinates [m/s²].
-# The fields of limits of joints, each (nv,).
+GRAVITY = (0.0, 0.0, -9.81)  # The gravity of models without any, in base coordinates [m/s²].
+# Fields of the limits of joints, each (nv,).
 _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
-# The fields of freedoms that are not negative, each (nv,), and what is said of those that are.
+# Fields of degrees of freedom that are not negative, each (nv,), and the complaint about negative ones.
 _RESISTANCES = {
     "armature": "rotor inertias are ≥ 0", "damping": "it takes energy and is ≥ 0", "friction": "it is ≥ 0",
 }  # fmt: skip
-# Friction grows to its full size over velocities of about this size [rad/s, m/s].
+# Velocity [rad/s, m/s] at which friction has grown to 1/√2 of its full size.
 SLIP = 1e-3
 
 
@@ -169,11 +169,11 @@ class Model:
         return _slices([joint.nv for joint in self.joints])
 
     def q_slice(self, i: int) -> slice:
-        """Where the position of joint i is in q."""
+        """Place of the position of joint i in q."""
         return self._q_slices[i]
 
     def v_slice(self, i: int) -> slice:
-        """Where the velocity of joint i is in q̇, q̈ and τ."""
+        """Place of the velocity of joint i in q̇, q̈ and τ."""
         return self._v_slices[i]
 
     @cached_property
@@ -296,7 +296,7 @@ class Model:
         return result
 
     def normalise(self, q: ArrayLike) -> np.ndarray:
-        """q (…, nq) with its quaternions normalised; the same array when they are already.
+        """q (…, nq) with its quaternions normalised; the same array if they are already.
 
         Raises InvalidInput for a wrong shape, and for a quaternion whose norm differs from 1 by more than 1e-6 (or is
         not a number), naming the joint, the norm and, in a batch, the state.
@@ -414,7 +414,7 @@ class Model:
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def table(self) -> Table:
-        """Its bodies as text: their joints, parents, masses, and limits of position where there are any."""
+        """Its bodies as text: their joints, parents, masses, and limits of position if there are any."""
         rows = []
         for i, (name, joint, p) in enumerate(zip(self.body_names, self.joints, self.parent, strict=True)):
             part, limits = self.v_slice(i), ""

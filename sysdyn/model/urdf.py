@@ -26,17 +26,17 @@ from sysdyn.model.joints import ANGLE_SNAP, snap, unit_axis
 from sysdyn.model.spatial import X_motion, inertia, quaternion_to_E, rotx, roty, rotz
 from sysdyn.program.plain import norm, product
 
-# The joint types that the format knows.
+# Joint types of the format.
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
-# Joints of these types have one degree of freedom.
+# Joint types with one degree of freedom.
 _ONE_FREEDOM = ("revolute", "continuous", "prismatic")
-# Robot files are at most so long, in bytes; longer ones would not fit into memory as elements.
+# Greatest length of a robot file in bytes; longer ones would not fit into memory as elements.
 MOST_BYTES = 64 * 2**20
-# Masses, moments and lengths are at most so large, so that their products are finite.
+# Greatest mass, moment and length, so that their products are finite.
 _LARGEST = 1e30
-# What is said of xacro files.
+# The message on xacro files.
 _XACRO = "this is a xacro file, which sysdyn.load expands where its name ends in .xacro"
-# The XML declaration, also where blanks precede it.
+# The XML declaration, even with blanks before it.
 _DECLARATION = re.compile(rb"(\s*)<\?xml\s([^>]*)\?>")
 # The version that the XML declaration states.
 _VERSION = re.compile(rb"version\s*=\s*[\"']([^\"']*)[\"']")
@@ -103,12 +103,12 @@ def read_urdf(source: str | os.PathLike[str], strict: bool = False, snap: bool =
 
 
 def is_text(source: str | os.PathLike[str]) -> bool:
-    """Whether it is the text of a robot file, and not its path."""
+    """True for the text of a robot file, False for its path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """(bytes of the robot file or text, how it is called in messages). Raises ModelError, InvalidInput."""
+    """(bytes of the robot file or text, its name in messages). Raises ModelError, InvalidInput."""
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a robot file is a path or the text itself, not {type(source).__name__}")
     if isinstance(source, str) and is_text(source):
@@ -128,7 +128,7 @@ def read_text(source: str | os.PathLike[str]) -> tuple[bytes, str]:
 
 
 class UrdfReader:
-    """Reads elements; what is wrong is raised as ModelError with file, line and element.
+    """Reads elements; faults are raised as ModelError with file, line and element.
 
     strict: departures that leave the robot known are raised, too; else they are noted. snap: as for `load_urdf`.
     """
@@ -138,7 +138,7 @@ class UrdfReader:
         self.departures: list[str] = []
 
     def depart(self, what: str, read: str) -> None:
-        """Note a departure from the format, in words with its place, and what is `read`; strict: raise it."""
+        """Note a departure from the format, in words with its place, and what is `read` instead; strict: raise it."""
         if self.strict:
             raise ModelError(what)
         self.departures.append(f"{what}; {read}")
@@ -214,7 +214,7 @@ class UrdfReader:
         return root
 
     def declared(self, text: bytes) -> bytes:
-        """The text with an XML declaration as XML has it: at the start, of version 1.x; lines stay where they are."""
+        """The text with its XML declaration put at the start and set to version 1.x; lines keep their numbers."""
         found = _DECLARATION.match(text)
         if not found:
             return text
@@ -351,7 +351,7 @@ class UrdfReader:
         )
 
     def sensors(self, root, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]) -> tuple[Sensor, ...]:
-        """Those of the robot, and of Gazebo where no other has the name; what is wrong with one is its fault."""
+        """Sensors of <robot>, then those of <gazebo> with unused names; a sensor that is wrong carries its fault."""
         own = [self.usable(e, self.sensor, e, links, joints) for e in root.iterchildren("sensor")]
         taken = {s.name for s in own}
         for owner in root.iterchildren("gazebo"):
@@ -370,7 +370,7 @@ class UrdfReader:
         return tuple(s for s in found.values() if s.name)
 
     def usable(self, element, read: Callable[..., Sensor], *arguments) -> Sensor:
-        """The sensor as `read`, or its name and what is wrong with it."""
+        """The sensor as `read`, or its name and its fault."""
         try:
             return read(*arguments)
         except ModelError as error:
@@ -400,7 +400,7 @@ class UrdfReader:
         return leader, self.number(element, "multiplier", 1.0), self.number(element, "offset", 0.0)
 
     def check_mimics(self, joints: dict[str, UrdfJoint]) -> None:
-        """Make joints independent that imitate none with one degree of freedom, or themselves by way of others."""
+        """Make joints independent that imitate a joint without one degree of freedom, or in the end themselves."""
         for j in list(joints.values()):
             if j.mimic is None:
                 continue
@@ -419,7 +419,7 @@ class UrdfReader:
     def gazebo_sensor(
         self, element, carrier: str, links: Mapping[str, UrdfLink], joints: Mapping[str, UrdfJoint]
     ) -> Sensor:
-        """One within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
+        """A sensor within `<gazebo reference=link or joint>`, whose `<pose>` is x y z roll pitch yaw."""
         pose = self.child(element, "pose")
         text = "" if pose is None else pose.text or ""
         try:
@@ -474,7 +474,7 @@ class UrdfReader:
         return found[0] if found else None
 
     def first(self, element, tag: str):
-        """The first child of this tag, others noted as a departure; None if there is none."""
+        """The first child of this tag, others noted as a departure; None if there is no child."""
         found = list(element.iterchildren(tag))
         if len(found) > 1:
             self.depart(self.told(found[1], f"a second <{tag}>; only one is allowed"), "the first is taken")

@@ -21,7 +21,7 @@ from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
-# A warning shows at most so many departures from the format.
+# Most departures from the format that a warning shows.
 _MOST_SHOWN = 8
 
 
@@ -99,7 +99,7 @@ def _words(departures: Sequence[str]) -> str:
 
 
 def _depth_first(robot: UrdfRobot) -> Iterator[UrdfJoint]:
-    """The joints from the root, in document order where several are on one link."""
+    """The joints from the root on; several on one link in document order."""
     below: dict[str, list[UrdfJoint]] = {link: [] for link in robot.links}
     for j in robot.joints.values():
         below[j.parent].append(j)
@@ -125,7 +125,7 @@ def _kept(fixed_joints: str | Collection[str], robot: UrdfRobot) -> set[str]:
 
 
 def _limits(j: UrdfJoint) -> Limits:
-    """Of joints with one degree of freedom; others have none."""
+    """The limits of a joint with one degree of freedom; unlimited for others."""
     return Limits(j.lower, j.upper, j.velocity, j.effort) if _joint(j).nv == 1 else UNLIMITED
 
 

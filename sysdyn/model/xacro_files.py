@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from sysdyn.errors import BackendUnavailable, ModelError
 from sysdyn.files.regular import IrregularFile, require_regular
 
-# xacro keeps its state in module variables, so that one file is expanded at a time.
+# Held to expand a file: one at a time, as xacro keeps its state in module variables.
 _ONE_AT_A_TIME = threading.Lock()
 
 

@@ -22,7 +22,7 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Inputs, judge
+from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Inputs, Verdict, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
@@ -35,6 +35,8 @@ from sysdyn.reference.rnea import newton_euler
 
 # This many operations are written in search of fewer, at effort 1.
 BUDGET = 40_000
+# The group of a judged program that holds its pivots.
+PIVOTS = "pivots"
 # A recursion is judged with this many operations in all: where it is long at fewer states.
 SAMPLED_OPERATIONS = 100_000_000
 # It runs so many operations at a time, at this many states at least, so that its values fit into memory.
@@ -72,21 +74,10 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     """
     if states is None:
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
-    system, names = problem.system(), problem.model.dof_names
     pivots = [unsigned(x) for x, _ in written.pivots]
-    labels = [f"c:tau({names[k]}) → qdd({names[k]})" for _, k in written.pivots]
-    judged = _program(problem, written, [*written.outputs.items(), ("pivots", pivots)])
-
-    def run(part: Inputs) -> Behaviour:
-        values = interpreter.run_groups(judged, part)
-        with np.errstate(all="ignore"):
-            d, error = _unknowns(system, part, values)
-        return Behaviour(d, values["pivots"], np.ones(len(d)), error)
-
-    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
-    if not options.external_wrenches:
-        inputs["fx"] = np.zeros_like(inputs["fx"])
-    verdict = judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(judged))))
+    labels = pivot_labels(problem, [k for _, k in written.pivots])
+    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots)])
+    verdict = judged(problem, program, labels, options.external_wrenches, states)
     outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
     outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
@@ -97,6 +88,31 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
+
+
+def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
+    """Equation and unknown of the pivots of these freedoms."""
+    names = problem.model.dof_names
+    return [f"c:tau({names[k]}) → qdd({names[k]})" for k in freedoms]
+
+
+def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int) -> Verdict:
+    """The verdict on a program of q̈, or more quantities, and of its pivots (group PIVOTS), by so many states.
+
+    wrenches: whether external wrenches are inputs, else they are zero.
+    """
+    system = problem.system()
+
+    def run(part: Inputs) -> Behaviour:
+        values = interpreter.run_groups(program, part)
+        with np.errstate(all="ignore"):
+            d, error = _unknowns(system, part, values)
+        return Behaviour(d, values[PIVOTS], np.ones(len(d)), error)
+
+    inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
+    if not wrenches:
+        inputs["fx"] = np.zeros_like(inputs["fx"])
+    return judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(program))))
 
 
 def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:

@@ -17,13 +17,18 @@ Blocks = dict[tuple[str, str], np.ndarray]
 
 @dataclass(frozen=True)
 class Expressions:
-    """Derivatives in a graph: how they were found, the input groups, the blocks, and guards as of a Program."""
+    """Derivatives in a graph: how they were found, the input groups, the blocks, and guards as of a Program.
+
+    pivots: (value, freedom) of those that are still to be judged; qdd: the accelerations that they are judged by.
+    """
 
     method: str
     graph: Graph
     inputs: tuple[tuple[str, np.ndarray], ...]
     blocks: Blocks
     guards: tuple = ()
+    pivots: tuple = ()
+    qdd: tuple = ()
 
     @property
     def operations(self) -> int:

@@ -59,12 +59,13 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
     K = [k for k in range(model.nv) if k not in set(U)]
     exact = _Dynamics(model, groups, fx, U, K)
     inputs = tuple(groups.items())
-    whole = Expressions("analytic", graph, inputs, {(x, name): y for name in wrt for x, y in exact.by(name, of)})
+    found = {(x, name): y for name in wrt for x, y in exact.by(name, of)}
+    whole = Expressions("analytic", graph, inputs, found, (), exact.pivots, tuple(exact.qdd))
     if model.nv > LARGEST:
         return whole
     pieces = _Dynamics(model, groups, fx, U, K, zeros=exact)
     blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}
-    in_pieces = Expressions("analytic", graph, inputs, blocks)
+    in_pieces = Expressions("analytic", graph, inputs, blocks, (), pieces.pivots, tuple(pieces.qdd))
     return in_pieces if in_pieces.operations <= DEARER * whole.operations else whole
 
 
@@ -95,6 +96,7 @@ class _Dynamics:
             qdd[K] = groups["qdd"][K]
         if U:
             qdd[U] = self.factors.solve(groups["tau"][U] - bodies.inverse_dynamics(qdd, fx).tau[U])
+        self.qdd, self.pivots = qdd, tuple((self.factors.L[k, k], freedom) for k, freedom in enumerate(U))
         motion = bodies.inverse_dynamics(qdd, fx)
         flat = motion.dtau_dfx.reshape(model.nv, 6 * model.nb)
         self.rates = {"q": motion.dtau_dq, "qd": motion.dtau_dqd, "fx": flat}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName
 from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
@@ -16,7 +17,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
 from sysdyn.program.reals import array_of, real, unmasked
-from sysdyn.reference.generic import normalised
+from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
 # Values are given by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
@@ -63,11 +64,12 @@ class Arguments(NamedTuple):
 class Inputs:
     """The groups of inputs of a problem, and how a call hands them in.
 
-    external_wrenches: False if external ones have to be zero. positional: the known quantity that may go by position.
+    external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
+    positional: the known quantity that may go by position.
     """
 
-    def __init__(self, problem: Problem, external_wrenches: bool = True):
-        self.problem, self.external_wrenches = problem, external_wrenches
+    def __init__(self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False):
+        self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
         self.groups = problem.inputs
         self.sizes = self.groups.sizes
@@ -79,6 +81,7 @@ class Inputs:
         self.switches = {m.name: len(m.components(model)) for m in problem.switchable}
         self._zero_while_on = {m.name for m in problem.switchable if m.of.has_default}
         self.parameters = {p.name: p for p in problem.parameters}
+        self._told_of_quaternions = not self.quaternions
 
     # ---- of a call ----------------------------------------------------------------------------------------------
 
@@ -98,6 +101,7 @@ class Inputs:
         """As `checked`, with quaternions as they are."""
         arrays, lead = self.groups.arranged(self._collected(arguments, keep=False))
         self._reject_wrenches(arrays)
+        self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off may be anything
             off, value = arrays[switch_group(name)] == 0.0, arrays[value_group(name)]
             if off.any() and not np.isfinite(value).all():
@@ -108,6 +112,7 @@ class Inputs:
         """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
         arrays, lead = self.groups.in_place(self._collected(arguments, keep=True))
         self._reject_wrenches(arrays)
+        self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off for good is not read
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
@@ -250,6 +255,19 @@ class Inputs:
         x = real(f"y[{name!r}]", value)
         leading(f"y[{name!r}]", x, self.problem.values[name].shape)
         return x
+
+    def look_at(self, q: np.ndarray, qd: np.ndarray) -> None:
+        """Raise InvalidInput for joints beyond their limits, if asked to; warn of quaternions with the scalar first."""
+        model = self.problem.model
+        if self.check_limits:
+            reject_beyond_limits(model, q)
+        if not self._told_of_quaternions and (joint := scalar_first(model, q, qd)):
+            self._told_of_quaternions = True
+            warnings.warn(
+                f"the quaternion of joint {joint!r} is (1, 0, 0, 0) at rest: quaternions are x, y, z, w here, so that "
+                "this is half a turn about x. No rotation is (0, 0, 0, 1); np.roll(quaternion, -1) turns w, x, y, z",
+                PlausibilityWarning, stacklevel=2,
+            )  # fmt: skip
 
     def _reject_wrenches(self, arrays: Arrays) -> None:
         if not self.external_wrenches and "fx" in arrays and arrays["fx"].any():

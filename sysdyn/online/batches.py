@@ -74,7 +74,7 @@ class Batches:
         """Whether these are arrays of real numbers, of one state or of n."""
         return all(
             type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
-            for x, (shape, _) in zip(arrays, self._arguments, strict=True)
+            for x, (shape, *_) in zip(arrays, self._arguments, strict=True)
         )
 
     @cached_property

@@ -20,6 +20,7 @@ from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.batches import Batches
+from sysdyn.online.digits import FAR
 from sysdyn.program.groups import Arrays, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
@@ -141,7 +142,7 @@ class Calls(Generic[Key]):
         """
         if threads is not None:
             checked_threads(threads)
-        if not entries.built or given.noise is not None:
+        if not entries.built:
             return None
         arrays = [given.q, given.qd, *given.known, *given.quantities.values()]
         key: list[Hashable] = [threads, on_singular, len(given.known), *given.quantities]
@@ -152,6 +153,12 @@ class Calls(Generic[Key]):
             elif values is not None:
                 arrays.append(values)  # type: ignore[arg-type]
                 key.append((name, None))
+        if given.noise is not None:
+            noises = self.inputs.noises
+            if type(given.noise) is not dict or any(x not in noises or noises[x].full for x in given.noise):
+                return None
+            arrays += given.noise.values()
+            key.append(("noise", *given.noise))
         if given.active is not None:
             if type(given.active) is not dict or any(type(x) is not bool for x in given.active.values()):
                 return None
@@ -175,6 +182,7 @@ class Calls(Generic[Key]):
         if len(self._batches) >= MOST_LAYOUTS or shapes is None:
             return None
         self._batches[key] = None
+        self.inputs.look_at(*(np.asarray(x) for x in (given.q, given.qd)))
         # every entry is a number of its own: where it is found says where it goes
         sizes = [math.prod(shape) for shape in shapes]
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
@@ -183,12 +191,17 @@ class Calls(Generic[Key]):
             found, _ = self.inputs.arranged(_with(given, x))
         except SysdynError:
             return None  # the call itself says why
+        noises = [self.inputs.noises[name] for name in given.noise or ()]
+        found |= {noise.group: np.sqrt(found[noise.group]) for noise in noises}  # exactly what was squared
         flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
         places = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
         if not np.array_equal(flat[places], labels) or (given.active and self._switches.lacking(found, 1).any()):
             return None
         begins = {name: part.start - program.n_outputs for name, part in self._input_places}
         arguments = [*map(Argument, shapes, np.split(places, ends))]
+        for k, noise in enumerate(noises, len(arguments) - len(noises)):
+            least, greatest = np.sqrt(noise.declared / FAR), np.sqrt(noise.declared * FAR)  # beyond: digits are checked
+            arguments[k] = arguments[k]._replace(deviations=(least, greatest))
         constants = np.where(flat < LABEL, flat, 0.0)
         quaternions = [begins["q"] + x.start for x in self.inputs.quaternions]
         muted = [
@@ -201,6 +214,8 @@ class Calls(Generic[Key]):
         call = entries.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
         if call is not None:
             self.plain.append(call)
+        if noises:  # of many states variances are put together the general way
+            return None
         self._batches[key] = batches = Batches(
             self._executable, arguments, constants, quaternions, self.inputs.model.normalise
         )
@@ -217,11 +232,15 @@ class Calls(Generic[Key]):
             expected.append((sum(size for _, size in inputs.measurements.values()),))
         parameters = given.parameters if isinstance(given.parameters, dict) else {}
         expected += [inputs.parameters[name].shape for name in parameters if name in inputs.parameters]
+        expected += [(inputs.noises[name].size,) for name in given.noise or ()]
         if len(expected) != len(arrays):
             return None
         found = []
         for x, shape in zip(arrays, expected, strict=True):
             flat = (math.prod(shape),)
+            if type(x) is float:  # a standard deviation
+                found.append(shape)
+                continue
             if type(x) is not np.ndarray or not x.size:
                 return None
             fitting = [own for own in (shape, flat) if own in (x.shape, x.shape[1:])]
@@ -304,7 +323,7 @@ class Calls(Generic[Key]):
 def _names(given: Arguments, **chosen: object) -> Names:
     """How the arrays of a call are given, and other arguments that are not as by default."""
     found: dict[str, Any] = dict.fromkeys(given.quantities, ...)
-    for name, values in (("y", given.y), ("parameters", given.parameters)):
+    for name, values in (("y", given.y), ("parameters", given.parameters), ("noise", given.noise)):
         found[name] = dict.fromkeys(values, ...) if isinstance(values, dict) else None if values is None else ...
     found |= {"active": None if given.active is None else dict(given.active), **chosen}
     return Names(2 + len(given.known), tuple((name, what) for name, what in found.items() if what is not None))
@@ -319,5 +338,6 @@ def _with(given: Arguments, arrays: Iterator[np.ndarray]) -> Arguments:
         return None if values is None else next(arrays)
 
     q, qd, *known = itertools.islice(arrays, 2 + len(given.known))
-    quantities, y, parameters = map(replaced, (dict(given.quantities), given.y, given.parameters))
-    return given._replace(q=q, qd=qd, known=tuple(known), quantities=quantities, y=y, parameters=parameters)
+    chosen = ("quantities", "y", "parameters", "noise")
+    others = {name: replaced(getattr(given, name)) for name in chosen}
+    return given._replace(q=q, qd=qd, known=tuple(known), **others)

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, ProblemError, SysdynError, UnknownName
 from sysdyn.files import cache
@@ -49,6 +51,7 @@ def compile(
     seed: int = 0,
     inputs: Sequence[str] = (),
     progress: Progress | bool = True,
+    check_limits: bool = False,
 ) -> Solver:
     """Compile a problem: fix the elimination order, check it, write the program and its machine code.
 
@@ -81,6 +84,8 @@ def compile(
     progress     True: a bar on a terminal or in a notebook where it takes more than a second; False: none. Or a
                  function, called with (what, share done) while it works, and again while the solver makes a program
                  that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
+    check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
+                 some microseconds a call. Neither files nor derivatives of the solver do
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
 
@@ -115,22 +120,24 @@ def compile(
             given, bool(given) and on_singular == "repivot",
         )  # fmt: skip
 
-    found, told = None if problem.noisy else redundant(problem), shown(progress)
-    try:
-        return _solver(problem, found, options(found), on_singular, told)
-    except ProblemError as error:
-        found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
-        if not found:
-            raise
-        return _solver(problem, found, options(found), on_singular, told)
-    finally:
-        if told:
-            told("done", 1.0)
+    with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
+        found, told = None if problem.noisy else redundant(problem), shown(progress)
+        try:
+            return _solver(problem, found, options(found), on_singular, told, check_limits)
+        except ProblemError as error:
+            found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
+            if not found:
+                raise
+            return _solver(problem, found, options(found), on_singular, told, check_limits)
+        finally:
+            if told:
+                told("done", 1.0)
 
 
 def _solver(
-    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None
-) -> Solver:
+    whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None,
+    check_limits: bool,
+) -> Solver:  # fmt: skip
     """A solver of the whole problem, or of the rest without what is redundant."""
     problem = found.rest if found else whole
     key = cache_key(problem, options)
@@ -150,9 +157,9 @@ def _solver(
         if progress:
             progress("compiling machine code", 0.95)
     solver = (
-        CheckedSolver(whole, found, options, compiled, on_singular, progress)
+        CheckedSolver(whole, found, options, compiled, on_singular, progress, check_limits)
         if found
-        else Solver(problem, options, compiled, on_singular, progress)
+        else Solver(problem, options, compiled, on_singular, progress, check_limits)
     )
     if not options.unsafe:
         _warn_of_errors(compiled.choice.judged)

@@ -107,9 +107,9 @@ class CheckedSolver(Solver):
 
     def __init__(
         self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise",
-        progress: Progress | None = None,
+        progress: Progress | None = None, check_limits: bool = False,
     ):  # fmt: skip
-        super().__init__(found.rest, options, compiled, on_singular, progress)
+        super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
         self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
         self._found, self._whole_inputs = found, Inputs(whole, options.external_wrenches)
         kept = {m.name for m in found.rest.measurements}
@@ -262,10 +262,11 @@ class CheckedSolver(Solver):
         )
 
     def __reduce__(self):
-        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, self.tolerance)
+        checks = self.tolerance, self._inputs.check_limits
+        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, *checks)
 
 
-def _restored(whole, found, options, compiled, on_singular, tolerance) -> CheckedSolver:
-    solver = CheckedSolver(whole, found, options, compiled, on_singular)
+def _restored(whole, found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:
+    solver = CheckedSolver(whole, found, options, compiled, on_singular, None, check_limits)
     solver.tolerance = tolerance
     return solver

@@ -16,6 +16,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
+from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
@@ -27,7 +28,7 @@ from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
 from sysdyn.problem import Problem
-from sysdyn.program.expr import unsigned
+from sysdyn.program.expr import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
@@ -36,6 +37,8 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 # Both forms of implicit differentiation are tried where entries of the factors times solutions are at most so many.
 BOTH = 300_000
 
+# Pivots of derivatives, which are positive or belong to a singular state, are judged at so many states.
+STATES = 256
 # Derivatives are arrays by (quantity, input).
 # These quantities are others in the equations after these passes, which apply where they are no outputs.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
@@ -58,7 +61,8 @@ def compile_derivatives(
     wrt = _names("input to differentiate by", wrt, default, groups)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
-    program = Program.from_graph(found.graph, found.inputs, blocks, found.guards)
+    guarded = [*found.guards, *_judged(problem, found, options)]
+    program = Program.from_graph(found.graph, found.inputs, blocks, guarded)
     return Derivatives(problem, program, of, wrt, found.method, options)
 
 
@@ -106,6 +110,19 @@ def _cheapest(
     if max(rows, columns) * entries > BOTH:
         return first
     return min(first, form(rows > columns), key=lambda found: found.operations)
+
+
+def _judged(problem: Problem, found: Expressions, options: Options) -> list[tuple]:
+    """Guards of pivots that no solver has judged."""
+    pivots = [(unsigned(x), freedom) for x, freedom in found.pivots if not is_constant(x)]
+    if not pivots:
+        return []
+    labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
+    groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
+    program = Program.from_graph(found.graph, found.inputs, groups)
+    verdict = recursion.judged(problem, program, labels, options.external_wrenches, STATES)
+    return [(x, zero, label, weak) for (x, _), label, (zero, weak)
+            in zip(pivots, labels, verdict.guards, strict=True)]  # fmt: skip
 
 
 def _scalars(system: System, output: str) -> Sequence:

@@ -78,7 +78,7 @@ class Solver:
 
     def __init__(
         self, problem: Problem, options: Options, compiled: Compiled, on_singular: str = "raise",
-        progress: Progress | None = None,
+        progress: Progress | None = None, check_limits: bool = False,
     ):  # fmt: skip
         self.problem = self.whole = problem
         self.model, self.options = problem.model, options
@@ -86,7 +86,7 @@ class Solver:
         if on_singular not in ON_SINGULAR:
             raise UnknownName("on_singular", on_singular, ON_SINGULAR)
         self.on_singular = on_singular
-        self._inputs = Inputs(problem, options.external_wrenches)
+        self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
         self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
         self._machine_code_seconds = time.perf_counter() - began
@@ -467,12 +467,14 @@ class Solver:
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)
-        return restored, (self.problem, payload, self.on_singular, self.options.outputs)
+        return restored, (self.problem, payload, self.on_singular, self.options.outputs, self._inputs.check_limits)
 
 
-def restored(problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = ()) -> Solver:
+def restored(
+    problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = (), check_limits: bool = False
+) -> Solver:
     compiled, options, _ = storage.unpack(payload, problem, tuple(outputs))
-    return Solver(problem, options, compiled, on_singular)
+    return Solver(problem, options, compiled, on_singular, check_limits=check_limits)
 
 
 def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:

@@ -56,7 +56,7 @@ class Expr:
 
     @property
     def id(self) -> int:
-        """The number of the node that it is: that of a change of sign, made now if need be, where it is negative."""
+        """Number of its node; of the sign change, which is made if there is none yet, if the expression is negative."""
         return self.graph.negation(self) if self.negative else self.node
 
     def __add__(self, other):
@@ -123,7 +123,7 @@ class Expr:
         return self.graph.apply(SQRT, self)
 
     def applied(self, kind: int, *operands):
-        """The operation `kind` of `OPERATIONS` on these operands, of which this is one."""
+        """The operation `kind` of `OPERATIONS` on `operands`, of which one is this expression."""
         return self.graph.apply(kind, *operands)
 
     def __bool__(self):
@@ -139,7 +139,7 @@ class Expr:
 
 
 def _coerced(operation, ufunc, left, right):
-    """left ∘ right where one operand is an array or another kind of number."""
+    """left ∘ right if one operand is an array or another kind of number."""
     for operand in (left, right):
         if isinstance(operand, np.ndarray):
             wrapped = [_boxed(x) if type(x) is Expr else x for x in (left, right)]
@@ -210,11 +210,11 @@ class Graph:
         return new
 
     def own(self, x):
-        """What x, of a graph that this one is a copy of, is here; what is no Expr is what it is."""
+        """The same expression in this copy of its graph; anything but an Expr is returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
     def close(self) -> None:
-        """No more nodes are made: the memory for finding equal ones is free at once, without garbage collection."""
+        """Free the tables that find equal nodes, at once and without garbage collection; no more nodes can be made."""
         for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()
 
@@ -358,7 +358,7 @@ class Graph:
         return self._quotient(x, self._number(c))
 
     def _node(self, kind: int, a: int, b: int, negative: bool, value: int, other: Expr):
-        """The node a ∘ b, or minus that, or what is known to equal it. other: an operand whose graph is not checked."""
+        """The node a ∘ b, its negative, or a known equal. Raises InvalidInput if `other` is of another graph."""
         if other.graph is not self:
             raise InvalidInput("the operands belong to two different graphs")
         if self._algebraic:
@@ -379,7 +379,7 @@ class Graph:
         return -found if negative else found
 
     def _known(self, value: int):
-        """What has this value in the field, or None."""
+        """The expression known to have this value in the field; None if there is none."""
         found = self._by_field.get(value)
         if found is None:
             found = self._by_field.get(_P - value)
@@ -498,7 +498,7 @@ def is_constant(x) -> bool:
 
 
 def constant_value(x) -> float:
-    """The float that a constant (see `is_constant`) is."""
+    """The float value of a constant (see `is_constant`)."""
     if type(x) is not Expr:
         return float(x)
     value = x.graph.constants[x.node]

@@ -1,4 +1,4 @@
-"""Groups of inputs and outputs of programs: the one description of what a call takes and gives.
+"""Groups of inputs and outputs of programs: the one description of the arrays that a call takes and gives.
 
 A `Group` says name, shape, labels, units and default of one array; `Groups` is the table of those of a call, which
 checks what is handed in: by name, by type, by shape, and whether numbers are finite. Every call has its messages
@@ -129,7 +129,7 @@ class Groups(Mapping[str, Group]):
         return arrays, lead
 
     def in_place(self, given: Mapping[str, Any]) -> tuple[Arrays, Shape]:
-        """As `arranged`, of arrays that are kept and read in place: nothing is converted or copied."""
+        """As `arranged`, but the arrays are kept and read in place: nothing is converted or copied."""
         arrays: Arrays = {}
         counts = {}
         for name, group in self.items():
@@ -183,7 +183,7 @@ def named(
 
 
 def is_plain(x: object) -> TypeGuard[np.ndarray]:
-    """Whether a kernel can read x in place: C-contiguous, aligned float64, of which nothing is masked."""
+    """True if a kernel can read x in place: a C-contiguous, aligned float64 array without a mask."""
     if not isinstance(x, np.ndarray) or isinstance(x, np.ma.MaskedArray):
         return False
     return x.dtype == np.float64 and x.flags.c_contiguous and x.flags.aligned

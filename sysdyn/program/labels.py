@@ -13,7 +13,7 @@ from sysdyn.program.reals import refused
 
 
 def frame_of(x: Any) -> Any:
-    """x as a DataFrame of pandas, or a Series, which is one row of one; None where it has no labels."""
+    """x as a DataFrame of pandas, or a Series (one row); None if it has no labels."""
     if isinstance(x, np.ndarray):
         return None
     if hasattr(x, "to_pandas"):  # of Arrow, Polars, xarray

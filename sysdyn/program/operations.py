@@ -20,7 +20,7 @@ from sysdyn.program import plain
 # Stored programs hold these numbers: a new kind takes the next one.
 INPUT, CONST, ADD, SUB, MUL, DIV, NEG, SIN, COS, SQRT, OPAQUE, COPYSIGN, WRAP = range(13)
 
-ANGULAR = (SIN, COS)  # These two are computed together: those of one angle count as one pair.
+ANGULAR = (SIN, COS)  # Kinds computed together: sine and cosine of one angle count as one pair.
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ _cos = function(COS, plain.cos, plain.cos)
 _sqrt = function(SQRT, math.sqrt, np.sqrt)
 _copysign = function(COPYSIGN, math.copysign, np.copysign)
 
-# How each kind of operation is computed, differentiated, written and counted.
+# The kinds of operations: how each is computed, differentiated, written and counted.
 OPERATIONS: dict[int, Operation] = {
     ADD: Operation(
         "add", 2, operator.add, np.add, lambda y, a, b: (1.0, 1.0), "{} + {}", "fadd contract",
@@ -135,7 +135,7 @@ class Flops:
 
     @staticmethod
     def of(kinds: np.ndarray, lhs: np.ndarray) -> Flops:
-        """Counts of operations, of which `kinds` (n) has the kinds and `lhs` (n) numbers of the first operands."""
+        """Counts of operations of the kinds `kinds` (n). lhs (n): numbers of their first operands."""
         found = np.bincount(kinds, minlength=max(OPERATIONS) + 1)
         counts = dict.fromkeys(("mul", "add", "div", "sqrt"), 0)
         for kind, operation in OPERATIONS.items():

@@ -110,7 +110,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of everything that determines what the program computes."""
+        """sha256 of everything that the results of the program depend on."""
         h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
         for array in (getattr(self, name) for name in ARRAYS):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
@@ -200,7 +200,7 @@ class Program:
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> Program:
-        """Inverse of `to_arrays`. Raises FileError where the content is foreign, of another format or damaged."""
+        """Inverse of `to_arrays`. Raises FileError if the content is foreign, of another format or damaged."""
         try:
             head = json.loads(bytes(arrays["program"]).decode())
             if head["format"] != FORMAT:

@@ -14,14 +14,14 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput
 
-# Kinds of NumPy's types that are numbers; times, too, in the column of time, and booleans where something is switched.
+# Kinds of NumPy's types: numbers; numbers and times, for the column of time; numbers and booleans, for switches.
 NUMBERS, TIMES, SWITCHES = "fiu", "fiumM", "fiub"
-# Products of these with floats are defined, or look like it, and are no real numbers.
+# Types that are no real numbers, although products with floats are defined for them or seem to be.
 _NO_SCALARS = (bool, complex, str, bytes, timedelta, np.generic, Decimal)
 
 
 def refused(dtype: Any, allowed: str = NUMBERS) -> str:
-    """Why entries of a type of NumPy or pandas are none of the allowed kinds, in words; "" if they are."""
+    """The reason, in words, why entries of a NumPy or pandas type are refused; "" if their kind is allowed."""
     kind = getattr(dtype, "kind", "O")
     return "" if kind in allowed else f"type {dtype}, but real numbers are needed"
 
@@ -37,17 +37,17 @@ def real(name: str, x: Any) -> np.ndarray:
 
 
 def is_number(x: object) -> bool:
-    """Whether x is an integer or a float, of Python or of NumPy."""
+    """True if x is an integer or a float, of Python or of NumPy."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
 def is_scalar(x: object) -> bool:
-    """Whether x is computed with as a float is: a number, an array of some, or a symbol of any library."""
+    """True if x can be computed with like a float: a number, an array of numbers, or a symbol of any library."""
     return is_number(x) or (hasattr(type(x), "__mul__") and not isinstance(x, _NO_SCALARS))
 
 
 def _holds_booleans(x: Any) -> bool:
-    """Whether lists hold booleans, which NumPy takes for numbers if numbers are beside them."""
+    """True if a list holds booleans, which NumPy takes for numbers if numbers are beside them."""
     if isinstance(x, (list, tuple)):
         return any(_holds_booleans(y) for y in x)
     return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")

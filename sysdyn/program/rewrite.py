@@ -24,12 +24,12 @@ Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products
 
 
 def rewritten(graph: Graph, outputs: Sequence) -> tuple[Graph, list]:
-    """(a new graph, the outputs in it). Inputs keep their names; what is not needed by the outputs is left out."""
+    """(a new graph, the outputs in it). Inputs keep their names; nodes that no output needs are left out."""
     return _Rewriting(graph, outputs).result()
 
 
 class _Rewriting:
-    """Nodes of the graph keep their numbers, and new ones take the next.
+    """A rewriting in progress: nodes of the graph keep their numbers, and new ones take the next.
 
     sums, products: those that are not part of another; uses: how often each node is an operand, outputs count twice and
     so stay nodes of their own; constants: the value of each constant.
@@ -51,7 +51,7 @@ class _Rewriting:
     # ---- sums and products as a whole ------------------------------------------------------------------------------
 
     def _flatten(self) -> None:
-        """Sums with all terms and products with all factors, where the inner ones are used once."""
+        """Collect the terms of all sums and the factors of all products, through inner ones that are used once."""
         graph = self.graph
         live = graph.live(self.outputs)
         kind, lhs, rhs = (np.asarray(x, dtype=np.int64) for x in (graph.kind, graph.lhs, graph.rhs))
@@ -72,7 +72,7 @@ class _Rewriting:
                 self.sums[i] = self._inner(self.sums, a) + [(t, -s) for t, s in self._inner(self.sums, b)]
 
     def _inner(self, parts: Parts, i: int) -> list[Term]:
-        """The parts that operand i of a sum or product is."""
+        """The terms (or factors) of node i if it is a sum (or product) used once; else node i itself."""
         return parts.pop(i) if i in parts and self.uses[i] == 1 else [(i, 1)]
 
     def _fresh(self, uses: int = 1) -> int:
@@ -88,13 +88,13 @@ class _Rewriting:
     # ---- factoring -------------------------------------------------------------------------------------------------
 
     def _factor(self, i: int) -> None:
-        """Take common factors out of sum i, the commonest first, until none is common."""
+        """Take common factors out of sum i, the commonest first, until none is left."""
         while (factor := self._commonest(self.sums[i])) is not None:
             inner, outer = self._divided(self.sums[i], factor)
             self.sums[i] = [*outer, self._product(factor, inner)] if inner else outer  # constants may cancel
 
     def _is_single(self, t: int, parts: Parts) -> bool:
-        """Whether node t is one of these, and used once."""
+        """True if node t is one of these sums, or products, and used once."""
         return t in parts and self.uses[t] == 1
 
     def _commonest(self, terms: Iterable[Term]) -> int | None:
@@ -170,7 +170,7 @@ class _Rewriting:
                     changed |= where[key] | self._extract(parts, key, where[key], holders)
 
     def _extract(self, parts: Parts, key: tuple, places: set[int], holders: dict[int, set[int]]) -> set[int]:
-        """Take the pair out of these sums, or products; those whose pairs are to be looked at again."""
+        """Take the pair out of these sums, or products; returns the ones whose pairs have to be looked at again."""
         a, b, relative = key
         whole = [i for i in places if len(parts[i]) == 2]
         if whole:
@@ -255,7 +255,7 @@ def _pairs(part: list[Term]) -> set[tuple[int, int, int]]:
 
 
 def _product(factors: list) -> Any:
-    """Constants first, as one factor."""
+    """The product of the factors, the constants multiplied first."""
     total: Any = 1.0
     for x in factors:
         if type(x) is not Expr:

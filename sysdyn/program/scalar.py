@@ -1,4 +1,4 @@
-"""What elimination and spatial algebra compute with: floats, expressions, or numbers that count, alike."""
+"""Scalars of elimination and spatial algebra: floats, expressions, or numbers that count, alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forward dynamics with few operations: what a motion lacks, by composite or articulated bodies.
+"""Forward dynamics with few operations: corrections to a known motion, by composite or articulated bodies.
 
 Of a motion with accelerations q̈° the torques τ° are those of `inverse_dynamics`; then H (q̈ − q̈°) = τ − τ°.
 
@@ -69,7 +69,7 @@ def _before(link: Link, inertia):
 
 
 def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, int], Scalar]:
-    """H_rc by (r, c), r ≤ c, where joint r is on the way from c to the base."""
+    """H_rc by (r, c), r ≤ c, for joints r on the way from c to the base."""
     bodies = [Composite(*link.parameters()) for link in links]
     for i in reversed(range(model.nb)):
         links[i].begin()
@@ -143,7 +143,7 @@ def solve(
 
 
 def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
-    """H x in the degrees of freedom that are not free, for x that is 0 there."""
+    """H x in the degrees of freedom that are not free, for x that is 0 in these."""
     found: Vector = [0.0] * len(x)
     for (r, c), h in H.items():
         if (r in free) != (c in free):
@@ -153,7 +153,7 @@ def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int])
 
 
 def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
-    """1 / pivot. Raises SingularState where it is 0 at every state."""
+    """1 / pivot. Raises SingularState if the pivot is 0 at every state."""
     if is_zero(pivot):
         raise SingularState(f"degree of freedom {freedom} moves no inertia, so its acceleration is not determined")
     return 1.0 / pivot
@@ -224,7 +224,7 @@ def articulated(
     model: Model, links: list[Link], tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int],
     pivots: list[tuple[Scalar, int]],
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """(τ (nv), q̈ (nv)), of which τ is given in the free degrees of freedom and q̈ in the others.
+    """(τ (nv), q̈ (nv)), given τ in the free degrees of freedom and q̈ in the others.
 
     qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
     RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.

@@ -116,7 +116,7 @@ def bodies(
 
 
 def wrenches(model: Model, links: list[Link], own: list[Vector]) -> list[Vector]:
-    """f (6 a body), where each body on its own needs `own`: f_i = own_i + Σ_{j∈μ(i)} X_j^T f_j."""
+    """f (6 a body), for the wrench `own` that moves each body on its own: f_i = own_i + Σ_{j∈μ(i)} X_j^T f_j."""
     f = list(own)
     for i in reversed(range(model.nb)):
         links[i].begin()

@@ -120,7 +120,7 @@ def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
 
 Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a rotation, or a displacement.
 NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
-ROUNDING = 1e-14  # Inertial parameters below this fraction of the greatest one are zero.
+ROUNDING = 1e-14  # Rounding of inertial parameters: those below this fraction of the greatest one are zero.
 
 
 def links(
@@ -163,13 +163,13 @@ def _spun(angle: Scalar, theta: tuple[float, float]) -> Turn:
 
 
 class Link:
-    """What is between the frames of body i and of its parent, as steps from the parent: turns, and displacements.
+    """The way from the frame of body i's parent to that of body i, as steps: turns, and displacements.
 
     A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
     commutes with the turn about z; the plan says, for each use, on which side of it. `begin()` is called before each
     piece of work for the body.
 
-    Where the plan says so a revolute body does without the turn of its joint: its vectors are in the coordinates from
+    If the plan says so, a revolute body does without the turn of its joint: its vectors are in the coordinates from
     which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
     parallel axis turns by the sum of the angles. before, turn: the steps of the frames so chosen. held: from their
     coordinates to those of the body, None where these are the same.
@@ -263,5 +263,5 @@ def of_joint(link: Link, rate: Vector) -> Vector:
 
 
 def only(s: Vector) -> int | None:
-    """The entry of s (6) that is 1 where the others are 0."""
+    """The number of the entry of s (6) that is 1, if the others are 0; else None."""
     return s.index(1.0) if s.count(0.0) == 5 and 1.0 in s else None

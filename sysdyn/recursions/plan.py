@@ -1,4 +1,4 @@
-"""Decisions that a formulation leaves open, and a search for those that cost least."""
+"""Decisions that a formulation leaves open, and a search for the ones that cost least."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 Key = tuple[Hashable, ...]  # The name of a decision, as ("turn", body).
 Decision = tuple[Key, int]  # The name of a decision and the number of its forms.
 Cost = Callable[["Plan"], int]  # The operations of a program that is written with a plan.
-More = Callable[[], bool]  # Whether the search goes on.
-ROUNDS = 3  # A search goes through all decisions this many times at most.
-LEAST = 400  # A program counts as this many operations at least in the budget, for shorter ones take as long to write.
-KICK = 6  # To leave a local optimum, from 2 to fewer than this many decisions are drawn anew.
+More = Callable[[], bool]  # True as long as the search may go on.
+ROUNDS = 3  # Most times that a search goes through all decisions.
+LEAST = 400  # Fewest operations that a program counts as in the budget, for shorter ones take as long to write.
+KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to fewer than this.
 
 
 @dataclass
 class Plan:
-    """Which of several equivalent forms is taken at each decision; the first where nothing is said.
+    """The form taken at each decision, one of several equal ones; the first if nothing is said.
 
     bound: operations that are to be beaten; what is clearly dearer need not be finished.
     Forms are equal in exact arithmetic. `pick` is called while a program is written, and notes what there was to pick.
@@ -109,5 +109,5 @@ def _descent(
             return
 
 
-# Decisions are tried in this order of their kinds.
+# Order in which decisions are tried, by their kinds.
 ORDER = ("frames", "meeting", "turn", "left", "moment", "acceleration", "inertia", "force", "motion", "wait", "unit")

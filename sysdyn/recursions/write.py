@@ -31,16 +31,17 @@ from sysdyn.recursions.links import Link, Scalar, Vector, links
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
-COMPOSITE_LIMIT = 60  # Robots with more degrees of freedom are not tried with the O(n³) method beside the O(n) one.
-REWRITE_LIMIT = 60_000  # Graphs with more operations are left as they were written.
-SHORT = 100  # Programs with fewer operations are rewritten all. Longer ones are where they have no more operations than
-# the cheapest one so far was written with: to begin with, and with another unit of length, this many times as many.
+COMPOSITE_LIMIT = 60  # Degrees of freedom beyond which the O(n³) method is not tried beside the O(n) one.
+REWRITE_LIMIT = 60_000  # Operations beyond which graphs are left as they were written.
+SHORT = 100  # Operations up to which every program is rewritten.
+# A longer program is rewritten if, as written, it has at most this multiple of the best one's operations as written. It
+# holds for the programs to begin with and for those with another unit of length; for all others the multiple is 1.
 PROMISING = 1.02
-SAME = 1e-9  # Lengths are the same where they differ by less than this fraction.
-LIKELY = 4  # This many units of length are tried, those that seem to save most, before anything else is.
-MEETINGS = 4  # Plans to begin with let all columns of H meet at one depth, up to this one.
-UNITS = 60  # The number of lengths that are tried as the unit of length.
-# The methods by what is known; a τ of one joint is enough for the second.
+SAME = 1e-9  # Relative difference below which lengths are the same.
+LIKELY = 4  # Units of length that are tried first, those that seem to save most.
+MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with.
+UNITS = 60  # Lengths that are tried as the unit of length.
+# Methods by the quantity that is known; a τ of one joint is enough for the second.
 METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 
 
@@ -119,7 +120,7 @@ class _Trials:
         self._bound = math.inf  # operations that the best one was written with
 
     def begin(self, starts: Iterable[tuple[str, Plan]]) -> None:
-        """The best of these methods and plans."""
+        """Try these methods and plans, and keep the best."""
         found = [(self._wanted.write(name, self._outputs, plan), plan) for name, plan in starts]
         for written, plan in sorted(found, key=lambda x: x[0].total):
             self._count(written, plan, PROMISING)
@@ -140,7 +141,7 @@ class _Trials:
         return self._count(self._wanted.write(method, self._outputs, plan), plan)
 
     def _count(self, written: Written, plan: Plan, promising: float = 1.0) -> int:
-        """Operations of the program with sums and products rewritten, where it may become the best one."""
+        """Operations of the program, with sums and products rewritten if it may become the best one."""
         before = written.total
         if self._rewriting and before <= max(SHORT, promising * self._bound):
             written = _shorter(written)
@@ -155,7 +156,7 @@ class _Trials:
 
 
 def _shorter(written: Written) -> Written:
-    """With sums and products rewritten, where that saves something."""
+    """The program with sums and products rewritten, if that saves something."""
     if written.total > REWRITE_LIMIT:
         return written
     graph, new = rewritten(written.graph, [*written.scalars, *(x for x, _ in written.pivots)])
@@ -254,7 +255,7 @@ class _Reduced:
         return [int(k) + 1 for k in np.argsort(-saved, kind="stable") if saved[k]]
 
     def given(self, method: str, outputs: Sequence[str], plan: Plan) -> None:
-        """The program if X, v, c and ν were given: they do not occur here."""
+        """None: X, v, c and ν do not occur here."""
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = _Inputs(self.source, self.free, self.external, self.passes)
@@ -298,7 +299,7 @@ class _Unknowns:
         return self._rest(other, other.links(self.upright, plan), *terms, method, outputs, plan)
 
     def likely_units(self, written: Written, plan: Plan) -> list[int]:
-        """None, for f has the units of the model."""
+        """No units at all, for f has the units of the model."""
         return []
 
     def _inputs(self) -> _Inputs:

@@ -1,4 +1,4 @@
-"""Textbook algorithms, written as in the book, generic over float, Expr and batches: what solvers are judged by."""
+"""Textbook algorithms, written as in the book, generic over float, Expr and batches: the judges of solvers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
 
-SMALL = 1e-8  # Pivots above this fraction of the largest entry of any inertia are accepted without a closer look.
+SMALL = 1e-8  # Fraction of the largest entry of any inertia above which pivots are accepted without a closer look.
 
 
 def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
@@ -39,7 +39,7 @@ def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike
 
 
 class ArticulatedBodies(NamedTuple):
-    """What the articulated-body algorithm computes; units and frames as in `NewtonEuler`."""
+    """Results of the articulated-body algorithm; units and frames as in `NewtonEuler`."""
 
     qdd: np.ndarray  # (…, nv) [rad/s², m/s²] joint accelerations
     a: np.ndarray  # (…, nb, 6) [rad/s², m/s²] body: proper spatial acceleration (gravity folded in)
@@ -126,7 +126,7 @@ def less_product(I: np.ndarray, U: np.ndarray, W: np.ndarray) -> np.ndarray:
 
 
 def _is_zero_or_one(w) -> bool:
-    """0 or 1 in every state."""
+    """True if x is 0 or 1 in every state."""
     return bool(np.all((w == 0.0) | (w == 1.0))) if is_number(w) else is_constant(w) and w in (0.0, 1.0)
 
 
@@ -172,7 +172,7 @@ def _less(x, left, right):
 
 
 def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
-    """Raise SingularState where pivot k of D_i is not above the rounding of what it is the difference of.
+    """Raise SingularState unless pivot k of D_i is above the rounding of its scale, a sum that it is left of.
 
     D_i is S^T I^A S + A, and I^A is what the moving joints of the subtree leave of its composite inertia I^c, so the
     scale is S^T I^c S + A = Σ_j s_j^T I_j s_j + A with s_j = X_j s_λ(j) over the subtree, s_i = S.

@@ -92,7 +92,7 @@ def _mass(model: Model) -> float:
 
 
 def _first_moment(model: Model, q: np.ndarray) -> np.ndarray:
-    """Σ m_i c_i (3,) [kg m]: each body hands its own, and those of all that it carries, to its parent."""
+    """Σ m_i c_i (3,) [kg m]: each body hands the moments of itself and of all that it carries to its parent."""
     inertias = model.inertias.astype(q.dtype)
     moments = [np.array([I[2, 4], I[0, 5], I[1, 3]], dtype=q.dtype) for I in inertias]
     masses = model.inertias[:, 5, 5].tolist()
@@ -136,7 +136,7 @@ def _about_centre(model: Model, q: np.ndarray, h: np.ndarray) -> np.ndarray:
 
 
 def _on_a_free_base(model: Model) -> Model:
-    """The robot whose world is a body without mass that is free to move: body 0, at rest where q begins neutral."""
+    """The robot on a free body without mass in place of the world: body 0, at rest where q begins neutral."""
     base = "base"
     while base in model.frames or base in model.joint_names:
         base += "_"

@@ -188,7 +188,7 @@ class _Inertia(NamedTuple):
 
 
 def _steps(model: Model, i: int, q: np.ndarray) -> tuple[_Step, ...]:
-    """X_i^T as one step or, where both X_J and X_tree turn about axes of coordinates, as two, which costs less.
+    """X_i^T as one step; as two, which cost less, if both X_J and X_tree turn about axes of coordinates.
 
     What X_tree is displaced by along the axis of the joint is left to the first step where that makes the second one
     simpler: it does for parameters of Denavit and Hartenberg. All is decided by the constants of the model, so that
@@ -210,7 +210,7 @@ def _steps(model: Model, i: int, q: np.ndarray) -> tuple[_Step, ...]:
 
 
 def _axis(E: np.ndarray) -> tuple[int | None, bool]:
-    """(the axis of coordinates that E (3, 3) of floats turns about or None, whether E has only entries 0 and ±1)."""
+    """(axis of coordinates that E (3, 3) of floats turns about or None, True if E has only entries 0 and ±1)."""
     if np.all((E == 0.0) | (np.abs(E) == 1.0)):
         return None, True
     unit = np.eye(3)

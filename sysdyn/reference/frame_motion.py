@@ -79,7 +79,7 @@ def bias_acceleration(model: Model, q: np.ndarray, qd: np.ndarray, frame: str, r
 
 
 def _seen(T: np.ndarray, x: np.ndarray, reference: str) -> np.ndarray:
-    """Motion vectors (6, …) in coordinates of the frame at T, from those of the reference."""
+    """Motion vectors (6, …) in coordinates of the frame at T, given in coordinates of the reference."""
     if reference not in REFERENCES:
         raise UnknownName("reference", reference, REFERENCES)
     if reference == "world":

@@ -22,9 +22,11 @@ from sysdyn.program.expr import Expr
 from sysdyn.program.groups import common, leading, reject_not_finite
 from sysdyn.program.status import LARGEST_ANGLE
 
-# The number of states that a recursion computes at once, which keeps its intermediate results near the processor.
+# A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
+LIMIT_ERROR = 1e-9
+# States that a recursion computes at once, so that its intermediate results stay near the processor.
 BATCH = 1024
-# Quaternions whose squared norm differs from 1 by less are used as they are.
+# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is.
 UNIT_NORM = 1e-15
 
 
@@ -56,7 +58,7 @@ def run_arrays(recursion: Callable, arguments: Mapping[str, tuple[object, tuple[
 
 
 def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """recursion(*values of `names`, None where there is none) for each state of values that are checked."""
+    """recursion(*values of `names`, None for missing ones) for each state of values that are checked."""
     if any(value.dtype == object for value in values.values()):
         return recursion(*_symbolic(values, sizes, names))
     heads = {name: value.shape[: value.ndim - len(sizes[name])] for name, value in values.items()}
@@ -79,7 +81,7 @@ def _spread(recursion: Callable, sizes: Mapping, values: dict, names: tuple[str,
 
 
 def checked_array(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` (…, *shape) as an array of finite floats or, where it holds an Expr, of Expr and floats.
+    """`value` (…, *shape) as an array of finite floats, or of Expr and floats if it holds an Expr.
 
     Raises InvalidInput.
     """
@@ -118,7 +120,7 @@ def normalised(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def reject_large_angles(model: Model, q: np.ndarray) -> None:
-    """Raise InvalidInput that names a joint whose angle is so large that its sine has no meaning."""
+    """Raise InvalidInput that names a joint with an angle so large that its sine has no meaning."""
     for i, joint in enumerate(model.joints):
         for k in joint.angles:
             largest = np.abs(q[..., model.q_slice(i).start + k]).max(initial=0.0)
@@ -127,6 +129,33 @@ def reject_large_angles(model: Model, q: np.ndarray) -> None:
                     f"the angle of joint {model.joint_names[i]!r} is {largest:.3g} rad: beyond {LARGEST_ANGLE:.0e} its "
                     "sine has no meaning; reduce it modulo 2π"
                 )
+
+
+def reject_beyond_limits(model: Model, q: np.ndarray) -> None:
+    """Raise InvalidInput that names the first joint at a position q (…, nq) beyond its limits."""
+    for i, joint in enumerate(model.joints):
+        if joint.nv != 1 or joint.nq != 1:
+            continue
+        x, k = q[..., model.q_slice(i).start], model.v_slice(i).start
+        low, high = model.lower[k], model.upper[k]
+        slack = [LIMIT_ERROR * (1.0 + abs(limit)) for limit in (low, high)]
+        beyond = np.flatnonzero((x < low - slack[0]) | (x > high + slack[1]))
+        if len(beyond):
+            state = f" at state {beyond[0]}" if x.ndim else ""
+            raise InvalidInput(
+                f"joint {model.joint_names[i]!r} is at {np.reshape(x, -1)[beyond[0]]:.6g}{state}, beyond its limits "
+                f"{low:.6g} to {high:.6g}: angles are in rad, lengths in m (np.deg2rad converts degrees)"
+            )
+
+
+def scalar_first(model: Model, q: np.ndarray, qd: np.ndarray) -> str | None:
+    """A joint whose quaternion in q (…, nq) is (1, 0, 0, 0) while its q̇ (…, nv) is zero, at the first state."""
+    first, still = (x.reshape(-1, x.shape[-1])[:1] for x in (q, qd))
+    for name, part in model.quaternions:
+        moving = still[:, model.v_slice(model.joint_index(name))]
+        if len(first) and first[0, part].tolist() == [1.0, 0.0, 0.0, 0.0] and len(still) and not moving.any():
+            return name
+    return None
 
 
 def _symbolic(values: dict, sizes: Mapping, names: tuple[str, ...]) -> list:

@@ -24,19 +24,19 @@ from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, p
 from sysdyn.model.spatial import translation
 from sysdyn.program.reals import real
 
-DAMPING = 0.1  # The damping of the method "damped" is at least this many times the squared error, and begins there.
-# The damping grows by the first factor after a step that does not help, and shrinks by the second after one that does.
+DAMPING = 0.1  # Least damping of the method "damped", in multiples of the squared error; the damping begins there.
+# Factors of the damping after a step that does not help, and after one that does.
 GROWTH, DECAY = 4.0, 0.5
-# A step is taken if the squared error falls by this fraction of what the linear model of the step promises.
+# Least fall of the squared error for a step to be taken, as a fraction of the fall by the step's linear model.
 LEAST_GAIN = 0.1
-# The damping stays between these multiples of the mean of the diagonal of A A^T.
+# Limits of the damping, in multiples of the mean of the diagonal of A A^T.
 LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e6
-STALL = 8  # Progress is measured over this number of steps.
-# STALL steps have to bring the squared error below this fraction of itself: with other starts to try, and without.
+STALL = 8  # Number of steps over which progress is measured.
+# Fractions of itself below which STALL steps have to bring the squared error: with other starts to try, and without.
 PROGRESS, LAST_PROGRESS = 0.5, 0.999
-LEAST_STEP = 1e-9  # Steps below this [rad] that do not help are not made smaller.
-CHAINS = 64  # This many compiled chains of joints are kept.
-LARGEST = 1e8  # Angles [rad] and lengths [m] beyond this are refused.
+LEAST_STEP = 1e-9  # Step [rad] below which steps that do not help are not made smaller.
+CHAINS = 64  # Number of compiled chains of joints that are kept.
+LARGEST = 1e8  # Greatest angle [rad] and length [m] that is accepted.
 TURN = 2.0 * math.pi  # A whole turn [rad].
 # The reason of a search that ends without a solution.
 STUCK = "the error stopped falling: a local minimum, or the target is out of reach"
@@ -44,7 +44,7 @@ STUCK = "the error stopped falling: a local minimum, or the target is out of rea
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IKResult:
-    """What `inverse_kinematics` found. True where the target is reached.
+    """Result of `inverse_kinematics`. True if the target is reached.
 
     frame: that was to be moved. q (nq,): the solution, or the best position found where there is none.
     converged: at q, evaluated afresh, the errors are within the tolerances and all joints within their limits.
@@ -304,7 +304,7 @@ METHODS: dict[str, Callable[[_Search], str]] = {
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Where one start led: `size` is the error as one length, 0 where solved and infinite outside the limits."""
+    """The end of a search from one start: `size` is the error as a length, 0 if solved, infinite outside the limits."""
 
     q: np.ndarray
     solved: bool
@@ -428,16 +428,16 @@ class _Chain:
             out[in_q] = joint.integrate(q[in_q], step[in_step])
 
     def room(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (m,): the steps that reach the limits from q; infinite where there is none."""
+        """(low, high), each (m,): the steps that reach the limits from q; infinite for joints without a limit."""
         x = q[self.entry]
         return self.lower - x, self.upper - x
 
     def hold(self, q: np.ndarray) -> None:
-        """Put q onto the limits where it is outside."""
+        """Put q onto the limits if it is outside."""
         q[self.entry] = np.minimum(np.maximum(q[self.entry], self.lower), self.upper)
 
     def wrap(self, q: np.ndarray) -> None:
-        """Bring limited angles into their limits by whole turns, where that is possible."""
+        """Bring limited angles into their limits by whole turns, if that is possible."""
         x = q[self.entry]
         turns = np.maximum(0.0, np.ceil((self.lower - x) / TURN)) - np.maximum(0.0, np.ceil((x - self.upper) / TURN))
         turns[~self.turning] = 0.0
@@ -454,7 +454,7 @@ class _Chain:
         return tuple(self.names[k] for k in np.flatnonzero((x <= self.lower) | (x >= self.upper)))
 
     def random(self, rng: np.random.Generator, q: np.ndarray) -> np.ndarray:
-        """q with the chain's joints anywhere within their limits, as `Joint.random` has them where there is none."""
+        """q with the chain's joints anywhere within their limits; joints without limits as by `Joint.random`."""
         q = q.copy()
         for joint, in_q, in_step in self.joints:
             q[in_q] = joint.random(rng)

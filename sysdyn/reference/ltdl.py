@@ -20,8 +20,8 @@ from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-ROUNDING = 1e-13  # A pivot below this fraction of the diagonal entry that it is the rest of is rounding.
-# |H_ij − H_ji|, and |H_ij| where the tree has no entry, are errors above this fraction of √(H_ii H_jj).
+ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of.
+# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry.
 UNEQUAL = 1e-10
 
 Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.
@@ -33,7 +33,7 @@ Failure = Callable[[int, float, tuple[int, ...]], SingularState]
 
 
 def expanded_parent(model: Model) -> tuple[int, ...]:
-    """λ' (nv): the degree of freedom before each degree of freedom on the way to the base, −1 where there is none;
+    """λ' (nv): the degree of freedom before each degree of freedom on the way to the base, −1 for the first ones;
     λ'[k] < k.
 
     A joint of several degrees of freedom is a chain of single ones. RBDA Table 6.4, counted from 0; its map(i) is here
@@ -53,7 +53,7 @@ def expanded_parent(model: Model) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How many entries of H (n, n) can differ from 0, and what factors and products cost with them.
+    """Number of entries of H (n, n) that can differ from 0, and the costs of factors and products with them.
 
     n: degrees of freedom. nonzeros: such entries, n + 2 D1. density: ρ, their share of all.
     D1, D2: Σ (d_k − 1), those below the diagonal, and Σ d_k (d_k − 1)/2, with d_k the depth of freedom k (1 at
@@ -123,7 +123,7 @@ class Factor(NamedTuple):
 
 
 def ltl(H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """L of H = L^T L: lower triangular with a positive diagonal, zero where H is.
+    """L of H = L^T L: lower triangular with a positive diagonal and the zeros of H.
 
     H (…, n, n): symmetric positive definite, H_ij = 0 unless i = j or one is an ancestor of the other; leading axes are
         batch axes. Its upper triangle is only looked at to see that this is so; H stays as it is.
@@ -138,7 +138,7 @@ def ltl(H: ArrayLike, parent: Sequence[int]) -> Factor:
 
 
 def ltdl(H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """L and D of H = L^T D L: L lower triangular with 1 on its diagonal, zero where H is; D diagonal and positive.
+    """L and D of H = L^T D L: L lower triangular with 1 on its diagonal and the zeros of H; D diagonal and positive.
 
     Arguments, errors and source as of `ltl`.
     """
@@ -146,7 +146,7 @@ def ltdl(H: ArrayLike, parent: Sequence[int]) -> Factor:
 
 
 def ltdl_or(failure: Failure, H: ArrayLike, parent: Sequence[int]) -> Factor:
-    """`ltdl` that raises failure(k, pivot, states) where the pivot of row k is not positive (in those of a batch)."""
+    """`ltdl` that raises failure(k, pivot, states) if the pivot of row k is not positive (states: of a batch)."""
     parent, (L, D) = _factored(_ltdl, H, parent, failure)
     return Factor(L, D, parent)
 
@@ -276,7 +276,7 @@ def ancestors(parent: Sequence[int]) -> Paths:
 
 
 def _checked(H, parent: Sequence[int]) -> tuple[Paths, np.ndarray]:
-    """The ancestors, and H as an array of their shape, symmetric and zero where the tree is."""
+    """(ancestors, H): H as an array of their shape, symmetric and with the zeros of the tree."""
     paths = ancestors(parent)
     n = len(paths)
     H = checked_array("H", H, (n, n))
@@ -312,7 +312,7 @@ def _in_state(index: Sequence[int]) -> str:
 
 
 def _require_positive(failure: Failure, k: int, pivot, diagonal) -> None:
-    """Raise failure(k, …) where the pivot is not above the rounding of the diagonal entry it is the rest of."""
+    """Raise failure(k, …) unless the pivot is above the rounding of the diagonal entry that it is the rest of."""
     if not is_number(pivot):
         return
     bad = ~(pivot > ROUNDING * (np.abs(diagonal) if is_number(diagonal) else 0.0))

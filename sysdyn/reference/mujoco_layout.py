@@ -32,9 +32,9 @@ from sysdyn.reference.ltdl import UNEQUAL, Factor, ancestors
 
 @dataclass(frozen=True, eq=False)
 class MujocoLayout:
-    """Where an array (…, n) keeps the entries (row[k], col[k]) of lower triangles (…, nv, nv).
+    """Places of the entries (row[k], col[k]) of lower triangles (…, nv, nv) in an array (…, n).
 
-    parent (nv): the degree of freedom before each on the way to the base, −1 where there is none: `dof_parentid`.
+    parent (nv): the degree of freedom before each on the way to the base, −1 for the first: `dof_parentid`.
     row, col (n): in the order of rows; n is `nM` in the legacy layout and `nC` in CSR, where col is `M_colind`.
 
     Leading axes are batch axes; arrays of Expr give Expr. All methods raise InvalidInput for a wrong shape.
@@ -59,7 +59,7 @@ class MujocoLayout:
 
     @cached_property
     def rowadr(self) -> np.ndarray:
-        """(nv) where each row begins: `M_rowadr` in CSR, `dof_Madr` in the legacy layout."""
+        """(nv) place of each row's first entry: `M_rowadr` in CSR, `dof_Madr` in the legacy layout."""
         return np.cumsum(self.rownnz) - self.rownnz
 
     def pack(self, M) -> np.ndarray:
@@ -123,7 +123,7 @@ class MujocoLayout:
         return np.full((*data.shape[:-1], self.nv, self.nv), 0.0, dtype=data.dtype)
 
     def _kept(self, name: str, A: np.ndarray, packed: np.ndarray) -> np.ndarray:
-        """Entries of `packed`, after a look at those of A (…, nv, nv) that are left out."""
+        """Entries of `packed`, after a check that the entries of A (…, nv, nv) left out are 0."""
         outside = np.tri(self.nv, dtype=bool)
         outside[self.row, self.col] = False
         i, j = np.nonzero(outside)

@@ -1,4 +1,4 @@
-"""Spatial operators of a tree, known by what they do to stacked vectors: recursions over the nodes, never a matrix.
+"""Spatial operators of a tree as actions on stacked vectors: recursions over the nodes, never a matrix.
 
 Nodes are numbered 0 … n−1 with parent[k] < k and −1 for the inertial node, which takes no part. Jain's canonical trees
 number the other way (a child before its parent), so what is strictly lower triangular there is strictly upper
@@ -313,7 +313,7 @@ class BackwardLyapunov(Operator):
 
 
 class BlockPattern(NamedTuple):
-    """Which blocks (n, n) of ℰ_φ, of φ and of the mass matrix are not zero because of the tree alone."""
+    """Blocks (n, n) of ℰ_φ, of φ and of the mass matrix that the tree alone lets differ from zero."""
 
     kernel: np.ndarray
     phi: np.ndarray
@@ -321,7 +321,7 @@ class BlockPattern(NamedTuple):
 
 
 def segment_tree(parent: Sequence[int]) -> Any:
-    """The tree of branches: a node for each serial-chain segment, an edge from each segment to those that hang on it.
+    """The tree of branches: a node for each serial-chain segment, an edge from each segment to the next ones behind it.
 
     It is a networkx.DiGraph. A segment is the tuple of its nodes from base to tip; it ends where the tree branches or
     ends. Raises ModelError as `SPO`. Jain II §7.1.
@@ -347,7 +347,7 @@ def segment_tree(parent: Sequence[int]) -> Any:
 
 
 def segment_pattern(tree: Any) -> BlockPattern:
-    """What the tree of branches says of the blocks; `tree` from `segment_tree`.
+    """The blocks that the tree of branches lets differ from zero; `tree` from `segment_tree`.
 
     On its own nodes a segment has the pattern of a serial chain (ℰ_φ one diagonal, φ a triangle, ℳ full); where one
     segment hangs on another, ℰ_φ connects the tip of the one to the first node of the other; where they are related,
@@ -373,7 +373,7 @@ def segment_pattern(tree: Any) -> BlockPattern:
 
 
 def slices(sizes: Sequence[int]) -> list[slice]:
-    """Where each block is in a stacked vector."""
+    """Place of each block in a stacked vector."""
     ends = np.cumsum([0, *sizes]).tolist()
     return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
@@ -384,7 +384,7 @@ def label(k: int, names: Sequence[str] | None) -> str:
 
 
 def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -> tuple[int, ...]:
-    """`parent` as integers. Raises ModelError naming the node for which it is no tree numbered from the base."""
+    """`parent` as integers. Raises ModelError naming the node that breaks the numbering from the base."""
     n = len(parent)
     if n == 0:
         raise ModelError("parent is empty; a tree needs at least one node")
@@ -409,7 +409,7 @@ def checked_parents(parent: Sequence[int], names: Sequence[str] | None = None) -
 
 
 def checked_block(what: str, value: Any) -> np.ndarray:
-    """`value` as a two-dimensional array of finite floats, or of objects. Raises ModelError naming `what`."""
+    """`value` as a two-dimensional array of finite floats, or of objects. Raises ModelError naming `what` it is."""
     array = np.asarray(value)
     if array.ndim != 2:
         raise ModelError(f"{what} has shape {array.shape}; a matrix is needed")

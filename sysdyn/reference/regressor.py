@@ -1,4 +1,4 @@
-"""Inverse dynamics as a matrix times inertial parameters, in which it is linear."""
+"""Inverse dynamics as a matrix times the inertial parameters, in which they are linear."""
 
 from __future__ import annotations
 

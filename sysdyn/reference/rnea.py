@@ -14,7 +14,7 @@ from sysdyn.reference.generic import run
 
 
 class NewtonEuler(NamedTuple):
-    """What the recursive Newton-Euler algorithm computes on its way to the joint forces."""
+    """Results of the recursive Newton-Euler algorithm: joint forces, and the values on the way to them."""
 
     tau: np.ndarray  # (…, nv) [N m, N] joint forces
     a: np.ndarray  # (…, nb, 6) [rad/s², m/s²] body: proper spatial acceleration (gravity folded in)

@@ -93,7 +93,7 @@ class _Moments:
 
 
 class _Side(NamedTuple):
-    """What a degree of freedom s, which moves all bodies beyond it, is paired with others by."""
+    """Vectors of a degree of freedom s, which moves all bodies beyond it, for products with those of others."""
 
     body: int
     s: np.ndarray  # (6,)
@@ -107,7 +107,7 @@ class _Side(NamedTuple):
 
 
 class Bodies:
-    """A tree in motion: what does not depend on accelerations and wrenches, and derivatives for any of them.
+    """A tree in motion: terms free of accelerations and wrenches, and derivatives for any of these.
 
     H (nv, nv): the inertia matrix, armature included. pieces: write equal pieces of work as such (`piece`); what is
     zero at every state is then not always found to be.
@@ -139,7 +139,7 @@ class Bodies:
             self.H[k, k] = self.H[k, k] + float(model.armature[k])
 
     def _sides(self, i: int) -> Iterator[_Side]:
-        """Of the degrees of freedom of joint i."""
+        """The sides of the degrees of freedom of joint i."""
         motion, parent = self.motion, self.model.parent[i]
         v = np.zeros(6).astype(self.dtype) if parent < 0 else motion.v[parent]
         beyond, S, psi_d, v, qd = self._begin(
@@ -159,7 +159,7 @@ class Bodies:
         return _Moments(moments.m, h, P, p, W), *rest
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Each degree of freedom with each that it carries, those of its own joint included."""
+        """Pairs of degrees of freedom: each with every one that it carries, those of its own joint included."""
         model = self.model
         carried = sorted((j, i) for i in range(model.nb) for j in path(model, i))
         for j, i in carried:
@@ -168,7 +168,7 @@ class Bodies:
                     yield l, k
 
     def inverse_dynamics(self, qdd: np.ndarray, fx: np.ndarray | None) -> RNEADerivatives:
-        """τ and its derivatives; object arrays where the state is."""
+        """τ and its derivatives; arrays of objects if the state is of objects."""
         model, motion, nv = self.model, self.motion, self.model.nv
         dtype = np.result_type(self.dtype, qdd)
         a = motion.accelerations(qdd)

@@ -31,7 +31,7 @@ from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jac
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-_EXPORT_STATES = 64  # The test vectors of an export are found among this number of random states.
+_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found.
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Kinematics:
     def __call__(
         self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None
     ) -> Any:
-        """{name: (…, shape)}, or the array alone where a single name was asked for; arrays are new in every call.
+        """{name: (…, shape)}, or the array alone if a single name was asked for; arrays are new in every call.
 
         q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] body i: those that a result depends on; leading axes are batch
         axes and broadcast. Quaternions are normalised. threads: as many as the batch is worth if None.
@@ -274,7 +274,7 @@ class Kinematics:
         return self.function.to_casadi(name)
 
     def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
-        """The arguments that are there, which have to be those that are needed."""
+        """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
         if (qd is not None, fx is not None) != self._takes:
             groups = Groups(Group(name, shape) for name, shape in self.function.inputs.items())
             given = {name: x for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None}
@@ -308,7 +308,7 @@ def _by_own_name(outputs: str | Sequence[str]) -> dict[str, str]:
 
 
 def _chosen(model: Model, what: str, reference: str) -> tuple[RobotFunction, tuple[str, ...]]:
-    """(the function called `what`, its frame and reference where it has them)."""
+    """(function called `what`, its frame and reference if it has them)."""
     name, colon, place = what.partition(":")
     if name not in ROBOT_FUNCTIONS:
         raise UnknownName("function of the robot", what, _valid())

@@ -24,7 +24,7 @@ class RootMotion(NamedTuple):
     S: list[np.ndarray]  # (nv_i, 6) its degrees of freedom, one row each
     v: list[np.ndarray]  # (6,) [rad/s, m/s] its spatial velocity
     psi_d: list[np.ndarray]  # (nv_i, 6)
-    a0: list[np.ndarray]  # (6,) [m/s²] what gravity adds to its acceleration
+    a0: list[np.ndarray]  # (6,) [m/s²] the part of its acceleration that gravity adds
 
     def accelerations(self, qdd: np.ndarray) -> list[np.ndarray]:
         """(6,) [rad/s², m/s²] of each body: its proper spatial acceleration (gravity folded in)."""
@@ -42,7 +42,7 @@ class RootMotion(NamedTuple):
         return np.concatenate([R.T @ w, R.T @ (s[3:] - cross(o, w))])
 
     def placed_wrench(self, i: int, f: np.ndarray) -> np.ndarray:
-        """A wrench (6) given in coordinates of body i, at its origin, in those of the root."""
+        """A wrench (6) in coordinates of the root, given in coordinates of body i at its origin."""
         force = self.R[i] @ f[3:]
         return np.concatenate([self.R[i] @ f[:3] + cross(self.o[i], force), force])
 

@@ -42,13 +42,13 @@ from sysdyn.reference.operators import (
     slices,
 )
 
-SINGULAR = 1e-13  # A pivot of H P H* below this fraction of H R H*, R the composite inertias, is rounding.
+SINGULAR = 1e-13  # Rounding of a pivot of H P H*, as a fraction of H R H*, R the composite inertias.
 
 Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
 
 
 class Riccati(NamedTuple):
-    """The block-diagonal solution P of M = P − ℰ_φ [P − P H* (H P H*)⁻¹ H P] ℰ_φ* and what is made of it.
+    """The block-diagonal solution P of M = P − ℰ_φ [P − P H* (H P H*)⁻¹ H P] ℰ_φ* and operators made of it.
 
     P: articulated inertias. D = H P H*, D_inv = D⁻¹. G = P H* D⁻¹. tau = G H and tau_bar = 1 − G H, projections.
     P_plus: P⁺ = τ̄ P. K = ℰ_φ G. psi: ψ = (1 − ℰ_ψ)⁻¹ with ℰ_ψ = ℰ_φ τ̄.  Jain II eq. (31) to (35).
@@ -331,7 +331,7 @@ class SKOModel:
         return np.result_type(*self.phi.weights, *self.H.blocks, *self.M.blocks)
 
     def _require_inertia(self, k: int, row: int, pivot) -> None:
-        """Raise SingularState where pivot `row` of D(k) is not above the rounding of what it is the difference of."""
+        """Raise SingularState unless pivot `row` of D(k) is above the rounding of its scale (H R H*)."""
         if not is_number(pivot):
             return
         scale = 0.0 if self._dtype.hasobject else self.H[k][row] @ self.R[k] @ self.H[k][row]

@@ -136,6 +136,11 @@ def switched(active: dict[str, bool]) -> tuple[sd.Solver, tuple, dict]:
                              "active": active}  # fmt: skip
 
 
+def noisy(noise: dict[str, Any]) -> tuple[sd.Solver, tuple, dict]:
+    solver, arguments, named = measured(False)
+    return solver, arguments, named | {"noise": noise}
+
+
 def parametric() -> tuple[sd.Solver, tuple, dict]:
     solver = sd.compile(sd.inverse_dynamics(ARM), level="fast", inputs=["gravity"])
     return solver, state(ARM), {"parameters": {"gravity": np.array([0.1, -0.2, -1.6])}}
@@ -155,6 +160,8 @@ CALLS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
     "contact": standing,
     "estimate, by name": partial(measured, False),
     "estimate, packed": partial(measured, True),
+    "noise, by component": partial(noisy, {"imu": np.array([0.2, 0.1, 0.3])}),
+    "noise, one for all": partial(noisy, {"imu": 0.3}),
     "all on": partial(switched, {"motion0": True, "motion1": True}),
     "one off": partial(switched, {"motion1": False}),
     "parameters": parametric,
@@ -270,10 +277,39 @@ def test_switches_are_those_of_the_call():
             solver(q, qd, y=whole, active={"motion2": False})
 
 
-def test_other_noise_goes_the_general_way():
+@pytest.mark.parametrize("size", [1e-3, 0.99e-2, 1.0, 0.99e2, 1e3])
+def test_noise_near_and_far_from_the_declared_one(size):
+    """Digits are looked at beyond 1e4 times a variance, and below its inverse: not by the shortest way."""
     solver, (q, qd), named = measured(False)
-    for given in ({"imu": np.full(3, 0.2)}, {"imu": 0.3}, None):
-        same(solver(q, qd, **named, noise=given), general(solver, q, qd, **named, noise=given))
+    declared = next(m.noise for m in solver.problem.noisy if m.name == "imu")
+    solver(q, qd, **named, noise={"imu": 1.1 * declared})
+    for noise in ({"imu": np.full(3, size * declared)}, {"imu": float(size * declared)}, {"imu": size * declared}):
+        for _ in range(2):
+            same(solver(q, qd, **named, noise=noise), general(solver, q, qd, **named, noise=noise))
+        if built:
+            near = 1e-2 <= size <= 1e2
+            assert goes_shortest(partial(solver, q, qd, **named, noise=noise)) == near
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.1, np.nan, np.inf])
+def test_noise_that_is_none_is_refused(bad):
+    solver, (q, qd), named = measured(False)
+    solver(q, qd, **named, noise={"imu": 0.1})
+    for noise in ({"imu": bad}, {"imu": np.array([0.1, bad, 0.1])}):
+        with pytest.raises(sd.InvalidInput, match="imu"):
+            solver(q, qd, **named, noise=noise)
+
+
+def test_batches_and_covariances_go_the_general_way():
+    solver, (q, qd), named = measured(False)
+    sigma = np.random.default_rng(0).uniform(0.1, 0.3, (5, 3))
+    many = solver(np.tile(q, (5, 1)), np.tile(qd, (5, 1)), **named, noise={"imu": sigma})
+    for k in range(5):
+        one = solver(q, qd, **named, noise={"imu": sigma[k]})
+        np.testing.assert_allclose(one.tau, many.tau[k], rtol=1e-12)
+        np.testing.assert_allclose(one.std("tau"), many.std("tau")[k], rtol=1e-12)
+    with pytest.raises(sd.InvalidInput, match="declared without correlations"):
+        solver(q, qd, **named, noise={"imu": np.ones((4, 4))})
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ _STATUS = (
 
 @dataclass(frozen=True)
 class Description:
-    """What the header says: one line of the whole, one of each group, and one of each of a group's scalars."""
+    """Texts of the header: one line of the whole, one of each group, and one of each scalar of a group."""
 
     title: str
     meanings: Mapping[str, str] = field(default_factory=dict)

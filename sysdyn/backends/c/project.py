@@ -14,11 +14,11 @@ from sysdyn.backends.executable import Executable
 from sysdyn.errors import FileError, InvalidInput, SingularState
 from sysdyn.files import atomic
 
-# A project has so many test vectors.
+# Number of test vectors in a project; chosen.
 TEST_STATES = 8
-# Results of the test vectors may differ by this fraction of the greatest expected entry of a member.
+# Allowed error of a test vector's results, as a fraction of the greatest expected entry of a member; chosen.
 TOLERANCE = 1e-12
-# Results of ill-conditioned test vectors may differ by so many times what rounding alone was seen to change there.
+# Allowed error at ill-conditioned test vectors, in multiples of the difference that rounding alone makes there.
 ROUNDING = 10.0
 
 
@@ -54,7 +54,7 @@ def export(
 
 
 def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping) -> float:
-    """Where a state is ill-conditioned, the order of roundings (fused multiply-adds) shows in more than 1e-12."""
+    """Allowed relative error: TOLERANCE, or more if the order of roundings (fused multiply-adds) makes a difference."""
     worst = 0.0
     for group, x in interpreter.run_groups(executable.program, inputs).items():
         if x.size:
@@ -190,7 +190,7 @@ add_test(NAME {name}_test_vectors COMMAND {name}_main)
 
 
 def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
-    """Write files into `folder`, which is made if it is not there; what fails leaves no half-written file.
+    """Write files into `folder`, which is made if it does not exist; a failure leaves no half-written file.
 
     Raises FileError where that cannot be done, or would replace a file that sysdyn did not write.
     """

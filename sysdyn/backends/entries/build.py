@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path(__file__).parent
-# No sum of a product is rounded once only, so that C gives the bits of NumPy.
+# Compiler flags without contraction: products are rounded before they are added, so that C gives NumPy's bits.
 FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-math-errno")
 
 

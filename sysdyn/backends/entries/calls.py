@@ -31,21 +31,27 @@ else:
 LONGEST = 200_000
 # The quaternions of this many states are looked at before these are computed, while they are in the cache.
 TURNED = 1024
-# Arrays have at most as many axes, and a call as many results, as in native.c.
+# Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
+SCATTERED, FOR_ALL = 1, 2  # how an array is taken, as there
 
 Function = TypeVar("Function", bound=Callable)
 
 
 class Argument(NamedTuple):
-    """An array that a call takes: its shape at one state, and the number of the program's input that each entry is."""
+    """An array that a call takes: its shape at one state, and for each entry the number of the program's input.
+
+    deviations: (least, greatest), each of the array's size, if inputs are squares of its entries, which lie between
+    these; a float may stand for all of them.
+    """
 
     shape: tuple[int, ...]
     inputs: np.ndarray
+    deviations: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Names(NamedTuple):
-    """How arguments are given: the first `positional` ones by position, the others by keyword.
+    """Names of arguments: the first `positional` ones are given by position, the others by keyword.
 
     keywords: ((name, …, for the next argument; a dict of names for arguments; or the object that is given), …).
     """
@@ -55,7 +61,7 @@ class Names(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a call of one state gives: `make` of its outputs, which have these keys and shapes.
+    """The results of a call of one state: `make` of its outputs, which have these keys and shapes.
 
     make: dict, tuple, or None for the array of a single output; or a subclass of `Result`, which gets `about`.
     """
@@ -88,7 +94,7 @@ def entry(general: Function) -> Function:
 
 
 def quantity(name: str, general: Any) -> Any:
-    """An attribute of `Result`; general: the descriptor that gives it where results are not in a row."""
+    """An attribute of `Result`; general: the descriptor that gives it if the results are not in a row."""
     return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result))) if built else general
 
 
@@ -98,7 +104,7 @@ def quantity(name: str, general: Any) -> Any:
 def prepared(
     backend: Backend, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int, single: bool
 ) -> tuple[Callable[[], None], object]:
-    """(a call without arguments that runs these states, what has to stay alive as long as it).
+    """(a call without arguments that runs these states, the objects that have to live as long as the call).
 
     single: the state is the only one; the call is one of least latency, and holds the interpreter's lock.
     """
@@ -123,11 +129,11 @@ def one_state(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int], names: Names,
     shown: Shown, muted: Sequence[int] = (),
 ) -> Any:  # fmt: skip
-    """The call of one state for a list `_plain`; None where there is none.
+    """The call of one state for a list `_plain`; None if there is none.
 
     constants (n_inputs,): inputs that no argument gives. quaternions: numbers of the inputs at which unit quaternions
     begin; those of norm 1 within 1e-6 are normalised. muted: numbers of the inputs that are 0 unless they are finite.
-    Where a quaternion is another, arrays do not fit, or the status is not zero, calls go the general way.
+    Calls go the general way if a quaternion is of another norm, arrays do not fit, or the status is not zero.
     """
     program, kernel = backend.program, backend.kernel(True) if built else None
     shapes = [*(x.shape for x in arguments), *shown.shapes]
@@ -139,10 +145,12 @@ def one_state(
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
     targets, places = [], np.empty(0, dtype=np.int64)
-    for shape, numbers in arguments:
-        scattered = bool((np.diff(numbers) != 1).any())
+    squared: list[tuple[float, ...]] = []
+    for shape, numbers, deviations in arguments:
+        scattered = deviations is not None or bool((np.diff(numbers) != 1).any())
         first = len(places) if scattered else int(numbers[0]) if numbers.size else 0
-        targets.append((*_axes(shape), numbers.size, first, scattered))
+        targets.append((*_axes(shape), numbers.size, first, scattered * SCATTERED + bool(deviations) * FOR_ALL))
+        squared += zip(numbers, *deviations, strict=True) if deviations else ()
         places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
     begins = np.cumsum([0, *(size for _, size in program.output_groups)]).tolist()
     first_word = len(own) - 2 * len(program.output_groups)
@@ -152,10 +160,11 @@ def one_state(
     for name, what in names.keywords:
         keywords.append((name, what, following))
         following += sum(x is ... for x in (what.values() if isinstance(what, dict) else (what,)))
+    limits = np.array(squared, dtype=float).reshape(-1, 3)
     return native.Plain(
         kernel.address, own, inputs, program.n_outputs, last, _table(targets, AXES + 4), places,
-        _table(quaternions, 1), _table(muted, 1), _table(rows, AXES + 3), keys, names.positional, tuple(keywords),
-        shown.make, shown.about, shown.layout, (kernel, array, outputs),
+        _table(quaternions, 1), _table(muted, 1), limits, _table(rows, AXES + 3), keys, names.positional,
+        tuple(keywords), shown.make, shown.about, shown.layout, (kernel, array, outputs),
     )  # fmt: skip
 
 
@@ -176,7 +185,7 @@ class Batch:
     def __call__(
         self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None
     ) -> bool | None:
-        """Whether every status is 0; outputs by group (N, size), status (N,).
+        """True if every status is 0; outputs by group (N, size), status (N,).
 
         None, with nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N
         times that, with states that are. None, too, if a quaternion is not normalised to the last bits. counter: None,
@@ -189,7 +198,7 @@ class Batch:
 def batch(
     backend: Backend, arguments: Sequence[Argument], constants: np.ndarray, quaternions: Sequence[int]
 ) -> Batch | None:
-    """The call of many states that takes these arrays, as they are; None where there is none.
+    """The call of many states that takes these arrays as they are; None if there is none.
 
     constants and quaternions as for `one_state`.
     """
@@ -198,7 +207,7 @@ def batch(
         places[tuple(range(begin, begin + size))] = 2 + 2 * k
         turning += [(2 + 2 * k, x - begin) for x in quaternions if begin <= x < begin + size]
         begin += size
-    whole = [places.get(tuple(x.inputs.tolist())) for x in arguments]
+    whole = [None if x.deviations else places.get(tuple(x.inputs.tolist())) for x in arguments]
     kernel = backend.kernel(False) if built and None not in whole else None  # values may have to be put together
     if not kernel:
         return None

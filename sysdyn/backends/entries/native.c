@@ -25,7 +25,7 @@
 #endif
 
 /* Arrays have up to this many axes, calls up to this many results. */
-enum { AXES = 4, OUTPUTS = 64 };
+enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
 
@@ -33,9 +33,10 @@ static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
 typedef void (*Kernel)(int64_t *words, int64_t n);
 
 /* An argument at one state. at: where its entries go among the inputs, one after the other, or, if they are scattered,
-   where their places begin in a table; for a batch, the number of the word that has its pointer. */
+   where their places begin in a table; for a batch, the number of the word that has its pointer. how: SCATTERED, and
+   FOR_ALL if a float may stand for all entries. */
 typedef struct {
-    int64_t axes, dims[AXES], size, at, scattered;
+    int64_t axes, dims[AXES], size, at, how;
 } Target;
 
 /* An array of results. word: the number of that with its pointer; at: where it begins in a row of all results. */
@@ -180,14 +181,15 @@ static PyType_Spec result_spec = {
 typedef struct {
     PyObject_HEAD
     Kernel kernel;
-    Table words, inputs, targets, places, quaternions, muted, outputs;
+    Table words, inputs, targets, places, quaternions, muted, squared, outputs;
     Py_ssize_t n_outputs, n_inputs, positional;
     int64_t status;
     PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
 } Plain;
 
 /* words: of the kernel, with the addresses of the groups in `inputs`, all of them, doubles. n_outputs, n_inputs:
-   numbers in a row of results. quaternions: where they begin among the inputs; muted: inputs that are 0 unless finite.
+   numbers in a row of results. quaternions: where they begin among the inputs; muted: inputs that are 0 unless finite;
+   squared: (number, least, greatest) of inputs that are squares of what is given, which lies between these.
    keys: names of the outputs. keywords: ((name, what, number of its first array), …), `what` being Ellipsis for an
    array, or a dict of such, or the object that is given. make: a subclass of Result, which gets about, this call and a
    row; or dict, tuple or, for a single array, None. keep: what has to live as long. */
@@ -198,10 +200,10 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
     PyObject *keep;
     if (!self)
         return NULL;
-    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
+    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
                           &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers,
-                          &self->places, integers, &self->quaternions, integers, &self->muted, integers,
-                          &self->outputs, &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
+                          &self->places, integers, &self->quaternions, integers, &self->muted, doubles,
+                          &self->squared, integers, &self->outputs, &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
                           &self->keywords, &self->make, &self->about, &self->layout, &keep)) {
         Py_DECREF(self);
         return NULL;
@@ -259,11 +261,18 @@ static int named(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject
 static int take(Plain *self, Py_ssize_t k, PyObject *x)
 {
     const Target *target = (const Target *)self->targets.data + k;
-    if (k >= self->targets.size || !suits(x, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
+    double *inputs = self->inputs.data;
+    if (k >= self->targets.size)
+        return 0;
+    if ((target->how & FOR_ALL) && PyFloat_CheckExact(x)) {
+        for (int64_t i = 0; i < target->size; i++)
+            inputs[((const int64_t *)self->places.data)[target->at + i]] = PyFloat_AS_DOUBLE(x);
+        return 1;
+    }
+    if (!suits(x, target, 0) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)x))
         return 0;
     const double *from = PyArray_DATA((PyArrayObject *)x);
-    double *inputs = self->inputs.data;
-    if (target->scattered)
+    if (target->how & SCATTERED)
         for (int64_t i = 0; i < target->size; i++)
             inputs[((const int64_t *)self->places.data)[target->at + i]] = from[i];
     else
@@ -311,6 +320,12 @@ static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
     for (Py_ssize_t k = 0; k < self->muted.size; k++) {
         double *x = inputs + ((const int64_t *)self->muted.data)[k];
         *x = isfinite(*x) ? *x : 0.0;
+    }
+    for (const double *s = self->squared.data; s < (const double *)self->squared.data + self->squared.size; s += 3) {
+        double *x = inputs + (Py_ssize_t)s[0];
+        if (!(*x >= s[1] && *x <= s[2]))
+            return 0;
+        *x *= *x;
     }
     for (Py_ssize_t k = 0; k < self->quaternions.size; k++) {
         double *q = inputs + ((const int64_t *)self->quaternions.data)[k];

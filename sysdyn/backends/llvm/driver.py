@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from sysdyn.backends.llvm.types import Types
 
-# Up to so many entries of one state are copied singly, as a wide load has to wait for narrow stores.
+# Most entries of one state that are copied singly, as a wide load has to wait for narrow stores.
 ONE_BY_ONE = 64
-# Entries that are checked one by one are summed up in so many sums side by side.
+# Number of sums, side by side, into which entries are summed up that are checked one by one.
 SUMS = 4
-# A line of the cache has so many doubles.
+# Doubles in a line of the cache.
 LINE = 8
-# Rows are fetched in batches that have more bytes than this, about what the second-level cache holds …
+# Bytes of a batch beyond which rows are fetched ahead, about the size of the second-level cache …
 CACHED = 2**19
-# … unless those of a block have more bytes than this, and would drive out its workspace.
+# … unless the rows of a block have more bytes than this, and would drive out its workspace.
 MOST_FETCHED = 64_000
 
 
@@ -61,14 +61,14 @@ done:
 class Run(NamedTuple):
     """`size` entries of a row, from entry `first` on, and their place in the workspace."""
 
-    word: int  # where the arguments hold the row's pointer; its stride is the next
+    word: int  # word of the arguments that holds the row's pointer; the next one holds its stride
     first: int
     size: int
     place: int
 
 
 class _Chunk:
-    """Lines that move registers of entries, of which the first `count` count. total: name of the sum of 0 · entries."""
+    """Lines that move registers of entries; the first `count` entries count. total: name of the sum of 0 · entries."""
 
     def __init__(self, tag: str, types: Types, count: int, total: str):
         self.tag, self.types, self.count, self.total = tag, types, count, total
@@ -83,7 +83,7 @@ class _Chunk:
         self.lines.append(f"  store {self.types.vec} {value}, ptr {pointer}, align {align}")
 
     def load_part(self, name: str, pointer: str) -> str:
-        """Of the entries that count, from doubles of a row."""
+        """Load the entries that count from doubles of a row."""
         vec = self.types.vec
         if self.count == self.types.width:
             return self.load(name, pointer, 8)
@@ -93,7 +93,7 @@ class _Chunk:
         return name
 
     def store_part(self, value: str, pointer: str) -> None:
-        """Of the entries that count, to doubles of a row."""
+        """Store the entries that count to doubles of a row."""
         vec = self.types.vec
         if self.count == self.types.width:
             self.store(value, pointer, 8)
@@ -102,7 +102,7 @@ class _Chunk:
         self.lines.append(f"  {kind}({vec} {value}, ptr {pointer}, i32 8, {self.types.bits} {self.mask})")
 
     def check(self, value: str, k: int) -> None:
-        """Add 0 · value to the sum, which is not a number from then on if an entry is none."""
+        """Add 0 · value to the sum, which is NaN from then on if an entry is infinite or NaN."""
         vec, tag = self.types.vec, self.tag
         self.lines.append(f"  %{tag}z{k} = fmul contract {vec} {value}, zeroinitializer")
         self.lines.append(f"  %{tag}sum{k} = fadd contract {vec} {self.total}, %{tag}z{k}")
@@ -110,7 +110,7 @@ class _Chunk:
 
 
 class Driver(Types):
-    """The functions around the segments of a kernel of `width` states. chunk: doubles moved at a time where it is 1."""
+    """The functions around the segments of a kernel of `width` states. chunk: doubles moved at a time if it is 1."""
 
     def __init__(self, width: int, chunk: int, status_slot: int):
         super().__init__(width)
@@ -121,7 +121,7 @@ class Driver(Types):
     def functions(
         self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str], bits: tuple[int, int]
     ) -> str:
-        """`run` and what it needs. bits: of the status for inputs and for outputs that are no numbers."""
+        """`run` and the functions it needs. bits: of the status for inputs and for outputs that are no numbers."""
         run = self._run(inputs, outputs, calls, bits)
         vec, suffix, masks = self.row.vec, self.row.suffix, self.row.bits
         declared = [
@@ -181,7 +181,7 @@ class Driver(Types):
         return name
 
     def _rows(self) -> list[str]:
-        """%row1 …, in a block %rows; without comparisons where every lane has a state of its own."""
+        """%row1 …, in a block %rows; without comparisons if every lane has a state of its own."""
         lanes = range(1, self.width)
         return [
             f"  %full = icmp sge i64 %last, {self.width - 1}",
@@ -228,7 +228,7 @@ class Driver(Types):
         return lines, "%u0"
 
     def _chunk(self, tag: str, gather: bool, count: int, start: str, total: str) -> tuple[list[str], str]:
-        """Entries start … start + count − 1 of every lane, as many as a register holds; (lines, sum)."""
+        """Entries start … start + count − 1 of every lane, at most a register's worth; (lines, sum)."""
         chunk = _Chunk(tag, self.row, count, total)
         for k in range(self.width):
             chunk.lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
@@ -330,7 +330,7 @@ class Driver(Types):
         return lines
 
     def _moved(self, way: str, runs: Sequence[Run], bit: int) -> list[str]:
-        """Blocks that move the runs, `way` "in" or "out", and %flags{way}: `bit` where an entry is no number.
+        """Blocks that move the runs, `way` "in" or "out", and %flags{way}: `bit` if an entry is no number.
 
         Skipped are inputs that all states share, which are in their place since the first block, and null outputs.
         """
@@ -369,7 +369,7 @@ class Driver(Types):
         ]
 
     def _computed(self, inputs: Sequence[Run], outputs: Sequence[Run], calls: Sequence[str]) -> list[str]:
-        """The calls; before each, a share of what the next block reads, and this one writes, is brought to the cache.
+        """The calls, each after a share of the next block's inputs and of this block's outputs is brought to the cache.
 
         Beyond the last state that has no effect.
         """

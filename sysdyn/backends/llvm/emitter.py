@@ -29,17 +29,17 @@ from sysdyn.program.operations import ANGULAR, WRAP
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
-# Programs of up to so many operations are not cut, and twins are looked for: elsewhere that takes long.
+# Most operations of a program that is left uncut and searched for twins; both take long in longer ones.
 LONGEST = 20_000
-# The guards of segments are looked at when so many values are waiting.
+# Number of waiting values at which the guards of segments are looked at.
 WATCHED = 64
-# A function copies at most so many outputs, as compile time grows faster than linearly.
+# Most outputs that one function copies, as compile time grows faster than linearly.
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants.
 SHARING = 2
-# The scalar kernel copies so many doubles at a time.
+# Doubles that the scalar kernel copies at a time.
 CHUNK = 4
-# Outputs that are at least so many places apart are written separately, without the constant zeros in between.
+# Distance, in places, from which two outputs are written separately, without the constant zeros in between.
 LEAST_GAP = 4
 
 
@@ -52,7 +52,7 @@ attributes #1 = { "stackrealign" }
 
 @dataclass
 class _Code:
-    """What the segments come to: functions, calls of them in order, and the tables that some calls point into.
+    """The code of all segments: functions, their calls in order, and the tables that some calls point into.
 
     names: of the shapes whose code is shared. limits: of guarded values that are waiting to be looked at.
     """
@@ -158,7 +158,7 @@ class Emitter(Types):
             code.limits.clear()
 
     def _ranges(self) -> list[str]:
-        """status |= OUT_OF_RANGE where an input is beyond its range."""
+        """status |= OUT_OF_RANGE if an input is beyond its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
             f"  %status = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
@@ -209,7 +209,7 @@ class Emitter(Types):
     # ---- around them -------------------------------------------------------------------------------------------
 
     def _widths(self) -> set[int]:
-        """Lanes of what sines and cosines are taken of: single values, and angles together."""
+        """Widths of registers of angles: a value a lane, and several angles together."""
         return {self.width, self.together * self.width}
 
     def _declarations(self) -> list[str]:
@@ -257,7 +257,7 @@ def _table(name: str, kind: str, entries: list[str]) -> str:
 
 
 def _runs(program: Program, wanted: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """(group, first, length, place) of runs that hold all wanted outputs, and others only where few lie between."""
+    """(group, first, length, place) of runs that hold all wanted outputs, and others only if few lie between."""
     found, offset = [], 0
     for g, (_, size) in enumerate(program.output_groups):
         marked = np.flatnonzero(wanted[offset : offset + size])

@@ -17,7 +17,7 @@ def instruction(kind: int, types: Types, operands: Sequence[str]) -> str:
 
 
 def declared(types: Types) -> list[str]:
-    """Declarations of the intrinsics: those of the table, and those that sines, cosines and guards need."""
+    """Declarations of the intrinsics: of the table, and of sines, cosines and guards."""
     table = [(x.llvm, x.arity) for x in OPERATIONS.values() if x.llvm.startswith("@llvm")]
     every = dict([("@llvm.fmuladd", 3), *table, ("@llvm.fabs", 1)])
     return [f"declare {types.vec} {name}.{types.suffix}({', '.join([types.vec] * n)})" for name, n in every.items()]

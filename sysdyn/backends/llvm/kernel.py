@@ -18,10 +18,10 @@ from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
 from sysdyn.program.program import Program
 
-# The code in these parts of the package decides what machine code a program becomes.
+# Parts of the package on whose code the machine code of a program depends.
 EMITTING = ("program", "backends/llvm", "backends/schedule.py", "backends/pairs.py", "backends/twins.py")
 
-# Kernels of batches are made at this level at most. Level 2 adds scheduling after registers are allocated: it takes a
+# Highest level at which kernels of batches are made. Level 2 adds scheduling after registers are allocated: it takes a
 # fifth longer to compile, and batches not less to run.
 BATCHES = 1
 
@@ -67,13 +67,13 @@ def compile_kernel(
 
 
 def _packed(key: str, n_slots: int, code: bytes) -> bytes:
-    """An entry of the cache: sha256 of the key and of what follows, n_slots, object code."""
+    """An entry of the cache: sha256 of the key and of the rest, n_slots, object code."""
     content = struct.pack("<q", n_slots) + code
     return _digest(key, content) + content
 
 
 def _unpacked(key: str, stored: bytes | None) -> tuple[int, bytes] | None:
-    """(n_slots, object code) of an entry; None where it is not one of the key, as LLVM dies of other bytes."""
+    """(n_slots, object code) of an entry; None if it is not an entry of the key, as LLVM dies of other bytes."""
     if stored is None or stored[:32] != _digest(key, stored[32:]):
         return None
     return *struct.unpack("<q", stored[32:40]), stored[40:]

@@ -51,7 +51,7 @@ class MachineCode(Backend):
         self.vector.run(address(own), size)
 
     def _run_one(self, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
-        """By arrays that each thread keeps: copying a few numbers takes less time than asking where they are."""
+        """Run one state by arrays that each thread keeps: copying a few numbers is faster than asking for addresses."""
         try:
             kept, results, bits, call, _ = self._local.one
         except AttributeError:

@@ -13,7 +13,7 @@ from sysdyn.backends.schedule import schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 
-# So many of the 32 registers of AVX-512 and of ARM hold values that are no constants.
+# Registers for values that are no constants, of the 32 of AVX-512 and of ARM.
 REGISTERS = 30
 # Programs of more operations keep the given order, as trying others takes long.
 LARGEST = 20_000
@@ -43,9 +43,9 @@ def _operands(program: Program, end: int | None = None) -> list[list[int]]:
 
 
 def angles_first(program: Program) -> tuple[Program, int]:
-    """(program, where the rest begins): what leads to sines and cosines, these, in a piece of their own, and the rest.
+    """(program, begin of the rest): first all that leads to sines and cosines, then these in one piece, then the rest.
 
-    There a kernel of one state takes as many angles at a time as a register holds, and one of many states has its
+    There, a kernel of one state takes as many angles at a time as a register holds, and one of many states has its
     registers to itself in between.
     """
     is_angle = np.isin(program.kind, ANGULAR)
@@ -90,7 +90,7 @@ def arranged(program: Program, registers: int = REGISTERS) -> Program:
 
 
 def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
-    """Each output after what it needs, from the last one on; of two operands the one of greater need first.
+    """Each output after its operands, from the last output on; of two operands the one of greater need first.
 
     The need is that of Sethi and Ullman (1970): registers that suffice if nothing is used twice.
     """
@@ -116,7 +116,7 @@ def _depth_first(program: Program, operands: list[list[int]]) -> list[int]:
 
 
 def _bottom_up(operands: list[list[int]], base: list[int], registers: int) -> list[int]:
-    """From the last operation back: the one that makes the fewest values wait, else the one that is latest in `base`.
+    """From the last operation back: the one that makes the fewest values wait, else the latest one in `base`.
 
     While fewer values wait than there are registers only the latter counts.
     """

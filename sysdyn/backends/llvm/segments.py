@@ -1,4 +1,4 @@
-"""LLVM IR of segments: where one reads and writes its values, and the operations in between."""
+"""LLVM IR of segments: access to their values, and the operations in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WINDOW = 64
 
 
 class Access(ABC):
-    """How a segment gets at its values, with registers of `types`.
+    """The access of a segment to its values, with registers of `types`.
 
     parameters: of the segment's function, after the workspace. kept: operations whose results are written.
     """
@@ -132,7 +132,7 @@ class FromTables(Access):
         return lines
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """From a table of the caller's, one address being known."""
+        """A constant from the caller's table, whose address is a parameter."""
         return [f"  {to}k = getelementptr double, ptr %constants, i64 {k}", *self._from_table(f"{to}k", to)], to
 
     @staticmethod
@@ -157,7 +157,7 @@ class SideBySide(Access):
         }
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
-        """In the code, each lane with its own."""
+        """A constant written into the code, of each lane its own."""
         entries = [lane.constants[k] for lane in self.lanes]
         return [], _numbers(self.types, entries + entries[:1] * (self.types.width - len(entries)))
 
@@ -217,7 +217,7 @@ class SideBySide(Access):
 
 
 def pack_width(segment: Segment) -> int:
-    """Of the registers that hold a value of each lane."""
+    """Lanes of the registers that hold a value of each lane: a power of 2."""
     return 1 << (len(segment.lanes) - 1).bit_length()
 
 
@@ -316,7 +316,7 @@ class _Operations:
                 self.lines += self.access.write(k, one)
 
     def _operand(self, code: int, lanes: int) -> str:
-        """The register of an operand, loaded if it is not yet."""
+        """The register of an operand, which is loaded if it is in none."""
         if (code, lanes) in self._known:
             return self._known[code, lanes]
         (number, kind), to = divmod(code, 4), self._name()
@@ -361,7 +361,7 @@ class _Operations:
 
 
 def _flags(types: Types, k: int, limit: str, weak_limit: str) -> list[str]:
-    """%gc_k: BAD_PIVOT where |v_k| is below its limit, WEAK_PIVOT below the weak one; both if not a number."""
+    """%gc_k: BAD_PIVOT if |v_k| is below its limit, WEAK_PIVOT if below the weak one; both if it is not a number."""
     bad, weak, good = (types.integer(x) for x in (BAD_PIVOT | WEAK_PIVOT, WEAK_PIVOT, 0))
     vec, ints, bits = types.vec, types.ints, types.bits
     return [

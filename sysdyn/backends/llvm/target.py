@@ -1,4 +1,4 @@
-"""The processor that machine code is made for, and the library that makes it, loaded when it is first needed."""
+"""The processor of the machine code, and the library that makes this code, loaded when it is first needed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Processor:
-    """What machine code is made for, in LLVM's words: a triple, a model, and features as "+avx,-fma"."""
+    """A target of machine code in LLVM's words: a triple, a model, and features as "+avx,-fma"."""
 
     triple: str
     model: str
@@ -84,7 +84,7 @@ class Processor:
 
     @property
     def fuses(self) -> bool:
-        """Whether one instruction multiplies and adds with one rounding."""
+        """True if one instruction multiplies and adds with one rounding."""
         return self.has("fma") if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
 
     def machine(self, level: int) -> Any:
@@ -99,7 +99,7 @@ class Processor:
 
 @functools.cache
 def here() -> Processor:
-    """This machine's."""
+    """The processor of this machine."""
     with LOCK:
         llvm = library()
         return Processor(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
