@@ -437,13 +437,13 @@ def test_multipliers_are_errors_over_variances():
 
 
 def test_a_correlated_error_corrects_its_neighbour():
-    """τ₁ is found to be 3 where 0 was measured: τ₀ = 10 + Σ₀₁/Σ₁₁ · 3 = 10.75."""
-    torques = sd.JointTorque("all", noise=np.array([[1.0, 0.5], [0.5, 2.0]]), name="tau")
+    """τ₁ is found to be 3 where 0 was measured: τ₀ = 10 + Σ₀₁/Σ₁₁ · 3 = 11.5."""
+    torques = sd.JointTorque("all", noise=np.array([[4.0, 1.0], [1.0, 2.0]]), name="tau")
     exact = sd.JointAcceleration("j1", name="qdd")
     problem = sd.Problem(sliders(), [sd.ExternalWrench("all", name="fx"), torques, exact])
     given = {"y:tau": [10.0, 0.0], "qdd": [0.0, 1.0]}
     for found in estimate(problem, "tau", **given):
-        np.testing.assert_allclose(found, [10.75, 3.0], atol=1e-12)
+        np.testing.assert_allclose(found, [11.5, 3.0], atol=1e-12)
 
 
 def test_what_is_switched_off_does_not_count():
@@ -452,6 +452,12 @@ def test_what_is_switched_off_does_not_count():
     given = {"y:tau": [10.0], "y:qdd": [2.0]}
     agree(estimate(problem, "qdd", **given), [3.5])
     agree(estimate(problem, "qdd", **given, **{"active:tau": [0.0]}), [2.0])
+    # its multiplier vanishes, and the matrix stays symmetric
+    system = problem.system()
+    D, b = dense(system, given | {"active:tau": [0.0]})
+    multiplier = system.col_names.index("multiplier of y:tau: tau(j0)")
+    np.testing.assert_array_equal(D, D.T)
+    assert np.linalg.solve(D, -b)[multiplier] == pytest.approx(0.0)
 
 
 def test_an_equation_of_motion_may_be_wrong():

@@ -17,13 +17,16 @@ import sysdyn as sd
 from sysdyn.equations.augmented import System
 from sysdyn.equations.passes import KNOWN
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.model.base_parameters import regrouped
+from sysdyn.model.canonical import canonical
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Expressions
-from sysdyn.offline.sensitivity_analytic import analytic
+from sysdyn.offline.sensitivity_analytic import analytic, with_zeros
 from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.passes import PAPER
 from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph, is_zero
 
 STEP, TOLERANCE = 1e-5, 1e-7
 
@@ -148,6 +151,65 @@ def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
         assert found.method == ("implicit, transposed" if transposed else "implicit")
         assert found.blocks.keys() == expected.keys()
         compare(numbers(found, state), expected)
+
+
+def test_few_scalars_by_many_inputs_are_cheaper_transposed():
+    """One solution of D^T for each scalar wanted, or one of D for each that is differentiated by."""
+    problem, state = problem_of("forward"), state_of("forward")
+    system = problem.system(outputs=("a", SENSORS["forward"]()))
+
+    def operations(of: str, wrt: str, transposed: bool) -> int:
+        return implicit(eliminated(system, state), (), (of,), (wrt,), transposed).operations
+
+    assert operations("tip", "fx", True) < operations("tip", "fx", False)  # 3 by 18
+    assert operations("a", "tau", False) < operations("a", "tau", True)  # 18 by 5
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, sd.inverse_dynamics])
+@pytest.mark.parametrize("robot", ["branches", "rotors"])
+def test_pieces_have_the_values_and_the_zeros_of_the_whole(robot, make):
+    """Equal work for each joint of a limb computes zeros, too, that only the whole knows to be so."""
+    model = sd.auto_tree(4, 2, 1.5, 0.9) if robot == "branches" else sd.random_tree(5, seed=1, joints=("revolute",))
+    problem, made = make(model), []
+    state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
+    for dearer in (0.0, math.inf):
+        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
+            made.append(analytic(problem, ("tau", "qdd"), inputs_of(problem)[:3]))
+    compare(numbers(made[1], state), numbers(made[0], state), 1e-12)
+    for key, block in made[0].blocks.items():
+        zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
+        assert zeros[0] == zeros[1], key
+
+
+def test_columns_that_are_far_simpler_are_written_apart():
+    graph = Graph("structural")
+    x = graph.inputs("x", 30)
+    short, long = x[0] * x[1], sum((x[k] * x[k + 1] for k in range(29)), 0.0)
+    pieces = np.array([[long, x[4]], [long, long]], dtype=object)
+    exact = np.array([[0.0, 0.0], [short, 2.0 * long]], dtype=object)
+    found = with_zeros(graph, pieces, exact)
+    assert found[0, 0] == 0.0 and found[1, 0] is short  # 1 operation instead of 57
+    assert found[0, 1] == 0.0 and found[1, 1] is long
+
+
+@pytest.mark.parametrize(("model", "whole"), [(sd.chain(4), False), (sd.auto_tree(4, 2, 1.5, 0.9), True)])
+def test_pieces_are_taken_unless_they_cost_too_much(model, whole):
+    """1.02 times the operations of the whole, or 1.06, which is more than they may."""
+    problem, counts = sd.forward_dynamics(model), []
+    for dearer in (0.0, math.inf, sensitivity.DEARER):
+        with mock.patch.object(sensitivity, "DEARER", dearer):
+            counts.append(analytic(problem, ("tau", "qdd"), ("q", "qd")).operations)
+    assert counts[0] < counts[1] and counts[2] == counts[not whole]
+
+
+def test_derivatives_cost_the_same_wherever_frames_are():
+    """Those by all but fx, of a robot whose axes and links are along no axes of the frames that it was given in."""
+    model = sd.random_tree(4, seed=2, joints=("revolute",))
+    counts = []
+    for moved in (model, regrouped(canonical(model)[0])):
+        found = analytic(sd.forward_dynamics(moved), ("qdd",), ("q", "qd"), external_wrenches=False)
+        counts.append(found.operations)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
