@@ -17,9 +17,10 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import Behaviour, Verdict, judge
+from sysdyn.offline.safety import Behaviour, Verdict, judge, ranged, relative_difference
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
 from sysdyn.problem import Problem
+from sysdyn.program.expr import Graph
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
 
@@ -129,19 +130,19 @@ def sampled(problem: Problem, ranges: bool) -> tuple[System, dict[str, np.ndarra
 
 def verdict(
     problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False, *, ranges: bool = False,
-    hidden: bool = False, growth: float = 1.0, **options,
+    told: np.ndarray | None = None, growth: float = 1.0, **options,
 ) -> Verdict:  # fmt: skip
     """On a program with these pivots (N, p) and relative errors (N,) at the sampled states.
 
-    ranges: these are in the ranges of the joints. hidden: the program says that it left no residuals.
+    ranges: these are in the ranges of the joints. told (N,): the backward errors that the program reports.
     """
     system, inputs, right = sampled(problem, ranges)
     number = {qd.tobytes(): k for k, qd in enumerate(inputs["qd"])}
 
     def run(part: dict[str, np.ndarray]) -> Behaviour:
         k = [number[qd.tobytes()] for qd in part["qd"]]
-        told = np.zeros(len(k)) if hidden else None
-        return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.full(len(k), growth), told)
+        error = None if told is None else told[k]
+        return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.full(len(k), growth), error)
 
     return judge(run, system, inputs, [f"p{k}" for k in range(pivots.shape[1])], chunk=64, strict=strict, **options)
 
@@ -295,7 +296,7 @@ def test_one_state_with_an_error_is_enough(state):
 def test_errors_that_residuals_do_not_show():
     """A pivoted solve of the worst states tells them; a well-conditioned system leaves it no excuse."""
     for error, ok, small in ((1e-12, True, True), (1e-8, False, True), (1e-5, False, False)):
-        safety = verdict(ARM, STEADY, np.full(N, error), hidden=True).safety
+        safety = verdict(ARM, STEADY, np.full(N, error), told=np.zeros(N)).safety
         assert safety.backward_error == 0.0 and safety.difference == pytest.approx(error, rel=0.1)
         assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 1e-13
 
@@ -341,9 +342,11 @@ def test_where_pivots_pass_through_zero_small_ones_lose_digits():
     assert steady == pytest.approx((4e-11, 4e-3))  # a thousandth of the greatest, below a tenth of the least
     *_, small = verdict(ARM, np.hstack([pivots, sizes(1e-4, 1.0)[:, None]]), np.zeros(N)).guards
     assert small == pytest.approx((1e-11, 1e-5))
+    small = signs(9) * sizes(1e-4, 1.0)[:, None]
+    assert verdict(ARM, np.hstack([small, small, STEADY]), np.zeros(N)).guards[0] == pytest.approx((1e-11, 1e-3))
     certain = np.array([True, True, False])
-    assert verdict(ARM, np.hstack([signs(9) * sizes(1e-4, 1.0)[:, None]] * 2 + [STEADY]), np.zeros(N),
-                   certain=certain).guards[0] == pytest.approx((1e-11, 1e-5))  # fmt: skip
+    found = verdict(ARM, np.hstack([small, small, STEADY]), np.zeros(N), certain=certain)
+    assert found.guards[0] == pytest.approx((1e-11, 1e-5))
 
 
 def test_the_rarer_sign_guides_the_search():
@@ -374,7 +377,8 @@ def test_digits_lost_at_many_states_are_the_order_s_own():
     many = verdict(ARM, pivots, np.where(lossy, 1e-8, 0.0)).safety
     assert many.weak == 0 and not many.ok
     lossy = np.arange(N) % 30 == 0
-    few = verdict(ARM, np.where(lossy, 1e-4, 1.0)[:, None], np.where(lossy, 1e-8, 0.0))
+    larger = np.where(np.arange(N) % 31 == 5, 1e-2, 1.0)  # these lose nothing
+    few = verdict(ARM, np.where(lossy, 1e-4, larger)[:, None], np.where(lossy, 1e-8, 0.0))
     assert few.safety.weak == lossy.sum() and few.safety.ok and few.guards[0][1] > 1e-4
     assert few.safety.states == N - lossy.sum() and not few.safety.firm  # at more than one in a hundred
     kept = verdict(ARM, np.where(lossy, 1e-4, 1.0)[:, None], np.where(lossy, 1e-8, 0.0), again=False)
@@ -407,14 +411,31 @@ def test_singular_states_do_not_count_and_guards_meet_them():
     assert len(told) > 5  # what was looked at is added
 
 
-@pytest.mark.parametrize("share", [1e-5, 1e-6])
+@pytest.mark.parametrize(("pivot", "error"), [(1.0, 0.5), (1e-9, 0.0), (1e9, 0.0)], ids=["error", "small", "large"])
+def test_each_sign_of_a_singular_state_is_enough(pivot, error):
+    """A residual, a pivot that is rounding, or one that something was divided by rounding for."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    safety = verdict(NECK, np.where(singular, pivot, 1.0)[:, None], np.where(singular, error, 0.0)).safety
+    assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
+
+
+def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count():
+    """No pivot and no residual says so: the answers there are others."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    errors, told = np.where(singular, 0.5, 0.0), np.where(singular, 1e-13, 1e-15)
+    safety = verdict(NECK, STEADY, errors, told=told).safety
+    assert safety.singular == singular.sum() and safety.ok and safety.difference < 1e-8
+
+
+@pytest.mark.parametrize("share", [1e-5, 1e-6, 1e-7])
 def test_doubtful_pivots_of_singular_states_are_looked_at(share):
-    """Two or three such pivots in a row are those of a singular state, though each is far from rounding."""
-    problem, singular = NECK, is_singular(*sampled(NECK, False)[:2])
-    pivots = np.where(singular, share, 1.0)[:, None]
-    found = verdict(problem, pivots, np.zeros(N), hidden=True)
-    assert found.safety.singular == singular.sum() and found.guards[0][1] > 2.0 * share
-    assert found.guards[0][1] <= 1.001e-3
+    """Two or three such pivots are those of a singular state, though each is far from rounding: guards leave room."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    pivots, some = np.where(singular, share, 1.0), np.flatnonzero(~singular)[::50]
+    pivots[some] = 1e-5
+    found = verdict(NECK, pivots[:, None], np.zeros(N))
+    assert found.safety.singular == singular.sum() and found.safety.ok
+    assert found.guards[0][1] == pytest.approx(min(1e-4, 100.0 * share))
 
 
 def test_regular_states_with_small_pivots_do_count():
@@ -431,5 +452,33 @@ def test_lengths_far_away_are_judged_as_far_as_digits_go():
     for beyond, expected in ((100.0, 100.0), (10.0, 10.0), (1e9, 1000.0)):
         found = verdict(problem, STEADY, np.where(lengths > beyond, 1e-6, 0.0), ranges=True).safety
         assert found.reach == expected and found.ok and found.states == (lengths <= expected).sum()
+    far = verdict(problem, np.where(lengths > 5.0, 1e10, 1.0)[:, None], np.zeros(N), ranges=True)
+    assert far.guards == [pytest.approx((1e-11, 1e-3))]  # by pivots that every solver meets
     near = verdict(problem, STEADY, np.where((lengths > 0.5) & (lengths < 3.0), 1e-6, 0.0), ranges=True).safety
     assert not near.ok
+
+
+def test_programs_have_the_ranges_of_what_was_judged():
+    """Lengths without limits that the program reads, out to the reach of its verdict; angles have none."""
+    model = sd.random_tree(3, seed=4, joints=("revolute", "prismatic"))
+    graph = Graph("structural")
+    q, qd = graph.inputs("q", 3), graph.inputs("qd", 3)
+    program = Program.from_graph(graph, [("qd", list(qd)), ("q", list(q))], [("x", [q[1] * q[2]])])
+    safety = replace(verdict(ARM, STEADY, np.zeros(N)).safety, reach=10.0)
+    assert [joint.kind for joint in model.joints] == ["prismatic", "prismatic", "revolute"]
+    assert ranged(program, model, safety).ranges == ((4, 10.0),)
+
+
+def test_differences_are_relative_to_each_quantity():
+    """A small one among large ones; but not where it vanishes, and what is left of it is rounding."""
+    system, _, right = sampled(ARM, False)
+    columns = system.layout.quantity_columns("qdd")
+    for factor in (1.0, 1e-3):
+        reference = right.copy()
+        reference[:, columns] *= factor
+        d = reference.copy()
+        d[:, columns] *= 1.0 + 1e-6
+        assert relative_difference(system, d, reference) == pytest.approx(1e-6, rel=1e-3)
+        d, reference[7, columns] = reference.copy(), 0.0
+        d[7, columns] = 1e-14 * np.abs(right[7]).max()
+        assert relative_difference(system, d, reference) < 1.1e-8
