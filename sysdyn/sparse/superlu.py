@@ -19,7 +19,7 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
 
     options: as of `scipy.sparse.linalg.splu`. Without a pivot in each column SuperLU hands BLAS sizes that do not fit:
     BLAS prints "On entry to DTRSV parameter number 6 had an illegal value", or the process ends. So the structural rank
-    is looked at first, entries that are zero left out.
+    is checked first, entries that are zero left out.
     """
     matrix = matrix.tocsc()
     if not np.isfinite(matrix.data).all():
