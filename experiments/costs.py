@@ -39,14 +39,14 @@ MIDDLE, OF = 5, 8
 
 def compute(folder: Path, quick: bool = False) -> None:
     """costs.csv: operations by n; costs_parts.csv: what one more body of a chain takes, part by part."""
-    write_csv(folder / "costs.csv", [row for n in (QUICK_BODIES if quick else BODIES) for row in _costs(n)])
-    write_csv(folder / "costs_parts.csv", list(_parts()))
+    write_csv(folder / "costs.csv", [row for n in (QUICK_BODIES if quick else BODIES) for row in costs_of(n)])
+    write_csv(folder / "costs_parts.csv", list(parts_of()))
 
 
 # ---- by n ------------------------------------------------------------------------------------------------------------
 
 
-def _costs(n: int) -> Iterator[dict]:
+def costs_of(n: int) -> Iterator[dict]:
     """Chains of revolute joints with generic placements, from q, q̇ on; LTDL from H and C on."""
     model = sd.chain(n, seed=0)
     ours = {
@@ -74,7 +74,7 @@ def _ltdl(n: int) -> Flops:
 # ---- one more body, in parts -----------------------------------------------------------------------------------------
 
 
-def _parts() -> Iterator[dict]:
+def parts_of() -> Iterator[dict]:
     """Operations of each part, how often an algorithm does it for a body, and what it costs in two axial screws.
 
     The screws of a joint about z behind a placement by Denavit and Hartenberg: about and along z, then x.
@@ -90,18 +90,18 @@ def _parts() -> Iterator[dict]:
     W[2] = 1.0  # D⁻¹ U^T of a joint about z
     J = symmetric(6, np.dtype(object), lambda r, s: graph.input(f"J[{r},{s}]"))
     J[2, :] = J[:, 2] = 0.0  # I^a has nothing along the joint
-    screws = _screws(model, q[MIDDLE])
+    screws = screws_of(model, q[MIDDLE])
 
     def flops(result, given=()) -> Flops:
         after, before = graph.count([*np.ravel(result), *np.ravel(given)]), graph.count(np.ravel(given))
-        return _less(after, before)
+        return less_flops(after, before)
 
     angle = [np.sin(q[MIDDLE]), np.cos(q[MIDDLE])]
     nothing, same = Flops(), None
     reduced = symmetric(6, np.dtype(object), lambda r, s: J[r, s] - W[r] * u[s] if 2 not in (r, s) else 0.0)
     parts = (  # part, times in RNEA, times in ABA, operations, the same in axial screws
         ("X_i = X_J X_tree as a matrix", 1, 1, flops(X, angle), nothing),
-        ("X_i or its transpose times a vector", 3, 3, flops(X.T @ f, X), flops(_carried(screws, f), angle)),
+        ("X_i or its transpose times a vector", 3, 3, flops(X.T @ f, X), flops(carried_wrench(screws, f), angle)),
         ("inertia times a vector", 2, 1, flops(I @ v), same),
         ("v ×* (I v)", 1, 1, flops(cross_force(v, w)), same),
         ("c = v × S q̇", 1, 1, flops(c), same),
@@ -109,20 +109,20 @@ def _parts() -> Iterator[dict]:
         ("I^a = I^A − U D⁻¹ U^T", 0, 1, flops(reduced), same),
         ("I^a c", 0, 1, flops(J @ np.where(c == 0.0, 0.0, w)), same),
         ("U D⁻¹ u, and U^T a' / D", 0, 2, flops(W * u[0]), same),
-        ("X_i^T I^a X_i", 0, 1, flops(_moved(X, J), X), flops(_moved_by(screws, J), angle)),
+        ("X_i^T I^a X_i", 0, 1, flops(_moved(X, J), X), flops(moved_by(screws, J), angle)),
     )  # fmt: skip
     for name, algorithm in (("rnea", sd.rnea), ("aba", sd.aba)):
         last, before = (sd.count_flops(algorithm, sd.chain(n, seed=0)) for n in (OF, OF - 1))
-        rest = _less(last, before)
+        rest = less_flops(last, before)
         for part, rnea, aba, each, axial in parts:
             times = rnea if name == "rnea" else aba
             if times:
-                rest = _less(rest, each, times)
+                rest = less_flops(rest, each, times)
                 yield _part(name, part, times, each, axial or each)
         yield _part(name, "sums", 1, rest, rest)
 
 
-def _less(all_: Flops, part: Flops, times: int = 1) -> Flops:
+def less_flops(all_: Flops, part: Flops, times: int = 1) -> Flops:
     return Flops(all_.mul - times * part.mul, all_.add - times * part.add, all_.div - times * part.div)
 
 
@@ -136,7 +136,7 @@ def _part(algorithm: str, part: str, times: int, each: Flops, axial: Flops) -> d
 Screws = list[tuple[np.ndarray, np.ndarray]]
 
 
-def _screws(model: sd.Model, angle) -> Screws:
+def screws_of(model: sd.Model, angle) -> Screws:
     """(E, r) of the joint with what X_tree displaces along its axis, and of the rest of X_tree, a screw along x."""
     E, r = rotation(model.X_tree[MIDDLE]), translation(model.X_tree[MIDDLE])
     about_x = rotx(float(np.arctan2(E[1, 2], E[1, 1]))).astype(object)
@@ -146,7 +146,7 @@ def _screws(model: sd.Model, angle) -> Screws:
     ]
 
 
-def _carried(screws: Screws, f: np.ndarray) -> np.ndarray:
+def carried_wrench(screws: Screws, f: np.ndarray) -> np.ndarray:
     """X^T f (6,), one screw after the other: [E^T n + r × E^T f; E^T f]."""
     for E, r in screws:
         force = E.T @ f[3:]
@@ -160,7 +160,7 @@ def _moved(X: np.ndarray, J: np.ndarray) -> np.ndarray:
     return symmetric(6, np.dtype(object), lambda r, s: X[:, r] @ Y[:, s])
 
 
-def _moved_by(screws: Screws, J: np.ndarray) -> np.ndarray:
+def moved_by(screws: Screws, J: np.ndarray) -> np.ndarray:
     for E, r in screws:
         J = _moved(X_motion(E, r), J)
     return J

@@ -284,7 +284,7 @@ def _times(n: int) -> Iterable[dict]:
     q, qd = state(n, 0)
     tau = np.random.default_rng(n).standard_normal(n)
     yield from _measured(n, SCIPY, _scipy_calls(system, q, qd, tau))
-    yield from _measured(n, MACHINE_CODE, _compiled_calls(system, q, qd, tau))
+    yield from _measured(n, MACHINE_CODE, compiled_calls(system, q, qd, tau))
 
 
 def _measured(n: int, means: str, calls: dict[str, tuple[str, Callable]]) -> Iterable[dict]:
@@ -339,7 +339,7 @@ def _scipy_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.nda
     }
 
 
-def _compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> dict:
+def compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> dict:
     """From q, q̇ on, all as machine code."""
     model, A = system.model, system.D(q)
     assembly = system.assemble(Graph(SHARING[EQUAL]))
@@ -378,7 +378,7 @@ def plot(folder: Path) -> None:
     for line, counter in zip(axes, COUNTERS, strict=True):
         for ax, (kind, title) in zip(line, kinds.items(), strict=True):
             for name, (outputs, colour, dashes, marker) in STYLE.items():
-                shared = _shared(counter, name)
+                shared = shared_words(counter, name)
                 drawn = curve(rows, kind, counter=counter, algorithm=name, outputs=outputs, shared=shared)
                 curves.draw(ax, drawn, colour, linestyle=dashes, marker=marker, markersize=4.5, label=_label(name),
                             markevery=max(1, len(drawn) // 7))  # fmt: skip
@@ -422,7 +422,7 @@ def plot(folder: Path) -> None:
     drawing.save_pictures(figure, folder / "fig1_time", dpi=110)
 
 
-def _shared(counter: str, name: str) -> str:
+def shared_words(counter: str, name: str) -> str:
     """What a curve of the figure shares."""
     return NOTHING if counter == PUBLISHED or name == FORMULA else REWRITTEN if name == QDD else EQUAL
 
@@ -455,7 +455,7 @@ def findings(folder: Path) -> str:
     last = known[-1]
 
     def get(counter: str, name: str, amount: str = "total", **where: str) -> curves.Curve:
-        chosen = {"outputs": STYLE[name][0], "shared": _shared(counter, name)} | where
+        chosen = {"outputs": STYLE[name][0], "shared": shared_words(counter, name)} | where
         return curve(rows, amount, counter=counter, algorithm=name, **chosen)
 
     def of_six(counter: str, a: str, b: str, **where: str) -> str:
@@ -539,10 +539,10 @@ def _table(rows: list[dict], known: list[int]) -> str:
     lines = [" | ".join(head), " | ".join("---" if k < 3 else "---:" for k in range(len(head)))]
     for name in STYLE:
         for outputs in SYMBOLS:
-            cells = [curve(rows, counter=c, algorithm=name, outputs=outputs, shared=_shared(c, name)).get(n)
+            cells = [curve(rows, counter=c, algorithm=name, outputs=outputs, shared=shared_words(c, name)).get(n)
                      for n in known for c in COUNTERS]  # fmt: skip
             if any(cells):
-                lines.append(" | ".join([name, SYMBOLS[outputs], _shared(END_TO_END, name), *map(_shown, cells)]))
+                lines.append(" | ".join([name, SYMBOLS[outputs], shared_words(END_TO_END, name), *map(_shown, cells)]))
     return "\n".join(f"| {line} |" for line in lines) + "\n\nThe published counts share nothing."
 
 

@@ -267,7 +267,7 @@ def _observed(
             values, zero = out["pivots"], np.zeros(CHUNK, dtype=bool)
             if order is orders[0]:
                 if may_be_singular:
-                    good = _regular(matrix.system, states, values, typical)
+                    good = is_regular(matrix.system, states, values, typical)
                 determinant |= set(((values[good] < 0.0).sum(axis=1) % 2).tolist())
             zero[good] = order.pivots.see(values[good])
             if order is orders[0] and zero.any():
@@ -314,7 +314,7 @@ def _guarded(problem: Problem, order: str, failing: list[dict[str, np.ndarray]])
     return {"guarded": len(solution.ok), "guarded_solved": len(error), "guarded_error": f"{error.max(initial=0.0):.2e}"}
 
 
-def _regular(system: BlockSystem, states: Mapping[str, np.ndarray], pivots: np.ndarray, typical: float) -> np.ndarray:
+def is_regular(system: BlockSystem, states: Mapping[str, np.ndarray], pivots: np.ndarray, typical: float) -> np.ndarray:
     """(N,) bool: D is regular, by its determinant over a typical one; by its condition where pivots do not tell it.
 
     typical: logarithm of the determinant but for a constant.

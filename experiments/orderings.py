@@ -123,7 +123,7 @@ def metis_available() -> bool:
     return umfpack.available() and umfpack_permutations(scipy.sparse.csc_matrix(full + np.eye(40)), "METIS")[1]
 
 
-def _paper(a: Sampled) -> Pivots:
+def paper_permutations(a: Sampled) -> Pivots:
     """UMFPACK's P and Q for the matrix at one random state, as the paper takes them."""
     return umfpack_pivots(scipy.sparse.csc_matrix((a.values[0], (a.row, a.col)), shape=(a.n, a.n)))
 
@@ -134,7 +134,7 @@ _COLUMNS = ORDERINGS["umfpack"][1:4:2]
 _GREEDY = tuple(ORDERINGS["markowitz"][k] for k in (0, 1, 4, 5))
 # An order that is searched has a label, starts, and a mark whether these look at the sampled states.
 SEARCHED: dict[str, tuple[str, tuple[Start, ...], bool]] = {
-    "paper": ("UMFPACK at one state (paper)", (_paper,), False),
+    "paper": ("UMFPACK at one state (paper)", (paper_permutations,), False),
     "umfpack": ("UMFPACK's P and Q (steered)", PLAIN["umfpack"], False),
     "umfpack columns": ("UMFPACK's Q (safe rows)", _COLUMNS, True),
     "metis": ("METIS: P and Q (steered)", tuple(partial(_metis, steer, False) for steer in STEER), False),

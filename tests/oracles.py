@@ -89,13 +89,13 @@ class Pinocchio:
 
     def rnea(self, q, qd, qdd, fx=None) -> np.ndarray:
         """tau (nv,)."""
-        pin.rnea(self.pin, self.data, self._position(q), self._to(qd), self._to(qdd), self._wrenches(fx))
-        return self._from(self.data.tau)
+        pin.rnea(self.pin, self.data, self.position(q), self.theirs(qd), self.theirs(qdd), self.wrenches(fx))
+        return self.ours(self.data.tau)
 
     def aba(self, q, qd, tau, fx=None) -> np.ndarray:
         """q̈ (nv,)."""
-        pin.aba(self.pin, self.data, self._position(q), self._to(qd), self._to(tau), self._wrenches(fx))
-        return self._from(self.data.ddq)
+        pin.aba(self.pin, self.data, self.position(q), self.theirs(qd), self.theirs(tau), self.wrenches(fx))
+        return self.ours(self.data.ddq)
 
     def bodies(self, q, qd, qdd, fx=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(a, f, v), each (nb, 6); rows of bodies that Pinocchio lumps are NaN."""
@@ -105,7 +105,7 @@ class Pinocchio:
             a[i], f[i], v[i] = (_swap(x[j].vector) for x in (self.data.a_gf, self.data.f, self.data.v))
         return a, f, v
 
-    def _position(self, q) -> np.ndarray:
+    def position(self, q) -> np.ndarray:
         position = np.empty(self.pin.nq)
         for i, j in self.joint.items():
             joint, x = self.pin.joints[j], q[self.model.q_slice(i)]
@@ -114,14 +114,14 @@ class Pinocchio:
             position[joint.idx_q : joint.idx_q + joint.nq] = x
         return position
 
-    def _to(self, x) -> np.ndarray:
+    def theirs(self, x) -> np.ndarray:
         y = np.empty(self.pin.nv)
         for i, j in self.joint.items():
             part, joint = x[self.model.v_slice(i)], self.pin.joints[j]
             y[joint.idx_v : joint.idx_v + joint.nv] = _swap(part) if joint.nv == 6 else part
         return y
 
-    def _from(self, y) -> np.ndarray:
+    def ours(self, y) -> np.ndarray:
         x = np.empty(self.model.nv)
         for i, j in self.joint.items():
             joint = self.pin.joints[j]
@@ -129,7 +129,7 @@ class Pinocchio:
             x[self.model.v_slice(i)] = _swap(part) if joint.nv == 6 else part
         return x
 
-    def _wrenches(self, fx) -> pin.StdVec_Force:
+    def wrenches(self, fx) -> pin.StdVec_Force:
         forces = pin.StdVec_Force()
         forces.extend([pin.Force.Zero() for _ in range(self.pin.njoints)])
         if fx is not None:
@@ -155,8 +155,8 @@ class MuJoCo:
 
     def inverse(self, q, qd, qdd, fx=None) -> np.ndarray:
         """tau (nv,): mj_inverse, less the generalised force of the external wrenches, applied at the body origins."""
-        self._state(q, qd)
-        self.data.qacc[:] = self._acceleration_to(qd, qdd)
+        self.put(q, qd)
+        self.data.qacc[:] = self.acceleration_to(qd, qdd)
         mujoco.mj_inverse(self.mj, self.data)
         applied = np.zeros(self.mj.nv)
         if fx is not None:
@@ -164,12 +164,12 @@ class MuJoCo:
                 R = self.data.xmat[body].reshape(3, 3)
                 torque, force = R @ fx[i][:3], R @ fx[i][3:]
                 mujoco.mj_applyFT(self.mj, self.data, force, torque, self.data.xpos[body].copy(), body, applied)
-        return self._force_from(self.data.qfrc_inverse - applied)
+        return self.force_from(self.data.qfrc_inverse - applied)
 
     def forward(self, q, qd, tau, fx=None) -> np.ndarray:
         """q̈ (nv,): mj_forward with the external wrenches as Cartesian forces at the centres of mass."""
-        self._state(q, qd)
-        self.data.qfrc_applied[:] = self._force_to(tau)
+        self.put(q, qd)
+        self.data.qfrc_applied[:] = self.force_to(tau)
         self.data.xfrc_applied[:] = 0.0
         if fx is not None:
             mujoco.mj_kinematics(self.mj, self.data)
@@ -178,18 +178,18 @@ class MuJoCo:
                 n, f = fx[i][:3], fx[i][3:]
                 self.data.xfrc_applied[body] = np.concatenate([R @ f, R @ (n - np.cross(com, f))])
         mujoco.mj_forward(self.mj, self.data)
-        return self._acceleration_from(qd, self.data.qacc)
+        return self.acceleration_from(qd, self.data.qacc)
 
-    def _state(self, q, qd) -> None:
+    def put(self, q, qd) -> None:
         for i, j in self.joint.items():
             start, x = self.mj.jnt_qposadr[j], q[self.model.q_slice(i)]
             if i in self.free:
                 x = np.concatenate([x[:3], x[6:], x[3:6]])
             self.data.qpos[start : start + len(x)] = x
         mujoco.mj_kinematics(self.mj, self.data)
-        self.data.qvel[:] = self._vector_to(qd)
+        self.data.qvel[:] = self.vector_to(qd)
 
-    def _vector_to(self, x) -> np.ndarray:
+    def vector_to(self, x) -> np.ndarray:
         """ω, v in the body → R v, ω for free joints; the same for wrenches."""
         y = np.empty(self.mj.nv)
         for i, j in self.joint.items():
@@ -199,7 +199,7 @@ class MuJoCo:
             y[start : start + len(part)] = part
         return y
 
-    def _vector_from(self, y) -> np.ndarray:
+    def vector_from(self, y) -> np.ndarray:
         x = np.empty(self.model.nv)
         for i, j in self.joint.items():
             part, start = self.model.v_slice(i), self.mj.jnt_dofadr[j]
@@ -209,13 +209,13 @@ class MuJoCo:
                 x[part] = y[start : start + part.stop - part.start]
         return x
 
-    _force_to, _force_from = _vector_to, _vector_from
+    force_to, force_from = vector_to, vector_from
 
-    def _acceleration_to(self, qd, qdd) -> np.ndarray:
-        return self._vector_to(qdd + self._turning(qd))
+    def acceleration_to(self, qd, qdd) -> np.ndarray:
+        return self.vector_to(qdd + self._turning(qd))
 
-    def _acceleration_from(self, qd, qacc) -> np.ndarray:
-        return self._vector_from(qacc) - self._turning(qd)
+    def acceleration_from(self, qd, qacc) -> np.ndarray:
+        return self.vector_from(qacc) - self._turning(qd)
 
     def _turning(self, qd) -> np.ndarray:
         """What d/dt (R v) = R (v̇ + ω × v) has beside R v̇: ω × v at the linear part of each free joint."""
@@ -244,11 +244,11 @@ def constrained(oracle: Pinocchio, constraints, q, qd, tau, fx=None, mu=0.0, ite
     pin.initConstraintDynamics(oracle.pin, data, models, datas)
     if fx is not None:
         still = np.zeros(oracle.pin.nv)
-        at = oracle._position(q)
+        at = oracle.position(q)
         free = pin.rnea(oracle.pin, data, at, still, still).copy()
-        tau = tau + oracle._from(free - pin.rnea(oracle.pin, data, at, still, still, oracle._wrenches(fx)))
+        tau = tau + oracle.ours(free - pin.rnea(oracle.pin, data, at, still, still, oracle.wrenches(fx)))
     settings = pin.ProximalSettings(1e-15, mu, iterations)
     qdd = pin.constraintDynamics(
-        oracle.pin, data, oracle._position(q), oracle._to(qd), oracle._to(tau), models, datas, settings
+        oracle.pin, data, oracle.position(q), oracle.theirs(qd), oracle.theirs(tau), models, datas, settings
     )
-    return oracle._from(qdd), [_swap(c.contact_force.vector) for c in datas]
+    return oracle.ours(qdd), [_swap(c.contact_force.vector) for c in datas]

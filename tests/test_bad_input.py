@@ -22,7 +22,7 @@ from sysdyn.errors import (
     SysdynError,
     UnknownName,
 )
-from sysdyn.files import atomic, cache
+from sysdyn.files import atomic
 from sysdyn.measurements.raw import BodyAcceleration, ExternalWrench, JointAcceleration, JointTorque, JointWrench
 from sysdyn.model import chain, random_tree
 from sysdyn.offline import sampling
@@ -598,7 +598,6 @@ def test_solver_files(tmp_path):
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "full", "read-only"])
 def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(cache, "_complained", set())
     folder = tmp_path / "cache"
     if kind in ("a file", "below a file"):
         folder.write_text("in the way")

@@ -166,7 +166,7 @@ def simulate(mj: mujoco.MjModel, states: int, names: tuple[str, ...]) -> Squat:
         result["tau"].append([*tau[3:6], *(R.T @ tau[:3]), *tau[6:]])
         result["sensors"].append(data.sensordata.copy())
     arrays = {name: np.array(x) for name, x in result.items()}
-    shown = {name: _shown(mj, name, arrays["sensors"]) for name in names}
+    shown = {name: shown_values(mj, name, arrays["sensors"]) for name in names}
     return Squat(t, *(arrays[x] for x in ("q", "qd", "qdd", "tau")), tuple(joints), shown)
 
 
@@ -192,7 +192,7 @@ def _jacobian(mj: mujoco.MjModel, data: mujoco.MjData, body: int, call) -> np.nd
     return J
 
 
-def _shown(mj: mujoco.MjModel, name: str, sensordata: np.ndarray) -> np.ndarray:
+def shown_values(mj: mujoco.MjModel, name: str, sensordata: np.ndarray) -> np.ndarray:
     """(N, 3) of an accelerometer, (N, 6) of a force/torque sensor, moment first: the wrench on the parent."""
     parts = [mj.sensor(k) for k in range(mj.nsensor) if mj.sensor(k).name.rpartition(".")[0] == name]
     values = np.hstack([sensordata[:, part.adr[0] : part.adr[0] + 3] for part in parts])

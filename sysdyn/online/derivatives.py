@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.entries.calls import entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
@@ -130,7 +129,7 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-class Derivatives:
+class Derivatives(Translated):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
     of, wrt: what is differentiated, by what.
@@ -217,11 +216,11 @@ class Derivatives:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
         return self._calls.bind(Arguments.of(q, qd, known, given), threads)
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
-        """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""
-        default = f"{export.problem_name(self.problem)}_derivatives"
+    def source(self, name: str | None = None) -> Source:
+        """The program for translators; blocks are groups such as dqdd_dq, row by row."""
+        name = f"{export.problem_name(self.problem)}_derivatives" if name is None else name
         blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
-        return export.export_c(folder, name or default, self.problem, blocks, self._executable)
+        return export.source(name, self.problem, blocks, self._executable)
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)

@@ -24,7 +24,6 @@ def folder(monkeypatch, tmp_path) -> Path:
     """A fresh cache folder, not made yet."""
     where = tmp_path / "deep" / "cache"
     monkeypatch.setenv("SYSDYN_CACHE", str(where))
-    monkeypatch.setattr(cache, "_complained", set())
     monkeypatch.setattr(cache, "_room", {})
     return where
 
@@ -139,7 +138,6 @@ FOLDERS = [a_file, below_a_file, a_broken_link, read_only, below_read_only]
 def test_an_unusable_folder_is_reported_once(monkeypatch, tmp_path, make):
     where = make(tmp_path)
     monkeypatch.setenv("SYSDYN_CACHE", str(where))
-    monkeypatch.setattr(cache, "_complained", set())
     assert cache.load("key") is None  # silently: there is nothing to be done without
     with pytest.warns(CacheWarning, match=f"{where} cannot be used .*SYSDYN_CACHE") as found:
         cache.store("key", b"payload")
@@ -189,7 +187,6 @@ def test_solvers_compile_without_a_cache(monkeypatch, tmp_path):
     model = sd.auto_tree(2, 1, 1.5, 0.9)
     q, qd, tau = model.random_state(seed=0)
     monkeypatch.setenv("SYSDYN_CACHE", str(a_file(tmp_path)))
-    monkeypatch.setattr(cache, "_complained", set())
     with pytest.warns(CacheWarning) as found:
         solver = sd.compile(sd.forward_dynamics(model), ordering="aba")
     assert len(found) == 1
@@ -312,6 +309,7 @@ def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
 @pytest.mark.parametrize("size", ["many", "-1", "nan", ""])
 def test_a_limit_that_is_no_number_is_reported_once(folder, monkeypatch, size):
     monkeypatch.setenv("SYSDYN_CACHE_LIMIT", size)
+    monkeypatch.setattr(cache, "_complained", set())  # the variable has one name for the whole process
     with pytest.warns(CacheWarning, match=f"SYSDYN_CACHE_LIMIT is '{size}', not a number") as found:
         assert cache.limit() == 2**30 == cache.limit()
     assert len(found) == 1

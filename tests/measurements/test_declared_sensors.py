@@ -32,8 +32,8 @@ def shown(q, qd, qdd, fx) -> dict[str, np.ndarray]:
     mj, elements, _ = squat.robot(icub_urdf())
     oracle = MuJoCo(model(), icub_urdf())
     oracle.mj, oracle.data = mj, mujoco.MjData(mj)
-    oracle._state(q, qd)
-    oracle.data.qacc[:] = oracle._acceleration_to(qd, qdd)
+    oracle.put(q, qd)
+    oracle.data.qacc[:] = oracle.acceleration_to(qd, qdd)
     for i, body in enumerate(oracle.body):
         R, com = oracle.data.xmat[body].reshape(3, 3), mj.body_ipos[body]
         n, f = fx[i][:3], fx[i][3:]
@@ -41,7 +41,7 @@ def shown(q, qd, qdd, fx) -> dict[str, np.ndarray]:
     mujoco.mj_inverse(mj, oracle.data)
     names = {mj.sensor(k).name.rpartition(".")[0] for k in range(mj.nsensor)}
     assert names == {e.get("name") for e in elements if e.get("type") in ("force_torque", "accelerometer")}
-    return {name: squat._shown(mj, name, oracle.data.sensordata[None])[0] for name in names}
+    return {name: squat.shown_values(mj, name, oracle.data.sensordata[None])[0] for name in names}
 
 
 @pytest.mark.parametrize("seed", range(3))

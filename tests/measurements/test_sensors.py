@@ -68,8 +68,8 @@ class Robot:
         self.oracle = Pinocchio(self.model, icub_urdf())
         self.pin, self.data = self.oracle.pin, self.oracle.data
         self.q, self.qd, self.qdd, self.fx = state(self.model, seed)
-        self.state = (self.oracle._position(self.q), self.oracle._to(self.qd), self.oracle._to(self.qdd))
-        pin.rnea(self.pin, self.data, *self.state, self.oracle._wrenches(self.fx))
+        self.state = (self.oracle.position(self.q), self.oracle.theirs(self.qd), self.oracle.theirs(self.qdd))
+        pin.rnea(self.pin, self.data, *self.state, self.oracle.wrenches(self.fx))
         self.f = [pin.Force(x.vector) for x in self.data.f]
         pin.forwardKinematics(self.pin, self.data, *self.state)
         pin.updateFramePlacements(self.pin, self.data)

@@ -190,7 +190,7 @@ def test_poses_and_jacobians_agree_with_pinocchio_on_icub(base):
     assert set(kinds) == set(REFERENCES)
     for seed in range(5):
         q = model.random_state(seed=seed)[0]
-        position = other._position(q)
+        position = other.position(q)
         pin.computeJointJacobians(other.pin, other.data, position)
         pin.updateFramePlacements(other.pin, other.data)
         for frame in ("l_hand", "r_foot", "head", "imu_frame", "root_link"):
@@ -199,7 +199,7 @@ def test_poses_and_jacobians_agree_with_pinocchio_on_icub(base):
             assert np.allclose(T, other.data.oMf[number].homogeneous, rtol=0, atol=1e-12)
             for reference, kind in kinds.items():
                 expected = swap(pin.getFrameJacobian(other.pin, other.data, number, kind))
-                expected = np.array([other._from(row) for row in expected])
+                expected = np.array([other.ours(row) for row in expected])
                 J = frame_jacobian(model, q, frame, reference)
                 assert np.allclose(J, expected, rtol=0, atol=1e-12), (frame, reference)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import sysdyn as sd
+from sysdyn.equations.augmented import System
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.model import Model, Revolute
@@ -15,9 +17,10 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import Behaviour, Verdict, judge
-from sysdyn.offline.sampling import order_samples, pivoted_solve, sample_states
+from sysdyn.offline.safety import Behaviour, Verdict, judge, ranged, relative_difference
+from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
 from sysdyn.problem import Problem
+from sysdyn.program.expr import Graph
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
 from sysdyn.program.program import Program
 
@@ -118,17 +121,30 @@ def test_forward_dynamics_of_a_serial_arm_guards_all_pivots_but_the_constant_one
 N = 512
 
 
-def verdict(problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False) -> Verdict:
-    """On a program with these pivots (N, p) and relative errors (N,) at the sampled states."""
-    system, inputs = problem.system(), sample_states(problem, N, seed=1)
-    right = pivoted_solve(system, inputs, refine=2)
+@functools.cache
+def sampled(problem: Problem, ranges: bool) -> tuple[System, dict[str, np.ndarray], np.ndarray]:
+    """(system, inputs at N states, the right answers there)."""
+    system, inputs = problem.system(), sample_states(problem, N, seed=1, ranges=ranges)
+    return system, inputs, pivoted_solve(system, inputs, refine=2)
+
+
+def verdict(
+    problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False, *, ranges: bool = False,
+    told: np.ndarray | None = None, growth: float = 1.0, **options,
+) -> Verdict:  # fmt: skip
+    """On a program with these pivots (N, p) and relative errors (N,) at the sampled states.
+
+    ranges: these are in the ranges of the joints. told (N,): the backward errors that the program reports.
+    """
+    system, inputs, right = sampled(problem, ranges)
     number = {qd.tobytes(): k for k, qd in enumerate(inputs["qd"])}
 
     def run(part: dict[str, np.ndarray]) -> Behaviour:
         k = [number[qd.tobytes()] for qd in part["qd"]]
-        return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.ones(len(k)))
+        error = None if told is None else told[k]
+        return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.full(len(k), growth), error)
 
-    return judge(run, system, inputs, [f"p{k}" for k in range(pivots.shape[1])], chunk=64, strict=strict)
+    return judge(run, system, inputs, [f"p{k}" for k in range(pivots.shape[1])], chunk=64, strict=strict, **options)
 
 
 def sizes(least: float, greatest: float) -> np.ndarray:
@@ -254,3 +270,215 @@ def test_estimations_that_lose_digits_are_guarded():
     pivots = sizes(1e-9, 1.0)
     [(_, weak)] = verdict(noisy(), pivots[:, None], 1e-12 * (1e-9 / pivots) ** 1.5).guards
     assert 0.2e-9 < weak < 1.2e-9
+
+
+# ---- what is accepted ------------------------------------------------------------------------------------------------
+
+STEADY = np.ones((N, 1))
+
+
+def at(state: int, value: float) -> np.ndarray:
+    return np.where(np.arange(N) == state, value, 0.0)
+
+
+@pytest.mark.parametrize("state", [0, N // 2 + 1, N - 1])
+def test_one_state_with_an_error_is_enough(state):
+    """Digits to spare, enough digits, too few, and no number at all."""
+    fine, enough, poor, none = (verdict(ARM, STEADY, at(state, x)).safety for x in (1e-13, 1e-10, 1e-8, np.nan))
+    assert fine.firm and fine.ok and fine.small
+    assert enough.ok and enough.small and not enough.exact and enough.improvable
+    assert not poor.stable and not poor.small and poor.improvable and poor.backward_error > 1e-9
+    assert not none.ok and not none.improvable and none.backward_error == np.inf
+    hopeless = verdict(ARM, STEADY, at(state, 0.1)).safety
+    assert not hopeless.ok and not hopeless.improvable
+
+
+def test_errors_that_residuals_do_not_show():
+    """A pivoted solve of the worst states tells them; a well-conditioned system leaves it no excuse."""
+    for error, ok, small in ((1e-12, True, True), (1e-8, False, True), (1e-5, False, False)):
+        safety = verdict(ARM, STEADY, np.full(N, error), told=np.zeros(N)).safety
+        assert safety.backward_error == 0.0 and safety.difference == pytest.approx(error, rel=0.1)
+        assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 1e-13
+
+
+def test_factors_that_grow_without_bound_are_not_stable():
+    assert not verdict(ARM, STEADY, np.zeros(N), growth=np.inf).safety.stable
+    assert verdict(ARM, STEADY, np.zeros(N), growth=1e9).safety.growth == 1e9
+
+
+def test_the_worst_states_are_handed_on():
+    """Those with the largest errors and the least pivot, by which the next search is guided."""
+    pivots = np.where(at(77, 1.0)[:, None] > 0.0, 1e-3, STEADY)
+    inputs = sampled(ARM, False)[1]
+    worst = verdict(ARM, pivots, at(401, 3e-10) + at(402, 2e-10)).worst
+    assert len(worst["qd"]) < 20
+    for state in (77, 401, 402):
+        assert (worst["qd"] == inputs["qd"][state]).all(axis=1).any(), state
+
+
+# ---- pivots that change their sign -----------------------------------------------------------------------------------
+
+
+def signs(every: int) -> np.ndarray:
+    """(N, 1): −1 at each of so many states."""
+    return np.where(np.arange(N) % every == 3, -1.0, 1.0)[:, None]
+
+
+def test_pivots_that_pass_through_zero():
+    """One of two that change their signs together is at fault; of one alone the determinant vanishes with it."""
+    both, one = np.hstack([signs(9), signs(9)]), np.hstack([signs(9), STEADY])
+    assert verdict(ARM, both, np.zeros(N)).safety.crossing == 2
+    assert verdict(ARM, one, np.zeros(N)).safety.crossing == 0
+    assert verdict(ARM, np.hstack([both, signs(5)]), np.zeros(N)).safety.crossing == 0
+    found = verdict(ARM, np.hstack([both, signs(9), signs(9)]), np.zeros(N), certain=np.array([True, False] * 2))
+    assert found.safety.crossing == 2 and not found.safety.firm
+
+
+def test_where_pivots_pass_through_zero_small_ones_lose_digits():
+    """Between two states of opposite signs there are some that were not sampled, with a pivot of any size."""
+    pivots = 4.0 * np.hstack([signs(9), signs(9), STEADY])
+    through, also, steady = verdict(ARM, pivots, np.zeros(N)).guards
+    assert through == also == pytest.approx((4e-11, 4e-3))
+    assert steady == pytest.approx((4e-11, 4e-3))  # a thousandth of the greatest, below a tenth of the least
+    *_, small = verdict(ARM, np.hstack([pivots, sizes(1e-4, 1.0)[:, None]]), np.zeros(N)).guards
+    assert small == pytest.approx((1e-11, 1e-5))
+    small = signs(9) * sizes(1e-4, 1.0)[:, None]
+    assert verdict(ARM, np.hstack([small, small, STEADY]), np.zeros(N)).guards[0] == pytest.approx((1e-11, 1e-3))
+    certain = np.array([True, True, False])
+    found = verdict(ARM, np.hstack([small, small, STEADY]), np.zeros(N), certain=certain)
+    assert found.guards[0] == pytest.approx((1e-11, 1e-5))
+
+
+def test_the_rarer_sign_guides_the_search():
+    """The state that is farthest on the other side, among the worst."""
+    pivots = np.hstack([signs(64), signs(64)])
+    pivots[67] *= 50.0
+    inputs = sampled(ARM, False)[1]
+    assert (verdict(ARM, pivots, np.zeros(N)).worst["qd"] == inputs["qd"][67]).all(axis=1).any()
+
+
+def test_the_least_pivot_is_named():
+    pivots = np.stack([np.full(N, 5.0), sizes(1e-3, 2.0)], axis=1)
+    safety = verdict(ARM, pivots, np.zeros(N)).safety
+    assert safety.least_pivot == pytest.approx(5e-4) and safety.least_pivot_name == "p1" and safety.firm
+    certain = verdict(ARM, pivots, np.zeros(N), certain=np.array([False, True])).safety
+    assert certain.least_pivot == 1.0 and certain.least_pivot_name == "p0"
+    assert verdict(ARM, pivots, np.zeros(N), certain=np.ones(2, dtype=bool)).safety.least_pivot_name.startswith("none")
+    assert not verdict(ARM, np.stack([STEADY[:, 0], sizes(1e-6, 1.0)], axis=1), np.zeros(N)).safety.firm
+
+
+# ---- digits lost by small pivots -------------------------------------------------------------------------------------
+
+
+def test_digits_lost_at_many_states_are_the_order_s_own():
+    """Small pivots lose digits at a third of the states: calls cannot solve all of these with pivoting."""
+    lossy = np.arange(N) % 3 == 0
+    pivots = np.where(lossy, 1e-4, 1.0)[:, None]
+    many = verdict(ARM, pivots, np.where(lossy, 1e-8, 0.0)).safety
+    assert many.weak == 0 and not many.ok
+    lossy = np.arange(N) % 30 == 0
+    larger = np.where(np.arange(N) % 31 == 5, 1e-2, 1.0)  # these lose nothing
+    few = verdict(ARM, np.where(lossy, 1e-4, larger)[:, None], np.where(lossy, 1e-8, 0.0))
+    assert few.safety.weak == lossy.sum() and few.safety.ok and few.guards[0][1] > 1e-4
+    assert few.safety.states == N - lossy.sum() and not few.safety.firm  # at more than one in a hundred
+    kept = verdict(ARM, np.where(lossy, 1e-4, 1.0)[:, None], np.where(lossy, 1e-8, 0.0), again=False)
+    assert kept.safety.weak == 0 and not kept.safety.ok
+
+
+def test_errors_without_small_pivots_are_the_order_s_own():
+    lossy = np.arange(N) % 30 == 0
+    found = verdict(ARM, np.where(lossy, 0.5, 1.0)[:, None], np.where(lossy, 1e-8, 0.0)).safety
+    assert found.weak == 0 and not found.ok
+
+
+# ---- states that are singular, far, or switched off ------------------------------------------------------------------
+
+
+NECK = sd.forward_dynamics(neck(0.0095))
+
+
+def test_singular_states_do_not_count_and_guards_meet_them():
+    """The neck at q = 0 and other right angles: a pivot that is rounding there, and anything as the answer."""
+    problem, singular = NECK, is_singular(*sampled(NECK, False)[:2])
+    assert 10 < singular.sum() < N / 2
+    pivots, errors = np.where(singular, 1e-9, 1.0)[:, None], np.where(singular, 0.5, 0.0)
+    found = verdict(problem, pivots, errors)
+    assert found.safety.singular == singular.sum() and found.safety.ok
+    assert found.safety.states == N - singular.sum() and found.safety.least_pivot == 1.0
+    assert found.guards[0][1] > 1e-9
+    told = {k: True for k in np.flatnonzero(singular)[:5].tolist()}
+    assert verdict(problem, pivots, errors, singular=told).safety == found.safety
+    assert len(told) > 5  # what was looked at is added
+
+
+@pytest.mark.parametrize(("pivot", "error"), [(1.0, 0.5), (1e-9, 0.0), (1e9, 0.0)], ids=["error", "small", "large"])
+def test_each_sign_of_a_singular_state_is_enough(pivot, error):
+    """A residual, a pivot that is rounding, or one that something was divided by rounding for."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    safety = verdict(NECK, np.where(singular, pivot, 1.0)[:, None], np.where(singular, error, 0.0)).safety
+    assert safety.singular == singular.sum() and safety.ok and safety.least_pivot == 1.0
+
+
+def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count():
+    """No pivot and no residual says so: the answers there are others."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    errors, told = np.where(singular, 0.5, 0.0), np.where(singular, 1e-13, 1e-15)
+    safety = verdict(NECK, STEADY, errors, told=told).safety
+    assert safety.singular == singular.sum() and safety.ok and safety.difference < 1e-8
+
+
+@pytest.mark.parametrize("share", [1e-5, 1e-6, 1e-7])
+def test_doubtful_pivots_of_singular_states_are_looked_at(share):
+    """Two or three such pivots are those of a singular state, though each is far from rounding: guards leave room."""
+    singular = is_singular(*sampled(NECK, False)[:2])
+    pivots, some = np.where(singular, share, 1.0), np.flatnonzero(~singular)[::50]
+    pivots[some] = 1e-5
+    found = verdict(NECK, pivots[:, None], np.zeros(N))
+    assert found.safety.singular == singular.sum() and found.safety.ok
+    assert found.guards[0][1] == pytest.approx(min(1e-4, 100.0 * share))
+
+
+def test_regular_states_with_small_pivots_do_count():
+    small = np.arange(N) % 30 == 0
+    found = verdict(ARM, np.where(small, 1e-9, 1.0)[:, None], np.zeros(N)).safety
+    assert found.singular == 0 and found.states == N and found.least_pivot == pytest.approx(1e-9) and not found.firm
+
+
+def test_lengths_far_away_are_judged_as_far_as_digits_go():
+    """Errors beyond 100 m: judged to there, and calls pivot at states beyond; errors at near states are errors."""
+    problem = sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("revolute", "prismatic")))
+    lengths = travelled(problem.system(), sampled(problem, True)[1]["q"])
+    assert (lengths > 100.0).sum() > 20
+    for beyond, expected in ((100.0, 100.0), (10.0, 10.0), (1e9, 1000.0)):
+        found = verdict(problem, STEADY, np.where(lengths > beyond, 1e-6, 0.0), ranges=True).safety
+        assert found.reach == expected and found.ok and found.states == (lengths <= expected).sum()
+    far = verdict(problem, np.where(lengths > 5.0, 1e10, 1.0)[:, None], np.zeros(N), ranges=True)
+    assert far.guards == [pytest.approx((1e-11, 1e-3))]  # by pivots that every solver meets
+    near = verdict(problem, STEADY, np.where((lengths > 0.5) & (lengths < 3.0), 1e-6, 0.0), ranges=True).safety
+    assert not near.ok
+
+
+def test_programs_have_the_ranges_of_what_was_judged():
+    """Lengths without limits that the program reads, out to the reach of its verdict; angles have none."""
+    model = sd.random_tree(3, seed=4, joints=("revolute", "prismatic"))
+    graph = Graph("structural")
+    q, qd = graph.inputs("q", 3), graph.inputs("qd", 3)
+    program = Program.from_graph(graph, [("qd", list(qd)), ("q", list(q))], [("x", [q[1] * q[2]])])
+    safety = replace(verdict(ARM, STEADY, np.zeros(N)).safety, reach=10.0)
+    assert [joint.kind for joint in model.joints] == ["prismatic", "prismatic", "revolute"]
+    assert ranged(program, model, safety).ranges == ((4, 10.0),)
+
+
+def test_differences_are_relative_to_each_quantity():
+    """A small one among large ones; but not where it vanishes, and what is left of it is rounding."""
+    system, _, right = sampled(ARM, False)
+    columns = system.layout.quantity_columns("qdd")
+    for factor in (1.0, 1e-3):
+        reference = right.copy()
+        reference[:, columns] *= factor
+        d = reference.copy()
+        d[:, columns] *= 1.0 + 1e-6
+        assert relative_difference(system, d, reference) == pytest.approx(1e-6, rel=1e-3)
+        d, reference[7, columns] = reference.copy(), 0.0
+        d[7, columns] = 1e-14 * np.abs(right[7]).max()
+        assert relative_difference(system, d, reference) < 1.1e-8

@@ -19,7 +19,6 @@ from sysdyn.online import posterior
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_complained", set())
     return tmp_path / "cache"
 
 

@@ -65,7 +65,7 @@ def test_acceleration_of_a_frame_agrees_with_pinocchio(base, classical, referenc
         assert found.shape == (3, 6)
         for k in range(3):
             pin.forwardKinematics(
-                oracle.pin, data, oracle._position(q[k]), oracle._to(qd[k]), oracle._to(solution.qdd[k])
+                oracle.pin, data, oracle.position(q[k]), oracle.theirs(qd[k]), oracle.theirs(solution.qdd[k])
             )
             pin.updateFramePlacements(oracle.pin, data)
             number = oracle.pin.getFrameId(frame)

@@ -46,7 +46,7 @@ def rows(results: Path, name: str, **values) -> list[dict]:
 
 
 def one(results: Path, counter: str, algorithm: str, n: int, outputs: str = "", shared: str = "") -> Spread:
-    shared = shared or FIG1._shared(counter, algorithm)
+    shared = shared or FIG1.shared_words(counter, algorithm)
     chosen = rows(results, "fig1", counter=counter, algorithm=algorithm, shared=shared)
     return curve(chosen, outputs=outputs or FIG1.STYLE[algorithm][0])[n]
 
@@ -86,7 +86,7 @@ def test_figure_1_is_complete(results):
         for name in (FIG1.ROWS, FIG1.PERMUTED):
             for counter in (FIG1.PUBLISHED, FIG1.SOLVE, FIG1.END_TO_END):
                 states = rows(results, "fig1", bodies=n, counter=counter, algorithm=name, outputs="all",
-                              shared=FIG1._shared(counter, name))  # fmt: skip
+                              shared=FIG1.shared_words(counter, name))  # fmt: skip
                 assert [row["state"] for row in states] == list(range(FIG1.QUICK_STATES))
         # what X, v, c and ν cost comes on top, and finding all unknowns costs more than finding one
         for name in (FIG1.ROWS, FIG1.PERMUTED, FIG1.MATRIX, FIG1.TORN, FIG1.FRONTS):
@@ -184,7 +184,7 @@ def test_compiled_programs_that_are_timed_solve_the_problem():
     system = sd.forward_dynamics(model).system("net_force")
     (q, qd), tau = FIG1.state(3, 0), np.array([0.3, -0.2, 0.1])
     qdd = sd.aba(model, q, qd, tau)
-    calls = FIG1._compiled_calls(system, q, qd, tau)
+    calls = FIG1.compiled_calls(system, q, qd, tau)
     for name, (_, step) in calls.items():
         step()
         out = step.out
@@ -227,12 +227,12 @@ def test_axial_screws_are_the_transform():
     model = sd.chain(COSTS.OF, seed=0)
     q = model.random_state(seed=2)[0]
     X = joint_transforms(model, q)[COSTS.MIDDLE].astype(float)
-    screws = [(E.astype(float), r.astype(float)) for E, r in COSTS._screws(model, q[COSTS.MIDDLE])]
+    screws = [(E.astype(float), r.astype(float)) for E, r in COSTS.screws_of(model, q[COSTS.MIDDLE])]
     rng = np.random.default_rng(0)
     f, J = rng.standard_normal(6), rng.standard_normal((6, 6))
     J = J + J.T
-    np.testing.assert_allclose(COSTS._carried(screws, f), X.T @ f, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(COSTS._moved_by(screws, J).astype(float), X.T @ J @ X, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(COSTS.carried_wrench(screws, f), X.T @ f, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(COSTS.moved_by(screws, J).astype(float), X.T @ J @ X, rtol=0, atol=1e-12)
 
 
 def test_findings_come_from_the_files(costs, tmp_path):
@@ -243,4 +243,4 @@ def test_findings_come_from_the_files(costs, tmp_path):
     assert_drawn(costs, "costs")
     with pytest.raises(FileError, match="compute it first"):
         COSTS.findings(tmp_path)
-    assert Flops() == COSTS._less(Flops(2, 4, 6), Flops(1, 2, 3), times=2)
+    assert Flops() == COSTS.less_flops(Flops(2, 4, 6), Flops(1, 2, 3), times=2)

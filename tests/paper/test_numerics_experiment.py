@@ -239,5 +239,5 @@ def test_the_determinant_tells_singular_states():
     order = NUMERICS.Order("natural", problem, matrix, sampled)
     typical = np.log(np.abs(order.begun)).sum(axis=1).mean()
     states = sample_states(problem, 400, seed=9)
-    regular = NUMERICS._regular(matrix.system, states, order.kernel(states)["pivots"], typical)
+    regular = NUMERICS.is_regular(matrix.system, states, order.kernel(states)["pivots"], typical)
     assert (regular == ~is_singular(matrix.system, states)).all() and 0 < (~regular).sum() < 100

@@ -209,8 +209,8 @@ def test_the_paper_takes_the_values_of_one_state():
         pytest.skip("scikit-umfpack is not installed")
     sampled = order_samples(sd.forward_dynamics(TREE).system(), 8)
     first = ORDERINGS.replace(sampled, values=sampled.values[:1])
-    assert ORDERINGS._paper(sampled) == ORDERINGS._paper(first)
-    P, Q = ORDERINGS._paper(sampled)
+    assert ORDERINGS.paper_permutations(sampled) == ORDERINGS.paper_permutations(first)
+    P, Q = ORDERINGS.paper_permutations(sampled)
     A = scipy.sparse.csr_matrix((sampled.values[0], (sampled.row, sampled.col))).toarray()[P][:, Q]
     for k in range(len(A)):  # elimination without pivoting goes through there
         assert abs(A[k, k]) > 1e-9

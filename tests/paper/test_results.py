@@ -83,7 +83,7 @@ def ordered_rows() -> Iterable[Row]:
             yield ordered("forward", robot, order, system, choice)
     for n in (8, 20):
         system = load_cells(n).system()
-        permutations = ORDERINGS._paper(order_samples(system, ORDERINGS.ORDER_STATES))
+        permutations = ORDERINGS.paper_permutations(order_samples(system, ORDERINGS.ORDER_STATES))
         choice = Elimination(system, *permutations).choice("", QUANTITIES)
         yield ordered("load cells", f"chain {n}", "paper", system, choice)
 
@@ -151,9 +151,9 @@ def paper_tree() -> Iterable[Row]:
 
 CURRENT: dict[str, tuple[Callable[[], Iterable[Row]], tuple[str, ...], tuple[str, ...]]] = {
     "costs": (
-        lambda: [*COSTS._costs(7), *COSTS._costs(30)], (*COUNTS, "book_mul", "book_add"), ("bodies", "algorithm"),
+        lambda: [*COSTS.costs_of(7), *COSTS.costs_of(30)], (*COUNTS, "book_mul", "book_add"), ("bodies", "algorithm"),
     ),
-    "costs_parts": (COSTS._parts, ("times", *COUNTS, "axial_mul", "axial_add"), ("algorithm", "part")),
+    "costs_parts": (COSTS.parts_of, ("times", *COUNTS, "axial_mul", "axial_add"), ("algorithm", "part")),
     "fig1": (fig1_rows, (*COUNTS, "sqrt"), OF_FIGURE),
     "fig2": (fig2_rows, (*COUNTS, "sqrt"), OF_FIGURE),
     "fig2_problems": (stated, ("equations", "unknowns", "rank"), ("bodies", "problem")),

@@ -112,11 +112,11 @@ def test_no_entry_vanishes_that_the_tree_has():
 def test_inertia_matrix_of_icub_agrees_with_pinocchio(base):
     model = icub(base)
     other = Pinocchio(model, icub_urdf())
-    theirs_to_ours = other._from(np.arange(model.nv, dtype=float)).astype(int)
+    theirs_to_ours = other.ours(np.arange(model.nv, dtype=float)).astype(int)
     q, _, _ = model.random_state(seed=1, batch=100)
     H = crba(model, q)
     for k in range(len(q)):
-        pin.crba(other.pin, other.data, other._position(q[k]))
+        pin.crba(other.pin, other.data, other.position(q[k]))
         upper = np.triu(other.data.M)
         M = upper + np.triu(upper, 1).T
         assert relative_error(H[k], M[np.ix_(theirs_to_ours, theirs_to_ours)]) < 1e-12
@@ -127,17 +127,17 @@ def test_inertia_matrix_of_icub_agrees_with_pinocchio(base):
 def test_inertia_matrix_of_icub_agrees_with_mujoco(base, fixed_joints):
     model = with_armature(icub(base, fixed_joints), seed=2)
     other = MuJoCo(model, icub_urdf())
-    other.mj.dof_armature[:] = other._vector_to(model.armature) if base == "fixed" else 0.0
+    other.mj.dof_armature[:] = other.vector_to(model.armature) if base == "fixed" else 0.0
     if base == "floating":  # their velocity of a free joint is another one, and so is an armature of it
         model = model.replace(armature=np.zeros(model.nv))
     q, qd, _ = model.random_state(seed=3, batch=20)
     H = crba(model, q)
     M = np.zeros((model.nv, model.nv))
     for k in range(len(q)):
-        other._state(q[k], qd[k])
+        other.put(q[k], qd[k])
         mujoco.mj_fwdPosition(other.mj, other.data)
         mujoco.mj_fullM(other.mj, other.data, M)
-        theirs = np.array([other._force_from(M @ other._vector_to(e)) for e in np.eye(model.nv)]).T
+        theirs = np.array([other.force_from(M @ other.vector_to(e)) for e in np.eye(model.nv)]).T
         assert relative_error(H[k], theirs) < 1e-10
 
 

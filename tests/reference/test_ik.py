@@ -328,7 +328,7 @@ def test_a_thousand_reachable_targets(name, frame, tmp_path):
     number = other.pin.getFrameId(frame, pin.BODY)
 
     def placement(q) -> pin.SE3:
-        pin.framesForwardKinematics(other.pin, other.data, other._position(q))
+        pin.framesForwardKinematics(other.pin, other.data, other.position(q))
         return other.data.oMf[number].copy()
 
     q0 = np.clip(model.neutral(), model.lower, model.upper)

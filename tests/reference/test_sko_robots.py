@@ -95,8 +95,8 @@ def test_icub_against_pinocchio(base):
     model = icub(base)
     other = Pinocchio(model, icub_urdf())
     q, qd, tau = model.random_state(seed=3)
-    sko, position = SKOModel.from_model(model, q, qd), other._position(q)
-    to_pin = np.column_stack([other._to(column) for column in np.eye(model.nv)])
+    sko, position = SKOModel.from_model(model, q, qd), other.position(q)
+    to_pin = np.column_stack([other.theirs(column) for column in np.eye(model.nv)])
 
     def symmetric(upper: np.ndarray) -> np.ndarray:
         return np.triu(upper) + np.triu(upper, 1).T

@@ -13,6 +13,7 @@ import browser
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from robots import floating_tree
 
 import sysdyn as sd
@@ -93,8 +94,8 @@ def test_a_browser_shows_every_state_as_the_model_has_it(model, timed, tmp_path)
             legend = float(re.findall(rf"{name[:-1]}: 10 cm is (\S+) N", page)[0])
             assert scale == pytest.approx(0.1 / legend, rel=1e-5)
         for k, v in angular:
-            expected = module._rgb(module.NO_TORQUE) * (1 - (x := abs(given["tau"][n, v]) / most))
-            expected = expected + x * module._rgb(module.FULL_TORQUE)
+            none, full = (np.array(to_rgb(x)) for x in (module.NO_TORQUE, module.FULL_TORQUE))
+            expected = none * (1 - (x := abs(given["tau"][n, v]) / most)) + x * full
             assert any(np.allclose(c, expected, atol=1e-5) for c in seen["colours"][k]), (model.body_names[k], n)
 
 

@@ -1,0 +1,238 @@
+"""Derivatives as expressions against differences of dense solutions: every quantity by every input, in every form."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from unittest import mock
+
+import numpy as np
+import pytest
+import scipy
+from values import random_groups
+
+import sysdyn as sd
+from sysdyn.equations.augmented import System
+from sysdyn.equations.passes import KNOWN
+from sysdyn.measurements.groups import NOISE, SWITCH, group_of
+from sysdyn.model.base_parameters import regrouped
+from sysdyn.model.canonical import canonical
+from sysdyn.offline import sensitivity_analytic as sensitivity
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.sensitivity import Expressions
+from sysdyn.offline.sensitivity_analytic import analytic, with_zeros
+from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.passes import PAPER
+from sysdyn.program.evaluate import evaluate
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.program import Program
+
+STEP, TOLERANCE = 1e-5, 1e-7
+
+# A joint with several degrees of freedom and one whose positions are not as many as those; branches; armature.
+TREE = sd.random_tree(3, seed=4, joints=("spherical", "revolute", "prismatic"))
+TREE = TREE.replace(armature=np.linspace(0.1, 0.4, TREE.nv))
+ARM = sd.chain(2, seed=3)
+# Two limbs of two joints on a third one.
+LIMBS = sd.random_tree(5, seed=1, joints=("revolute",)).replace(parent=(-1, 0, 1, 0, 3))
+TIP = ARM.body_names[-1]
+PLACE = np.eye(4) + np.pad([[0.1], [0.2], [0.3]], ((0, 1), (3, 0)))  # off the axis of its joint
+
+
+def partly() -> sd.Problem:
+    """Two quantities known in part, and a sensor that is not linear in q̇."""
+    rest = sd.inverse_dynamics(ARM) - sd.JointAcceleration([ARM.joint_names[1]])
+    return rest + sd.Accelerometer((TIP, PLACE), components=["a_x"], name="imu")
+
+
+def noisy() -> sd.Problem:
+    torques = sd.Switchable(sd.JointTorque("all", noise=0.1), name="torques")
+    accelerations = sd.Prior(sd.JointAcceleration("all", noise=0.5), name="accelerations")
+    return sd.Problem(ARM, [sd.ExternalWrench("all", name="fx"), torques, accelerations])
+
+
+def touching() -> sd.Problem:
+    return sd.forward_dynamics(sd.chain(3, seed=3)) + sd.Contact("body2", ["a_z"], name="tip")
+
+
+PROBLEMS = {
+    "inverse": lambda: sd.inverse_dynamics(TREE),
+    "forward": lambda: sd.forward_dynamics(TREE),
+    "hybrid": lambda: sd.hybrid_dynamics(TREE, TREE.joint_names[1:2]),
+    "partly": partly,
+    "noisy": noisy,
+    "branches": lambda: sd.forward_dynamics(LIMBS),
+    "touching": touching,
+}
+# What each is asked for beside all quantities.
+SENSORS = {
+    "forward": lambda: sd.Accelerometer(TREE.body_names[-1], name="tip"),
+    "partly": lambda: sd.ForceTorqueSensor(ARM.joint_names[0], name="foot"),
+}
+
+
+@functools.cache
+def problem_of(case: str) -> sd.Problem:
+    return PROBLEMS[case]()
+
+
+@functools.cache
+def state_of(case: str) -> dict[str, np.ndarray]:
+    """Random inputs, covariances and switches as declared."""
+    problem = problem_of(case)
+    state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
+    return state | {name: problem.inputs[name].required() for name in state if name not in inputs_of(problem)}
+
+
+def inputs_of(problem: sd.Problem) -> list[str]:
+    """All but covariances and switches."""
+    return [name for name in problem.inputs if group_of(name).role not in (NOISE, SWITCH)]
+
+
+def values(system: System, of: Sequence[str], states: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """(N, m) each quantity and measured output by dense solutions; known scalars are those handed in."""
+    n = len(states["q"])
+    entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(states))
+    d = np.array([np.linalg.solve(system.matrix(x).toarray(), -y) for x, y in zip(entries, b, strict=True)])
+    full = np.zeros((n, system.layout.n))
+    full[:, system.columns] = d
+    found = {name: y for name, (y, _) in system.shown(states, full).items()}
+    for x in (x for x in of if x not in found):
+        terms = system.reported(x)
+        given = states.get(x, np.full((n, len(terms)), np.nan)).T
+        scalars = [sum(s * d[:, c] for c, s in t.items()) if t else given[k] for k, t in enumerate(terms)]
+        found[x] = np.stack(scalars, axis=1)
+    return found
+
+
+def differences(
+    system: System, of: Sequence[str], wrt: Sequence[str], state: dict[str, np.ndarray]
+) -> dict[tuple[str, str], np.ndarray]:
+    """Central differences of `values`, those by positions in the tangent space."""
+    model, found = system.model, {}
+    for name in wrt:
+        x, steps = state[name], STEP * np.eye(model.nv if name == "q" else len(state[name]))
+        ends = [model.integrate(np.tile(x, (len(e), 1)), e) if name == "q" else x + e for e in (steps, -steps)]
+        states = {group: np.tile(y, (2 * len(steps), 1)) for group, y in state.items()}
+        for y, z in values(system, of, states | {name: np.concatenate(ends)}).items():
+            found[y, name] = (z[: len(steps)] - z[len(steps) :]).T / (2 * STEP)
+    return found
+
+
+def numbers(found: Expressions, state: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
+    """The blocks at a state."""
+    named = {f"{group}[{k}]": float(state[group][k]) for group, x in found.inputs for k in range(len(x))}
+    return {key: np.array(evaluate(block, named), dtype=float) for key, block in found.blocks.items()}
+
+
+def compare(found: dict, expected: dict, tolerance: float = TOLERANCE) -> None:
+    for key, value in expected.items():
+        size = max(1.0, np.abs(value).max(initial=0.0))
+        np.testing.assert_allclose(found[key], value, rtol=0, atol=tolerance * size, err_msg=str(key))
+
+
+def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
+    """With the pivots of a sparse factorisation at a state."""
+    entries, _ = system.values(state)
+    factors = scipy.sparse.linalg.splu(system.matrix(np.ravel(entries)).tocsc(), diag_pivot_thresh=0.1)
+    rows, columns = (np.argsort(x).tolist() for x in (factors.perm_r, factors.perm_c))
+    return Elimination(system, rows, columns)
+
+
+@pytest.mark.parametrize("passes", [PAPER, "all"], ids=["plain", "all passes"])
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("case", [case for case in PROBLEMS if case != "branches"])
+def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
+    """By columns and by rows: known quantities too, which are themselves, and measured outputs."""
+    problem, state = problem_of(case), state_of(case)
+    shown = [SENSORS[case]()] if case in SENSORS else []
+    of, wrt = (*problem.quantities, *(m.name for m in shown)), inputs_of(problem)
+    system = problem.system(known=known, passes=passes, outputs=(*problem.quantities, *shown))
+    elimination, expected = eliminated(system, state), differences(system, of, wrt, state)
+    for transposed in (False, True):
+        found = implicit(elimination, (), of, wrt, transposed)
+        assert found.method == ("implicit, transposed" if transposed else "implicit")
+        assert found.blocks.keys() == expected.keys()
+        compare(numbers(found, state), expected)
+
+
+def test_few_scalars_by_many_inputs_are_cheaper_transposed():
+    """One solution of D^T for each scalar wanted, or one of D for each that is differentiated by."""
+    problem, state = problem_of("forward"), state_of("forward")
+    system = problem.system(outputs=("a", SENSORS["forward"]()))
+
+    def operations(of: str, wrt: str, transposed: bool) -> int:
+        return implicit(eliminated(system, state), (), (of,), (wrt,), transposed).operations
+
+    assert operations("tip", "fx", True) < operations("tip", "fx", False)  # 3 by 18
+    assert operations("a", "tau", False) < operations("a", "tau", True)  # 18 by 5
+
+
+@pytest.mark.parametrize("make", [sd.forward_dynamics, sd.inverse_dynamics])
+@pytest.mark.parametrize("robot", ["branches", "limbs"])
+def test_pieces_have_the_values_and_the_zeros_of_the_whole(robot, make):
+    """Equal work for each joint of a limb computes zeros, too, that only the whole knows to be so."""
+    model = {"branches": sd.auto_tree(4, 2, 1.5, 0.9), "limbs": LIMBS}[robot]
+    problem, made = make(model), []
+    state = {name: x[0].ravel() for name, x in random_groups(problem, 1, seed=3).items()}
+    for dearer in (0.0, math.inf):
+        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
+            made.append(analytic(problem, ("tau", "qdd"), inputs_of(problem)[:3]))
+    compare(numbers(made[1], state), numbers(made[0], state), 1e-12)
+    for key, block in made[0].blocks.items():
+        zeros = [[is_zero(x) for x in values.flat] for values in (block, made[1].blocks[key])]
+        assert zeros[0] == zeros[1], key
+
+
+def test_columns_that_are_far_simpler_are_written_apart():
+    graph = Graph("structural")
+    x = graph.inputs("x", 30)
+    short, long = x[0] * x[1], sum((x[k] * x[k + 1] for k in range(29)), 0.0)
+    pieces = np.array([[long, x[4]], [long, long]], dtype=object)
+    exact = np.array([[0.0, 0.0], [short, 2.0 * long]], dtype=object)
+    found = with_zeros(graph, pieces, exact)
+    assert found[0, 0] == 0.0 and found[1, 0] is short  # 1 operation instead of 57
+    assert found[0, 1] == 0.0 and found[1, 1] is long
+
+
+def test_operations_are_those_of_a_program_of_all_blocks():
+    found = analytic(sd.hybrid_dynamics(TREE, TREE.joint_names[1:2]), ("tau", "qdd"), ("q", "qd", "qdd"))
+    blocks = [(f"{x} by {name}", list(block.flat)) for (x, name), block in found.blocks.items()]
+    assert found.operations == Program.from_graph(found.graph, found.inputs, blocks).flops.total
+
+
+@pytest.mark.parametrize(("model", "whole"), [(sd.chain(4), False), (sd.auto_tree(4, 2, 1.5, 0.9), True)])
+def test_pieces_are_taken_unless_they_cost_too_much(model, whole):
+    """1.02 times the operations of the whole, or 1.06, which is more than they may."""
+    problem, counts = sd.forward_dynamics(model), []
+    for dearer in (0.0, math.inf, sensitivity.DEARER):
+        with mock.patch.object(sensitivity, "DEARER", dearer):
+            counts.append(analytic(problem, ("tau", "qdd"), ("q", "qd")).operations)
+    assert counts[0] < counts[1] and counts[2] == counts[not whole]
+
+
+def test_derivatives_cost_the_same_wherever_frames_are():
+    """Those by all but fx, of a robot whose axes and links are along no axes of the frames that it was given in."""
+    model = sd.random_tree(4, seed=2, joints=("revolute",))
+    counts = []
+    for moved in (model, regrouped(canonical(model)[0])):
+        found = analytic(sd.forward_dynamics(moved), ("qdd",), ("q", "qd"), external_wrenches=False)
+        counts.append(found.operations)
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
+@pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "branches"])
+def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):
+    """τ and q̈ by all inputs, among them those of themselves; frames and parameters are moved if not by fx."""
+    problem, of = problem_of(case), ("tau", "qdd")
+    state = state_of(case) | ({} if external else {"fx": np.zeros(6 * problem.model.nb)})
+    expected = differences(problem.system(outputs=of), of, inputs_of(problem), state)
+    without = [x for x in inputs_of(problem) if x != "fx"]
+    for wrt, dearer in itertools.product((inputs_of(problem), without) if external else (without,), (0.0, math.inf)):
+        with mock.patch.object(sensitivity, "DEARER", dearer):  # both forms, whichever is cheaper
+            found = analytic(problem, of, wrt, external)
+        assert found.blocks.keys() == set(itertools.product(of, wrt))
+        compare(numbers(found, state), {key: expected[key] for key in found.blocks})
