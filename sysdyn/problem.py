@@ -30,8 +30,8 @@ class Problem(Statement):
 
     problem + measurement adds one; problem − measurement makes its scalar components unknown again.
 
-    Raises ProblemError if a measurement states a scalar twice or two have one name, UnknownName where a
-    measurement speaks of a joint, body or component that the model does not have.
+    Raises ProblemError if a measurement states a scalar twice or two have one name, UnknownName if a
+    measurement names a joint, body or component that the model does not have.
     """
 
     def layout(self, name: str = "paper", turn: bool = False) -> Layout:

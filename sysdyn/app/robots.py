@@ -20,8 +20,8 @@ def load_robot(
     """The model called `spec`: the path of a robot file (relative to `folder`), `auto_tree:N[,b,skew,taper]`,
     `chain:N[,seed]`, or a name as for `sysdyn.load`, such as `icub`. fixed_joints: of a URDF, as for `load_urdf`.
 
-    Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable where
-    the package of the robot is missing.
+    Raises ModelError for a file that cannot be read, InvalidInput for a wrong specification, BackendUnavailable if the
+    package of the robot is missing.
     """
     if base not in ("fixed", "floating"):
         raise UnknownName("base", base, ("fixed", "floating"))

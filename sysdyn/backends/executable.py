@@ -94,8 +94,8 @@ class Executable:
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its arrays
-    are those of one thread at a time: threads that work side by side bind a step each. Raises SysdynError where it is
+    out: the arrays that it writes; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its
+    arrays belong to one thread at a time: threads that work side by side bind a step each. Raises SysdynError if it is
     running on another thread.
     """
 

@@ -127,7 +127,7 @@ def write_states(
 ) -> Path:
     """Write states and results, arrays (N, …) of groups by name, in one step: the file is whole or not there.
 
-    ok (N,): whether each state was solved. Raises FileError where it cannot be written.
+    ok (N,): True for states that were solved. Raises FileError if it cannot be written.
     """
     if table_suffix(path, "output file", tuple(WRITERS)) == ".npz":  # with the axes of the arrays
         buffer = io.BytesIO()

@@ -121,7 +121,7 @@ def rotation_error(T: np.ndarray) -> float:
 def checked_pose(name: str, T, tolerance: float = POSE_ERROR, option: str = "") -> np.ndarray:
     """T (4, 4) as floats, its rotation R replaced by the nearest one.
 
-    Raises InvalidInput for a wrong shape, numbers that are not finite, a last row other than (0, 0, 0, 1), and where
+    Raises InvalidInput for a wrong shape, numbers that are not finite, a last row other than (0, 0, 0, 1), and if
     |R^T R − 1| is beyond the tolerance, saying by how much, and by which option it may be.
     """
     try:
