@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Names are shown, and compared with others, up to so many characters.
+# Most characters of a name that are shown, and compared with other names (chosen).
 _LONGEST_NAME = 200
 
 
@@ -43,7 +43,7 @@ class UnknownName(InvalidInput, KeyError):
 
 
 class ModelError(SysdynError, ValueError):
-    """A robot description that cannot be read or is not a valid model; names file, line and element where known."""
+    """A robot description that cannot be read or is not a valid model; names file, line and element if known."""
 
 
 class ProblemError(SysdynError, ValueError):
@@ -51,7 +51,7 @@ class ProblemError(SysdynError, ValueError):
 
 
 class StructurallySingular(ProblemError):
-    """No state makes the system solvable; `undetermined` unknowns cannot be found from `equations`."""
+    """A system that no state makes solvable; `undetermined` unknowns cannot be found from `equations`."""
 
     def __init__(self, message: str, undetermined: tuple[str, ...] = (), equations: tuple[str, ...] = ()):
         self.undetermined, self.equations = undetermined, equations
@@ -110,7 +110,7 @@ class IgnoredWarning(UserWarning):
 
 
 class FormatWarning(UserWarning):
-    """A file departs from its format and was read all the same; the message gives lines, elements and what was read."""
+    """A file that departs from its format and was read all the same; the message gives lines, elements and readings."""
 
 
 class AccuracyWarning(UserWarning):
@@ -122,4 +122,4 @@ class CacheWarning(UserWarning):
 
 
 class LogWarning(UserWarning):
-    """States or a log hold columns that the problem does not know, or lack what is made up for: the message says so."""
+    """States or a log with columns unknown to the problem, or without columns that are made up for: it names them."""

@@ -14,7 +14,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass does, and how the requested outputs come back from what it has changed."""
+    """The effect of a pass, and the way back from its form to the requested outputs."""
 
     name: str
     says: str
@@ -72,7 +72,7 @@ TABLE = (
 PASSES = {x.name: x.says for x in TABLE}
 ALL = tuple(PASSES)
 ELIMINATION = tuple(x.name for x in TABLE if x.elimination)
-# The paper's own system shares equal expressions, and nothing else.
+# Passes of the paper's own system: it shares equal expressions, and nothing else.
 PAPER = ("symmetric_elimination",)
 
 

@@ -1,4 +1,4 @@
-"""Problems: a model and what is known about it."""
+"""Problems: a model and the known quantities and measurements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Problem(Statement):
 
     problem + measurement adds one; problem − measurement makes its scalar components unknown again.
 
-    Raises ProblemError where a measurement states a scalar twice or two have one name, UnknownName where a
+    Raises ProblemError if a measurement states a scalar twice or two have one name, UnknownName where a
     measurement speaks of a joint, body or component that the model does not have.
     """
 
@@ -108,5 +108,5 @@ def _led(model: Model) -> list[Constraint]:
 
 
 def _undriven(joints: Sequence[str]) -> list[Measurement]:
-    """That no motor drives these joints."""
+    """The measurement that no motor drives these joints; none without joints."""
     return [MotorTorque(joints, name="followers", optional=True)] if joints else []

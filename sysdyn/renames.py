@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Old name of the top level: the module that has the new one, and this. They go with version 0.4.
+# Old names of the top level: the module that has the new one, and the new one. They go with version 0.4.
 NAMES = {
     "InverseDynamics": ("sysdyn", "RNEADerivatives"),
     "regressor": ("sysdyn", "compile_regressor"),

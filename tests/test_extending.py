@@ -42,8 +42,17 @@ def blocks() -> list[str]:
 
 
 def test_each_table_has_a_block_that_adds_to_it():
-    tables = ("JOINTS", "register", "ORDERINGS", "BACKENDS", "OPERATIONS", "compile", "ROBOT_FUNCTIONS")
-    adding = r"^(?:@(register)|([A-Z_]+)\[|tension = sd\.(compile)\()"
+    tables = (
+        "JOINTS",
+        "register",
+        "ORDERINGS",
+        "BACKENDS",
+        "assembly_text",
+        "OPERATIONS",
+        "compile",
+        "ROBOT_FUNCTIONS",
+    )
+    adding = r"^(?:@(register)|([A-Z_]+)\[|tension = sd\.(compile)\(|def (assembly_text)\()"
     found = [["".join(x) for x in re.findall(adding, block, flags=re.MULTILINE)] for block in blocks()]
     assert found == [[x] for x in tables]
 
@@ -121,3 +130,18 @@ def test_contributors_are_sent_to_files_that_exist():
     assert len(named) >= 8 and all((root / "sysdyn" / name).exists() for name in named)
     for link in re.findall(r"\]\(([^)]+)\)", text + (root / "SECURITY.md").read_text(encoding="utf-8")):
         assert (root / link).exists(), link
+
+
+def test_everything_with_a_program_is_translated(names):
+    """By a translator that nobody but the page knows."""
+    arm = sd.chain(2)
+    solver = sd.compile(sd.forward_dynamics(arm), outputs=["qdd"], level="fast")
+    function = sd.compile_function(lambda x: 2.0 * x, {"x": (3,)})
+    for made in (solver, solver.derivatives(), function, sd.kinematics(arm, ["mass_matrix"])):
+        source = made.source("name")
+        lines = names["assembly_text"](source).splitlines()
+        assert lines[0] == "; name" and len(lines) == 1 + len(source.executable.program)
+        states = source.states()
+        assert {group: states[group].shape[-1] for group, _ in source.executable.program.input_groups} == dict(
+            source.executable.program.input_groups
+        )

@@ -1,4 +1,4 @@
-"""What the commands have in common: arguments, the task that they state, and the care for files that are there."""
+"""Parts that the commands share: arguments, the task that they state, and the care for existing files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 
-# The help of every command describes its robot by these words.
+# Help text on the robot, the same in every command.
 _ROBOT = "A URDF, xacro or MJCF file, auto_tree:N[,branching,skew,taper], chain:N[,seed], or a name as icub"
 Robot = Annotated[str, typer.Argument(metavar="ROBOT", help=_ROBOT + ".", show_default=False)]
 Subject = Annotated[
@@ -72,7 +72,7 @@ def asked_task(
 
 
 def stated_task(subject: str, base: str | None, kind: str | None, torque: str | None) -> Task:
-    """The task of a .toml file, or of a robot and these options, which a file leaves no room for."""
+    """The task of a .toml file, which leaves no room for options, or of a robot and these options."""
     if subject.lower().endswith(".toml"):
         for name, value in (("--base", base), ("--problem", kind), ("--torque", torque)):
             if value is not None:
@@ -86,7 +86,7 @@ def stated_task(subject: str, base: str | None, kind: str | None, torque: str | 
 
 
 def check_output(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Raise before the work is done, not after: where the folder is missing, and where something would be lost."""
+    """Raise before the work is done, not after, if the folder is missing or something would be lost."""
     if not path.absolute().parent.is_dir():
         raise InvalidInput(f"{path} cannot be written: the folder {path.parent} does not exist")
     for other in inputs:

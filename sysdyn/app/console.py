@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from sysdyn.app.terminal import UNREAD, errors, print_labelled
 from sysdyn.errors import SingularState, SysdynError
 
-# The program exits with these codes where some state could not be solved, and where the input is wrong.
+# Exit codes of the program: some state could not be solved; the input is wrong.
 NOT_SOLVED, WRONG = 1, 2
 
 
@@ -50,7 +50,7 @@ def _show_warning(
 
 
 def run(program: Callable[[], object]) -> None:
-    """The program as a console script: also where output is ASCII only, full or closed, and with SIGTERM."""
+    """Run the program as a console script: output may be ASCII only, full or closed, and SIGTERM may come."""
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

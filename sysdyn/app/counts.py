@@ -12,7 +12,7 @@ from sysdyn.errors import SysdynError, UnknownName
 from sysdyn.passes import PAPER
 from sysdyn.reference.flops import count_flops
 
-# {scope: rows of a table}, a row being the name of a program, its counts, its fill-in and a remark.
+# {scope: rows of a table}; a row is the name of a program, its counts, its fill-in and a remark.
 Counted = dict[str, list[tuple[str, ...]]]
 
 

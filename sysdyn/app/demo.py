@@ -20,16 +20,16 @@ from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# Solutions are compared with the other library at this many states.
+# States at which solutions are compared with the other library (chosen).
 CHECKED = 1000
-# The timed batch has this many states.
+# States of the timed batch (chosen).
 BATCH = 10_000
-# The timed loops have this many calls.
+# Calls of a timed loop (chosen).
 LOOP = 2000
-# Each time is the median of this many repetitions.
+# Repetitions of each timing, whose median counts (chosen).
 ROUNDS = 7
 
-# Each kind of problem has a name in prose, and symbols of its known and of its wanted quantities.
+# Names in prose of each kind of problem, and symbols of its known and of its wanted quantities.
 NOUNS = {"inverse": "inverse dynamics", "forward": "forward dynamics"}
 KNOWN = {"inverse": "q̈, fx", "forward": "τ, fx"}
 FOUND = {"inverse": "τ", "forward": "q̈"}
@@ -106,7 +106,7 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
 
 
 def _recursive(console: Console, model: Model) -> dict[str, Solver]:
-    """The same by the formulation of fewest operations."""
+    """The same demonstration by the formulation of fewest operations."""
     solvers = {}
     for kind, noun in NOUNS.items():
         with Bar(f"{noun}, recursion") as bar:
@@ -121,7 +121,7 @@ def _recursive(console: Console, model: Model) -> dict[str, Solver]:
 
 
 def _families(names: list[str]) -> list[str]:
-    """Orders by name, with the number of starts where there are several."""
+    """Families of orders by name, with the number of starts if there are several."""
     count: dict[str, int] = {}
     for name in names:
         count[name.split(" ")[0]] = count.get(name.split(" ")[0], 0) + 1

@@ -21,30 +21,30 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.online.pattern import COLOURS, FILL, KNOWN, MULTIPLIER, Pattern, matrix_pattern
 from sysdyn.online.solver import Solver
 
-# Pictures are files of these kinds.
+# Suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
-# Brackets show the kinds by these symbols.
+# Symbols of the kinds at brackets.
 SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: "known", MULTIPLIER: r"$\lambda$"}
-# The legend names the kinds, in this order.
+# Names of the kinds in the legend, in its order.
 LEGEND = {
     **{x: f"{QUANTITY[x].noun} {QUANTITY[x].symbol}" for x in ("a", "fB", "f", "tau", "fx", "qdd")},
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
     FILL: "fill-in of L + U",
 }  # fmt: skip
-# The side of a matrix is this many inches long.
+# Side of a matrix in inches (chosen).
 SIDE = 5.3
-# An entry is never drawn smaller than this many points.
+# Least size of an entry in points (chosen).
 LEAST_MARK = 1.15
-# A bracket carries a label if it is at least this many points long.
+# Least length in points of a bracket with a label (chosen).
 LEAST_LABEL = 7.5
-# Of robots with more bodies, chains of bodies are labelled instead of each body.
+# Bodies beyond which chains of bodies are labelled instead of each body (chosen).
 MANY_BODIES = 12
-# An order of more groups of equal kinds has no parts worth a bracket.
+# Groups of equal kinds in an order beyond which no bracket is drawn (chosen).
 MANY_GROUPS = 8
 
 
 def pattern(solver: Solver) -> Pattern:
-    """The pattern that `plot_matrix` draws. Raises ProblemError where the solver eliminates no matrix."""
+    """The pattern that `plot_matrix` draws. Raises ProblemError if the solver eliminates no matrix."""
     return matrix_pattern(solver.problem, solver.options, solver.choice)
 
 
@@ -86,7 +86,7 @@ def plot_matrix(solver: Solver) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> Path:
-    """Write the picture in one step; its suffix (.png, .pdf, .svg) says as what. Raises InvalidInput, FileError."""
+    """Write the picture in one step, in the format of its suffix (.png, .pdf, .svg). Raises InvalidInput, FileError."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise InvalidInput(f"picture {str(path)!r} must end in {', '.join(SUFFIXES)}")
@@ -122,7 +122,7 @@ def _draw(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kinds: np.ndarra
 
 
 def _marks(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kind: str) -> None:
-    """One square for each entry, of the size of its cell or, in large matrices, of the least size that is seen."""
+    """One square for each entry, as large as its cell or, in large matrices, just large enough to be seen."""
     half = max(0.45, 0.5 * LEAST_MARK / (72 * SIDE / n))
     corner = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
     squares = np.stack([cols, rows], axis=1)[:, None, :] + corner

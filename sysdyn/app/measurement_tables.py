@@ -20,24 +20,24 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.urdf import rpy
 
-# A sensor of the robot description has this type.
+# Type of a sensor of the robot description.
 DECLARED = "declared"
-# This key, beside targets = "all", names the exceptions.
+# Key that names the exceptions, beside targets = "all".
 EXCEPT = "except"
-# These arguments are frames.
+# Arguments that are frames.
 FRAMES = ("frame", "frame_a", "frame_b")
-# A key that is true wraps the measurement in its class.
+# Keys that, if true, wrap the measurement in their class.
 _WRAPPERS: dict[str, type[Prior] | type[Switchable]] = {"prior": Prior, "switchable": Switchable}
-# Values and noise are numbers or lists of numbers.
+# Types of values and of noise: numbers or lists of numbers.
 _NUMBERS = (int, float, list)
-# Every table may have these keys beside the arguments of its class.
+# Keys of every table, beside the arguments of its class.
 _TABLE_KEYS = {"type": str, "name": str, "value": _NUMBERS, "mean": _NUMBERS, "noise": _NUMBERS, "prior": bool,
                "switchable": bool}  # fmt: skip
-# A frame fixed in a body has these keys.
+# Keys of a frame fixed in a body.
 _FRAME_KEYS = {"body": str, "xyz": list, "rpy": list, "matrix": list}
-# A block of Linear has these keys.
+# Keys of a block of Linear.
 _BLOCK_KEYS = ("quantity", "on", "matrix")
-# Messages call the types of values by these words.
+# Names of the types of values in messages.
 _TYPE_NAMES = {
     str: "a string", list: "a list", (str, list): "a string or a list", dict: "a table", bool: "true or false",
     _NUMBERS: "a number or a list of numbers",
@@ -45,7 +45,7 @@ _TYPE_NAMES = {
 
 
 def check_keys(doc: Document, place: Place, data: Mapping[str, object], valid: Mapping[str, Any]) -> None:
-    """Raise for keys that do not exist (UnknownName) and values of the wrong type (FileError); valid {key: types}."""
+    """Raise for unknown keys (UnknownName) and values of the wrong type (FileError); valid {key: types}."""
     for key, value in data.items():
         if key not in valid:
             error = UnknownName("key", key, valid)

@@ -1,4 +1,4 @@
-"""Motions out of files: what of logs, of their estimates and of results of states can be shown."""
+"""Motions out of files: logs, their estimates and results of states, prepared to be shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
     """Arguments q, tau, fx and t of `show` out of the files of a log and of its estimates; see `log_columns`.
 
     Files have q, tau, fx or some of these. States of several are those with the same t. States with missing values are
-    left out. Raises FileError, and InvalidInput where no file has q.
+    left out. Raises FileError, and InvalidInput if no file has q.
     """
     found: dict[str, np.ndarray] = {}
     for source in sources:
@@ -49,7 +49,7 @@ def read_motion(model: Model, sources: Sequence[str | Path]) -> dict[str, np.nda
 
 
 def _read(model: Model, source: str | Path) -> dict[str, np.ndarray]:
-    """{t, q, tau, fx: (N, columns)} of a file, or of those that a pattern names."""
+    """{t, q, tau, fx: (N, columns)} of a file, or of all files that a pattern names."""
     stated = Problem(model, [JointTorque("all", name="tau"), ExternalWrench("all", name="fx")])
     columns = LogColumns(stated, ("tau", "fx"), timed=None, free=("q", "qd"))
     parts: list[dict[str, np.ndarray]] = []

@@ -22,7 +22,7 @@ from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
 from sysdyn.problem import Problem
 
-# A file has these keys, each of the type given.
+# Keys of a file, with their types.
 _FILE_KEYS = {
     "title": str, "robot": str, "base": str, "gravity": list, "fixed_joints": (str, list), "problem": str,
     "torque": list, "ordering": str, "outputs": (str, list), "on_singular": str, "measurement": list, "units": dict,
@@ -137,7 +137,7 @@ def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[s
 
 
 def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:
-    """The outputs of the file, by name or as tables of measurements; None where it asks for none."""
+    """The outputs of the file, by name or as tables of measurements; None if it asks for none."""
     if "outputs" not in doc.data:
         return None
     place, stated = ("outputs",), doc.data["outputs"]

@@ -1,4 +1,4 @@
-"""A page about a problem for people: what is known and asked, its matrix, its counts, how safe and how fast it is."""
+"""A page about a problem for people: its known and wanted quantities, matrix, counts, safety and speed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sysdyn.online.pattern import pictures
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# Answers are checked, and estimates judged, at so many random states.
+# Random states at which answers are checked, and at which estimates are judged (chosen).
 CHECKED, ESTIMATED = 1000, 50
-# Batches of so many states are timed, each kind of call this often; the least counts.
+# States of a timed batch, and repetitions of each kind of call; the least time counts (chosen).
 BATCH, TURNS = 10_000, 7
-# What a sensor contributes is seen by making its standard deviation this many times larger.
+# Factor on the standard deviation of a sensor that makes its contribution vanish (chosen).
 DEAF = 1e3
 
 PAGE = """<!DOCTYPE html>
@@ -98,7 +98,7 @@ def _section(title: str, *parts: str) -> str:
 
 
 def _matrix(task: Task, solver: Solver) -> str:
-    """The matrix that is eliminated; where it is none, that of the paper in an order that is found quickly."""
+    """The matrix that is eliminated; if there is none, that of the paper in an order that is found quickly."""
     shown, said = solver, ""
     if not solver.choice.row_perm:
         shown = compile_task(task, formulation="paper", level="fast", backend="python")
@@ -112,7 +112,7 @@ def _matrix(task: Task, solver: Solver) -> str:
 
 
 def _counts(task: Task, solver: Solver) -> Table:
-    """Of this program and, where they are known, of other forms and of the algorithm by the book."""
+    """Counts of this program and, if known, of other forms and of the algorithm by the book."""
     flops = solver.flops
     rows = [(f"this program, {solver.ordering}", *count_cells(flops.end_to_end))]
     if flops.solve is not None:
@@ -127,7 +127,7 @@ def _counts(task: Task, solver: Solver) -> Table:
 
 
 def _checked(task: Task, solver: Solver) -> str:
-    """How far answers are from the algorithm by the book, where there is one, at random states."""
+    """Distance of answers at random states from the algorithm by the book, if there is one."""
     algorithm = REFERENCES.get(task.kind)
     if algorithm is None or solver.model.couplings or solver.problem.custom:
         return ""
@@ -161,7 +161,7 @@ def _times(task: Task, solver: Solver) -> Table:
 
 
 def _in_place(solver: Solver, given: dict[str, Any]) -> dict[str, Any]:
-    """As `bind` reads them: known quantities whole, here zero where only measurements of them are given."""
+    """Arguments for `bind`, which reads known quantities whole: zero if only measurements of them are given."""
     problem = solver.problem
     sensed = {m.name: given["y"][m.name] for m in problem.custom if m.name in given.get("y", {})}
     whole = {x: np.zeros(problem.inputs[x].shape) for x in problem.known_quantities}
@@ -185,7 +185,7 @@ def _microseconds(call: Callable[[], object], number: int) -> float:
 
 
 def _worth(task: Task, solver: Solver) -> list[str]:
-    """Standard deviations of outputs, and by sensor: its leverage, and what is lost without it."""
+    """Standard deviations of outputs, and by sensor its leverage and the loss without it."""
     given: dict[str, Any] = dict(random_states(solver.problem, ESTIMATED, seed=3, values=task.values).arrays)
     q, qd = given.pop("q"), given.pop("qd")
     estimate = solver(q, qd, **given)
@@ -220,7 +220,7 @@ def _worth(task: Task, solver: Solver) -> list[str]:
 
 def _loss(solver: Solver, state: tuple, std: Mapping[str, np.ndarray], name: str, covariance: np.ndarray,
           full: bool) -> str:  # fmt: skip
-    """How many times larger the standard deviations of outputs are without a measurement: median and greatest."""
+    """Growth of the standard deviations of outputs without a measurement, as factors: median and greatest."""
     q, qd, given = state
     deaf = DEAF**2 * covariance if full else DEAF * np.sqrt(np.diagonal(covariance))
     try:

@@ -1,4 +1,4 @@
-"""Robots by what users call them: a file, a generator, or a name."""
+"""Robots by the texts that users give: a file, a generator, or a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model import Model, auto_tree, chain, load
 
-# A generated robot is written as the name of its generator and numbers behind a colon.
+# Text of a generated robot: the name of its generator and numbers behind a colon.
 GENERATOR = re.compile(r"(auto_tree|chain):(.*)")
 
 

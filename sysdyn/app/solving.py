@@ -67,7 +67,7 @@ def solve_log(
 
 
 def _tally(path: Path, found: Summary) -> list[str]:
-    """How many states and values a log had, in words."""
+    """The numbers of states and values of a log, in words."""
     notes = [f"{found.states:,} states of {path}"]
     notes += [f"{found.skipped:,} left out for missing values"] if found.skipped else []
     notes += [f"{found.missing:,} values of sensors were missing"] if found.missing else []

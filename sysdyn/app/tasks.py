@@ -1,4 +1,4 @@
-"""Tasks: a problem, named by its kind or stated by measurements, and how it is to be compiled and solved."""
+"""Tasks: a problem, named by its kind or stated by measurements, with options of compiling and solving."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sysdyn.problem import Problem, forward_dynamics, hybrid_dynamics, inverse_d
 from sysdyn.reference import aba, rnea
 from sysdyn.sparse.orderings import ORDERINGS
 
-# A problem is one of these by name, or else a list of measurements.
+# Kinds of problems with a name; any other problem is a list of measurements.
 KINDS = ("inverse", "forward", "hybrid")
-# A user may ask for one of these orders, or for "auto", which tries them.
+# Orders that a user may ask for, beside "auto", which tries them.
 ALL_ORDERINGS = ("natural", *RECURSIVE, "mixed", *(name for name in ORDERINGS if name != "natural"))
-# By default a problem is solved for the quantity that RNEA or ABA returns.
+# Default outputs by kind of problem: the quantity that RNEA or ABA returns.
 WANTED = {"inverse": ("tau",), "forward": ("qdd",), "hybrid": ("tau", "qdd")}
-# These algorithms by the book are counted and run beside the solvers of their kind.
+# Algorithms by the book that are counted and run beside the solvers of their kind.
 REFERENCES = {"inverse": rnea, "forward": aba}
 
 
 @dataclass(frozen=True)
 class Task:
-    """A problem and how it is to be compiled and solved; `kind`: inverse, forward, hybrid, or measurements.
+    """A problem with options of compiling and solving; `kind`: inverse, forward, hybrid, or measurements.
 
     values {measurement: (m,)}: those that are the same in every state. columns: renames of those of logs, as of `Log`.
     """
@@ -47,7 +47,7 @@ class Task:
 
     @property
     def wanted(self) -> tuple[Output, ...]:
-        """The outputs asked for, else those that the kind of problem is solved for."""
+        """The requested outputs, by default those of the kind of problem."""
         return self.outputs or WANTED.get(self.kind) or self.problem.quantities
 
 

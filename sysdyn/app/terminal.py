@@ -8,9 +8,9 @@ from rich.text import Text
 
 from sysdyn.program.operations import Flops
 
-# Output that goes to no terminal is this many characters wide.
+# Width in characters of output that goes to no terminal (chosen).
 PIPED_WIDTH = 120
-# The program exits with this code where nobody reads its output any more, as others do that SIGPIPE ends.
+# Exit code if nobody reads the output any more, the same as of programs that SIGPIPE ends.
 UNREAD = 141
 
 
@@ -54,7 +54,7 @@ def new_table(*columns: str, left: int = 1) -> Table:
 
 
 def count_cells(flops: Flops | None) -> list[str]:
-    """mul, add, div, total and sin/cos pairs as cells of a table; a dash where it was not counted."""
+    """mul, add, div, total and sin/cos pairs as cells of a table; dashes if nothing was counted."""
     if flops is None:
         return ["–"] * 5
     div = f"{flops.div:,}" + (f" + {flops.sqrt:,} sqrt" if flops.sqrt else "")

@@ -13,11 +13,11 @@ from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Freedoms
 
-# A curve has at most this many points.
+# Most points of a curve (chosen).
 POINTS = 2000
-# A picture has at most this many panels by default.
+# Most panels of a picture by default (chosen).
 PANELS = 12
-# Curves and bands have these colours, of Okabe and Ito's palette.
+# Colours of curves and bands, of Okabe and Ito's palette.
 LINE, BAND = "#0072B2", "#E69F00"
 
 
@@ -52,7 +52,7 @@ class Bands:
         """One panel for each joint: the estimate and ±2 σ.
 
         joints: names, default the `PANELS` whose values change most, without those that are known and stay what they
-        are. Raises InvalidInput where there is nothing to draw.
+        are. Raises InvalidInput if there is nothing to draw.
         """
         if not self._kept:
             raise InvalidInput("there is no state to draw")

@@ -12,7 +12,7 @@ from sysdyn.online.solver import Solver
 
 
 def print_model(model: Model) -> None:
-    """Its bodies with their joints, then frames and sensors."""
+    """Print the bodies of a model with their joints, then its frames and sensors."""
     output().print(str(model))
     output().print()
     _print_table(model.table())
@@ -27,7 +27,7 @@ def _print_table(table: Table) -> None:
 
 
 def _print_attached(model: Model) -> None:
-    """Frames beside those of the bodies themselves, and sensors, by the body or link that carries them."""
+    """Print the frames beside those of the bodies themselves, and sensors, by the body or link that carries them."""
     carried: dict[str, list[str]] = {}
     sensors = {s.type: [x.name for x in model.sensors if x.type == s.type] for s in model.sensors}
     for frame in model.frames.values():
@@ -44,7 +44,7 @@ def _print_attached(model: Model) -> None:
 
 
 def print_solution(solver: Solver, solution: Solution) -> None:
-    """The values of one state; of several, the range of each quantity, and the residual where all was computed."""
+    """Print the values of one state; of several the range of each quantity, and the residual if all was computed."""
     output().print(repr(solver), soft_wrap=True)
     for table in solution.tables():
         _print_table(table)

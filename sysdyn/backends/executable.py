@@ -15,11 +15,11 @@ from sysdyn.backends.entries import calls
 from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
-# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread.
+# Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
 THREAD_OPERATIONS = 2_500_000
-# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others.
+# Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others (chosen).
 PARTS = 4
-# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller.
+# Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller (chosen).
 KERNEL_PARTS = 8
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
@@ -50,7 +50,7 @@ class Executable:
     def threads(self, n: int, asked: int | None = None) -> int:
         """Number of threads for n states: as asked for, at most one for each register of states, or as they are worth.
 
-        Raises InvalidInput unless what is asked for is a number of threads.
+        Raises InvalidInput unless `asked` is a number of threads.
         """
         if asked is not None:
             checked_threads(asked)
@@ -67,7 +67,7 @@ class Executable:
     def step(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
         """The run with these arrays as a call without arguments; `out` is shown as its results.
 
-        single: of one state, by the kernel of one state. Raises ProblemError where the back end has no prepared calls.
+        single: of one state, by the kernel of one state. Raises ProblemError if the back end has no prepared calls.
         """
         self.require_binding()
         made = [
@@ -94,7 +94,7 @@ class Executable:
 class Step:
     """A prepared call: `step()` computes the results for the values that the bound arrays hold then.
 
-    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero where all went well. Its arrays
+    out: where it writes them; status (N,) int64: bits of `sysdyn.program.status`, zero if all went well. Its arrays
     are those of one thread at a time: threads that work side by side bind a step each. Raises SysdynError where it is
     running on another thread.
     """

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends import casadi
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, reject_shared
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.groups import Group, Groups, named
@@ -48,7 +48,7 @@ def compile_function(
     code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on disk) or "python" (NumPy, which
     has no `bind`).
 
-    Raises InvalidInput where the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
+    Raises InvalidInput if the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
     back end.
     """
     chosen = backend_named(backend)
@@ -74,7 +74,7 @@ def compile_function(
 class Layout(NamedTuple):
     """The results of a function: names and shapes of the output groups of its program, and how they are handed over.
 
-    make: dict, tuple, or None where the function gives a single array.
+    make: dict, tuple, or None if the function gives a single array.
     """
 
     groups: tuple[str, ...]
@@ -88,7 +88,7 @@ class Layout(NamedTuple):
         return arrays[_RESULT] if self.make is None else tuple(arrays.values())
 
 
-class Function:
+class Function(Translated):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
     inputs: name → shape, in the order of the arguments. flops: exact counts of the program.
@@ -137,7 +137,7 @@ class Function:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: one array, a tuple or a dict. Arrays are C-contiguous float64, each of its full shape (one state); they
-        are kept. `step.status` is not zero where a value was not finite. Raises InvalidInput for other arrays,
+        are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
         rows, head = self._groups.in_place(self._named(arrays, by_name))
@@ -146,29 +146,33 @@ class Function:
         reject_shared(rows)
         return self._step(rows, self._results.handed_over)
 
+    def source(self, name: str | None = None) -> Source:
+        """The program for translators, at standard normal states. name: by default the function's."""
+        name = self.name if name is None else name
+        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self.inputs.items())}"
+
+        def states() -> dict[str, np.ndarray]:
+            rng = np.random.default_rng(2)
+            return {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
+
+        return Source(name, self._executable, Description(title), states)
+
+    def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""
+        return {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
+
     def export_c(
         self, folder: str | os.PathLike, name: str | None = None, states: Mapping[str, np.ndarray] | None = None
     ) -> Path:
         """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
 
         name: by default the function's. states: {input: (N, …)}, among which the test vectors are found; by default
-        standard normal ones. Raises InvalidInput for the name, FileError where the folder cannot be written,
-        SingularState where no test vector has a finite result.
+        standard normal ones. Raises InvalidInput for the name, FileError if the folder cannot be written,
+        SingularState if no test vector has a finite result.
         """
-        name = self.name if name is None else name
-        title = f"{name}, from {', '.join(f'{group} {shape}' for group, shape in self.inputs.items())}"
-        if states is None:
-            rng = np.random.default_rng(2)
-            states = {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
-        rows = {group: np.reshape(states[group], (-1, size)) for group, size in self.program.input_groups}
-        return project.export(folder, name, self._executable, Description(title), rows)
-
-    def to_casadi(self, name: str | None = None) -> Any:
-        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
-
-        name: by default the function's. Raises BackendUnavailable where CasADi is not installed.
-        """
-        return casadi.function(self.program, self.name if name is None else name)
+        source = self.source(name)
+        given = source.states() if states is None else self.rows(states)
+        return project.export(folder, source.name, source.executable, source.description, given)
 
     def _named(self, arrays: Sequence, by_name: Mapping[str, Any]) -> dict[str, Any]:
         return named(self.name, tuple(self.inputs), tuple(self.inputs), arrays, by_name)

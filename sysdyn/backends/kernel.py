@@ -18,7 +18,7 @@ import numpy as np
 
 from sysdyn.program.program import Program
 
-# Workspaces begin at multiples of this many bytes, the size of a cache line and of the widest register.
+# Alignment of workspaces in bytes: the size of a cache line and of the widest register.
 ALIGN = 64
 
 

@@ -18,7 +18,7 @@ from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQR
 # Kinds of operations beside those of programs: two values in one register, and the second value of a register.
 PACK, HIGH = "pack", "high"
 # Most operations that a pair may cost: one for an operand that has to be put together, shared by
-# the pairs that need it, and one for a second value that is needed by itself.
+# the pairs that need it, and one for a second value that is needed by itself (chosen).
 DEAR = 1.5
 
 Constant = float | tuple[float, float]  # A constant of one lane, or of two.
@@ -27,7 +27,7 @@ Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 class Operation(NamedTuple):
     """An operation on `lanes` lanes. Values are codes as in the shape of the segment, and new ones of that form.
 
-    done: the operations of the segment whose results these are, lane by lane; −1 where there is none.
+    done: the operations of the segment whose results these are, lane by lane; −1 for none.
     """
 
     result: int

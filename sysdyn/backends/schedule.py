@@ -10,13 +10,13 @@ import numpy as np
 from sysdyn.program.operations import ANGULAR, OPERATIONS
 from sysdyn.program.program import Program
 
-# Most operations of a function, as compile time grows faster than linearly.
+# Most operations of a function, as compile time grows faster than linearly (chosen).
 MAX_OPS = 1000
-# Fewest operations of a piece that is called; shorter ones are cheaper inline.
+# Fewest operations of a piece that is called; shorter ones are cheaper inline (chosen).
 MIN_SHARED = 24
-# Fewest equal pieces that are computed side by side.
+# Fewest equal pieces that are computed side by side (chosen).
 MIN_BESIDE = 3
-# Fewest operations of pieces that are computed side by side.
+# Fewest operations of pieces that are computed side by side (chosen).
 MIN_PACKED = 8
 
 # An operand of a segment is a result of its own, a constant, or a value from outside.

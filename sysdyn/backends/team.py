@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from time import perf_counter, thread_time
 
-# Ratio of a call's time to its caller's processor time above which the cores are crowded.
+# Ratio of a call's time to its caller's processor time above which the cores are crowded (chosen).
 CROWDED = 1.5
-# Most calls that go without threads before one tries again whether threads get cores.
+# Most calls that go without threads before one tries again whether threads get cores (chosen).
 LONGEST_PAUSE = 63
-# Most threads that share the work of a call, whatever it asks for: more than a processor has cores.
+# Most threads that share the work of a call, whatever it asks for: more than a processor has cores (chosen).
 MOST_THREADS = 256
 # Limits of groups of processes are files below this folder; this file says which groups this process is in.
 _CGROUPS, _OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -51,7 +51,7 @@ class Team:
         return True
 
     def run(self, parts: Sequence[Callable[[], object]], threads: int | None = None) -> None:
-        """Call all parts and return when the last one is done. Raises what a part raised.
+        """Call all parts and return when the last one is done. Raises the error of a part.
 
         threads: that call them, each the next one as soon as it is free; one for each part if None, and never more than
         parts or `MOST_THREADS`. A thread that comes too late finds nothing left to do, and nobody waits for it; those

@@ -14,11 +14,11 @@ import numpy as np
 from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
 from sysdyn.program.operations import ADD, SUB
 
-# Refinements of the colours, and the refinements by whose colours a match spreads, one after the other.
+# Refinements of the colours, and the refinements by whose colours a match spreads, one after the other (chosen).
 ROUNDS, LEVELS = 8, (8, 5, 3, 1, 0)
-# Most inputs of one colour that can be seeds, and seeds that are tried at a time.
+# Most inputs of one colour that can be seeds, and seeds that are tried at a time (chosen).
 ALIKE, SEEDS = 4, 6
-# Least worth of a match: operations whose operands are matched, too, less operations whose operands are not.
+# Least worth of a match: operations whose operands are matched, too, less operations whose operands are not (chosen).
 LEAST = 20
 
 # Operands that are no values: constants, and none at all.

@@ -22,9 +22,9 @@ from sysdyn.errors import BackendUnavailable, LogWarning, SysdynError
 from sysdyn.files.table_writers import write_table
 from sysdyn.online.solver import Solver
 
-# So many files of a log are with the cluster at a time, for each of its threads.
+# Files of a log that are with the cluster at a time, for each of its threads (chosen).
 AHEAD = 2
-# A scheduler that does not answer for so many seconds is not there.
+# Seconds after which a scheduler that does not answer counts as missing (chosen).
 PATIENCE = 10.0
 
 
@@ -73,7 +73,7 @@ def _written(
 
 
 def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates]:
-    """As `log.estimates`, by the workers of a cluster. Raises SysdynError where the cluster fails."""
+    """`log.estimates` by the workers of a cluster. Raises SysdynError if the cluster fails."""
     try:
         dask = importlib.import_module("dask.distributed")
     except ImportError as error:
@@ -118,7 +118,7 @@ def _same(x: Solver) -> Solver:
 def _part(
     solver: Solver, file: Any, options: Mapping[str, Any], told: set[str]
 ) -> tuple[list[Estimates], Summary, set[str], list[str]]:
-    """Estimates of a file of a log, their tally, and what was warned of now and before."""
+    """(estimates of a file of a log, their tally, warnings given now or before, messages of warnings)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LogWarning)
         log = Log(file, solver, **options, told=told)

@@ -1,4 +1,4 @@
-"""Columns of logs and states: their names, their units, and those that a problem needs.
+"""Columns of logs and states: their names, their units, and the columns that a problem needs.
 
     t                                       time [s]; time and timestamp, too
     q.l_knee, qd.l_knee                     by joint; q.base[0] … where a joint has several variables; q:l_knee as well
@@ -28,32 +28,32 @@ from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
 
-# The column of time is called this in every file that is written.
+# Name of the column of time in every file that is written.
 TIME = "t"
-# The column and the array of this name say whether a state was solved.
+# Name of the column and the array that say of each state if it was solved.
 OK = "ok"
-# Files that are read may call it by any of these names.
+# Names of the column of time in files that are read.
 _TIMES = (TIME, "time", "timestamp")
-# Columns of these names, of indices that pandas writes and of results that say "solved", are left out in silence.
+# Names of columns left out in silence: indices that pandas writes, and the "solved" of results.
 _INDEX = ("", "Unnamed: 0", "index", "__index_level_0__", OK)
-# A column may have its unit in brackets behind its name, as in "q.l_knee [rad]".
+# A name of a column with its unit in brackets behind it, as in "q.l_knee [rad]".
 _UNIT = re.compile(r"(.*\S)\s+\[([^\]]+)\]")
 
 
 class LogColumns:
-    """The columns that the states of a problem may have, and those that they must have.
+    """The columns that the states of a problem may have, and the columns that they must have.
 
     values   names of the measurements whose value is known without a column
-    renames  {name in the file: name here, or "" for what is to be left out}
-    timed    whether time is needed; else it is left out; None: it is taken where it is there
+    renames  {name in the file: name here, or "" for a column to be left out}
+    timed    True if time is needed; else it is left out; None: it is taken if it is there
     free     groups ("q", "qd") that may be missing
 
     names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
-    units    unit of each column; "" where a measurement of one's own does not say
+    units    unit of each column; "" if a measurement of one's own states none
     group    (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
     sizes    {array: columns}
 
-    Raises UnknownName for renames to what there is not.
+    Raises UnknownName for renames to names that do not exist.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class LogColumns:
         return self._stated[group, k] if exact else self.names[n]
 
     def _by_quantity(self, names: Sequence[str], used: Iterable[int]) -> list[str]:
-        """The names, those of a quantity's columns as one, and none of a quantity that is used in part."""
+        """The names with the columns of a quantity as one name; none of a quantity that is used in part."""
         model = self.problem.model
         quantity = {c: x for x in QUANTITIES for c in QUANTITY[x].labels(model)}
         raw = {m.name: m.quantity for m in self.problem.raw}
@@ -182,7 +182,7 @@ class LogColumns:
         return list(dict.fromkeys(quantity.get(x, x) for x in names if quantity.get(x) not in known - {None}))
 
     def of_array(self, name: str) -> list[list[str]]:
-        """Columns of an array of a file, in any of its forms; none where it is unknown."""
+        """Columns of an array of a file, in any of its forms; none if the array is unknown."""
         return self._of_array(self._renames.get(name.lstrip("/"), name))
 
     def _of_array(self, name: str) -> list[list[str]]:
@@ -203,7 +203,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:
-    """Raise InvalidInput unless units, by measurement or q and qd, are those that values are in; UnknownName."""
+    """Raise InvalidInput unless units, by measurement or q and qd, are the units of the values here; UnknownName."""
     columns = LogColumns(problem)
     for name, given in units.items():
         needed = [u for u, (g, _) in zip(columns.units, columns.group, strict=True) if g in (name, value_group(name))]

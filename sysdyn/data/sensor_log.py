@@ -21,11 +21,11 @@ from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 
-# A missing value of a log is an error, leaves its state out, or switches its component off.
+# Treatments of a missing value of a log: an error, its state left out, or its component switched off.
 MISSING = ("raise", "skip", "sensor")
-# Velocities are columns, or follow from positions.
+# Sources of velocities: columns, or the positions.
 VELOCITIES = ("logged", "difference")
-# Times [s] beyond this are none: seconds since 1970 come to it in 5138, milliseconds did in 1973.
+# Greatest time [s] accepted: seconds since 1970 come to it in 5138, milliseconds did in 1973.
 LATEST = 1e11
 
 
@@ -46,7 +46,7 @@ class Chunk:
 class Estimates:
     """Estimates of the states of a chunk: t (n,) [s], q (n, nq), values {quantity: (n, m)}, std likewise.
 
-    ok (n,): solved or not. std is empty where the problem has no noise. They are of the rows (n,) of the file `where`,
+    ok (n,): solved or not. std is empty if the problem has no noise. They are of the rows (n,) of the file `where`,
     from 1.
     """
 
@@ -227,7 +227,7 @@ class Log:
         return np.ones(len(x), dtype=bool)
 
     def _gaps(self, file: _File, x: np.ndarray) -> np.ndarray:
-        """(n, columns) bool: values that are missing, but for those that a column active:NAME switches off."""
+        """(n, columns) bool: values that are missing and not switched off by a column active:NAME."""
         gaps = np.isnan(x)
         groups = [self.columns.group[n][0] for n in file.numbers]
         for m in self.problem.switchable:
@@ -314,7 +314,7 @@ class Log:
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:
-    """Raise FileError where time goes backwards, or is not in seconds; last: the time before the first."""
+    """Raise FileError if time goes backwards, or is not in seconds; last: the time before the first."""
     if t.max(initial=-np.inf) > LATEST:
         raise FileError(f"{where} row {rows[np.argmax(t)]}: the time is {t.max():.9g}, which is not in seconds")
     back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
@@ -347,5 +347,5 @@ def files_of(source: Any) -> list[Any]:
 
 
 def _counted(name: str) -> list[tuple[int, str]]:
-    """What sorts a name with its numbers by their size: part.2 before part.10."""
+    """Natural sort key: numbers in a name count by their size, part.2 before part.10."""
     return [(int(x), "") if x.isdecimal() else (-1, x) for x in re.split(r"(\d+)", name)]

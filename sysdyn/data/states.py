@@ -33,10 +33,10 @@ from sysdyn.model.quantities import FORCE, QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
-# So many numbers of states are held at once.
+# Most numbers of states that are held at once (chosen).
 MOST = 2**27
 
-# {measurement: (m,)} gives the measurements whose value is the same in every state.
+# {measurement: (m,)} of values that are the same in every state.
 Values = Mapping[str, np.ndarray]
 
 
@@ -92,7 +92,7 @@ def _with_values(problem: Problem, arrays: dict[str, Any], values: Values | None
 def read_states(source: Any, problem: Problem, values: Values | None = None, **options: Any) -> States:
     """The states in a file or DataFrame. values and options: as of `Log`, which reads them.
 
-    Raises what Log does, and FileError where there are none or so many that they should be streamed.
+    Raises what Log does, and FileError if there are none or so many that they should be streamed.
     """
     chunks, count = [], 0
     log = Log(source, problem, values, timed=False, **options)

@@ -14,17 +14,17 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 
-# The window has so many rows on either side.
+# Rows of the window on either side of its centre (chosen).
 HALF = 5
 WINDOW = 2 * HALF + 1
-# Motions up to this share of the rate of the rows lose at most 10 % of their velocity.
+# Share of the rate of the rows up to which motions lose at most 10 % of their velocity, by HALF rows a side.
 FLAT = 0.03
 
 
 def velocities(model: Model, t: np.ndarray, q: np.ndarray, rows: range) -> np.ndarray:
     """q̇ (len(rows), nv) of some of the rows of t (n,) [s] and q (n, nq).
 
-    Angles of joints with one degree of freedom may jump by whole turns. Raises InvalidInput where too few rows differ
+    Angles of joints with one degree of freedom may jump by whole turns. Raises InvalidInput if too few rows differ
     in time.
     """
     width = min(WINDOW, len(t))

@@ -1,4 +1,4 @@
-"""Well-posedness in names: which unknowns cannot be found, from which equations, and what would help.
+"""Well-posedness in names: unknowns that cannot be found, the equations they occur in, and remedies.
 
 Structure first: the Dulmage-Mendelsohn blocks of the worst-case pattern. Then values: the null spaces of the system at
 sampled states, because equations can depend on each other by value, at every state or at some.
@@ -45,11 +45,11 @@ from sysdyn.model import Model
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
-# At one state an unknown is named whose part in what is not determined is at least this share of the greatest.
+# Least share of the greatest part, in an undetermined direction at one state, at which an unknown is named; chosen.
 LEAST_SHARE = 1e-3
-# Of systems with more degrees of freedom it is not told which of them are undetermined at one state.
+# Degrees of freedom beyond which undetermined unknowns at one state are not looked for (chosen).
 MOST_FREEDOMS = 3000
-MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, not named.
+MOST_NAMED = 500  # Directions and dependencies that are named; more are counted (chosen).
 
 
 # ---- by value --------------------------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ MOST_NAMED = 500  # Directions and dependencies beyond this number are counted, 
 
 @dataclass(frozen=True, eq=False)
 class AtState:
-    """What is found at one sampled state.
+    """Results at one sampled state.
 
     kind: "random", "neutral" (every joint at zero, at rest), or which multiples of π/2 the joints stand at; missing:
     directions that no equation sees; excess: exact equations that follow from others; undetermined: names of unknowns;
-    directions: given where more are missing than at almost every state.
+    directions: given if more are missing than at almost every state.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class AtState:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """Whether a problem has one solution at almost every state, and what stands in the way if not.
+    """Well-posedness of a problem, one solution at almost every state; if it lacks that, the obstacles and remedies.
 
     rank            at random states (None: not computed, the problem is too large)
     undetermined    unknowns that cannot be found at almost every state: they are part of a direction no equation sees
@@ -88,7 +88,7 @@ class Diagnosis:
     states          what is found at each sampled state
     suggestions     what to state or to leave out
     additions       of the available measurements those that make the problem well posed, none of which can be left out;
-                    None if all of them are not enough; () where nothing is missing or none were given
+                    None if all of them are not enough; () if nothing is missing or none were given
     switched_off    Switchable measurements, or components of them, whose equations do not count
     removals        equations to leave out until none is redundant, none of which can be kept
     structural      the pattern alone is not sound
@@ -110,7 +110,7 @@ class Diagnosis:
     additions: tuple[Measurement, ...] | None = ()
     removals: tuple[str, ...] = ()
     switched_off: tuple[str, ...] = ()
-    by_structure: tuple[int, int] = (0, 0)  # how much of `missing` and `excess` the pattern shows
+    by_structure: tuple[int, int] = (0, 0)  # the part of `missing` and `excess` that the pattern shows
 
     @property
     def well_posed(self) -> bool:
@@ -172,7 +172,7 @@ class Diagnosis:
 def diagnose(
     problem: Statement, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
 ) -> Diagnosis:
-    """Structure of the problem's system, its null spaces at sampled states, and which of `available` would help.
+    """Structure of the problem's system, its null spaces at sampled states, and helpful measurements of `available`.
 
     active: {name: bool or (m,) bool} of what is Switchable; equations that are switched off do not count.
 
@@ -230,7 +230,7 @@ def diagnose(
 
 
 class Undetermined(NamedTuple):
-    """What no equation determines at one state.
+    """Unknowns that no equation determines at one state.
 
     names: of accelerations q̈ and wrenches fx, w; switched_off: measurements, or parts of them, that would see these.
     """
@@ -246,7 +246,7 @@ class Undetermined(NamedTuple):
 
 
 def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undetermined | None:
-    """The unknowns that cannot be found at one state, or hardly; None where they are too many to tell.
+    """The unknowns that cannot be found at one state, or hardly; None if they are too many to tell.
 
     inputs: (1, size) by group; what is switched off there does not count.
     """
@@ -266,7 +266,7 @@ def undetermined_at(system: System, inputs: Mapping[str, np.ndarray]) -> Undeter
 
 
 def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: str) -> tuple[str, ...]:
-    """Other exact measurements, by name, that a redundant row is a combination of at one state.
+    """Other exact measurements, by name, of which a redundant row is a combination at one state.
 
     inputs: (1, size) by group; row: as in `row_names`.
     """
@@ -281,7 +281,7 @@ def contradicting(system: BlockSystem, inputs: Mapping[str, np.ndarray], row: st
 
 
 def _on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(equations,) bool: all but those of components that are switched off; active: (m,) bool by measurement."""
+    """(equations,) bool: True unless of a component that is switched off; active: (m,) bool by measurement."""
     on = np.ones(system.shape[0], dtype=bool)
     for r, (noise, component) in system.noise_by_row.items():
         on[r] = noise.name not in active or active[noise.name][component]
@@ -289,7 +289,7 @@ def _on(system: BlockSystem, active: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _named(system: BlockSystem, off: np.ndarray, seen: np.ndarray | None = None) -> tuple[str, ...]:
-    """Measurements of the noisy rows `off`, by name; with its components where others are on.
+    """Measurements of the noisy rows `off`, by name; with the components in `off` if others are on.
 
     seen: only of these rows.
     """
@@ -306,7 +306,7 @@ def _named(system: BlockSystem, off: np.ndarray, seen: np.ndarray | None = None)
 
 
 def _seeing(rows: np.ndarray, reduced: Reduced, directions: np.ndarray) -> np.ndarray:
-    """Those of the rows that see some of the directions (unknowns, k)."""
+    """The members of `rows` that see some of the directions (unknowns, k)."""
     return rows[np.abs(reduced.matrix[rows] @ directions).max(axis=1, initial=0.0) > LEAST_SHARE]
 
 
@@ -342,7 +342,7 @@ def sampled_states(model: Model, few: bool = False, seed: int = 3) -> tuple[list
 
 
 def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
-    """Of a system too large for null spaces: the irreducible blocks of its pattern that are singular by value.
+    """Diagnosis of a system too large for null spaces: irreducible blocks of its pattern that are singular by value.
 
     Names are those of whole blocks and of the parts that the pattern shows to be ill posed.
     """
@@ -365,7 +365,7 @@ def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
 
 
 def _checked(available: Sequence[Measurement]) -> list[Measurement]:
-    """Those of the available measurements that have equations of their own. Raises InvalidInput."""
+    """The available measurements with equations of their own. Raises InvalidInput."""
     if isinstance(available, Measurement):
         raise InvalidInput(f"available measurements are a list: [{type(available).__name__}(…), …]")
     for m in available:
@@ -415,7 +415,7 @@ def _last_first(problem: Statement, system: BlockSystem) -> list[int]:
 def _suggestions(
     found: Diagnosis, reduction: Reduction, usual: Reduced, asked: bool, unseen: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What to state and to leave out, in words, with examples that are enough."""
+    """Advice on quantities to state and to leave out, in words, with examples that are enough."""
     suggestions = [_to_state(found, reduction, usual)] if found.missing else []
     suggestions += _inertias(reduction.system.model, found.undetermined)
     if found.excess:
@@ -437,12 +437,12 @@ def _suggestions(
 
 
 def _inertias(model: Model, undetermined: Sequence[str]) -> list[str]:
-    """Which bodies lack one, where accelerations are undetermined because of it."""
+    """Advice for bodies without inertia, if that leaves accelerations undetermined."""
     return [f"{x}; give the body an inertia or the joint an armature" for x in idle_among(model, undetermined)]
 
 
 def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
-    """What to state until no direction is missing, in words, with an example."""
+    """Advice on quantities to state until no direction is missing, in words, with an example."""
     possible = tuple(x for x in found.undetermined if not x.startswith("w("))  # a constraint's wrench is no input
     names = joints_first(tuple(x for x in possible if x.startswith(JOINT_AND_CONTACT)) or possible)
     if not names:
@@ -458,7 +458,7 @@ def _to_state(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
 
 
 def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
-    """Scalars that see all missing directions, as measurements: those that describe the directions first."""
+    """Scalars that see all missing directions, as measurements; those that describe the directions come first."""
     layout, model = reduction.system.layout, reduction.system.model
     leading = {term.name for direction in found.directions for term in direction.terms}
     stated = [c for x in RAW for c in layout.quantity_columns(x)]

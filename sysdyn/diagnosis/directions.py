@@ -1,4 +1,4 @@
-"""What no equation sees, in words: sparse combinations of unknowns, with units."""
+"""Directions that no equation sees, in words: sparse combinations of unknowns, with units."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sysdyn.diagnosis.reduction import involved
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import forward_kinematics
 
-FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of are shown first.
-SHOWN = 8  # A direction is shown with so many terms at most.
-# Amounts with a smaller relative difference are shown as equal, and such shares of a direction are not shown.
+FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of, which are shown first.
+SHOWN = 8  # Most terms that are shown of a direction (chosen).
+# Relative difference of amounts shown as equal, and share of a direction below which a term is left out (chosen).
 ROUNDED = 1e-6
-# A pivot keeps the first share of its column and has the second of its row, or the next pair where no other is left.
+# Least shares of a pivot in its column and in its row; the next pair is for the pivots left over (chosen).
 PIVOTS = ((1e-3, 1e-3), (1e-7, 0.0))
 
 
 @dataclass(frozen=True)
 class Term:
-    """An unknown and by how much it changes, in its unit."""
+    """An unknown and its change, in its unit."""
 
     name: str
     amount: float
@@ -87,7 +87,7 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
 
 
 def _length(rows: np.ndarray, pivots: list[int], quantity: np.ndarray) -> int:
-    """How many terms the directions have together."""
+    """Number of terms of all directions together."""
     return sum(len(_terms(row, pivot, quantity)) for row, pivot in zip(rows, pivots, strict=True))
 
 
@@ -119,12 +119,12 @@ def _terms(row: np.ndarray, pivot: int, quantity: np.ndarray) -> list[int]:
 
 
 def units(layout: Layout) -> tuple[str, ...]:
-    """Unit of each unknown; of τ and q̈ by what the degree of freedom is, a turn or a slide."""
+    """Unit of each unknown; of τ and q̈ by the kind of the degree of freedom, a turn or a slide."""
     return tuple(unit for block in layout.blocks for unit in layout.units_at(*block))
 
 
 def _as_forces(layout: Layout, change: np.ndarray, q: np.ndarray) -> str:
-    """External wrenches that are forces along a line, as such; "" where a moment is left."""
+    """External wrenches that are forces along a line, in words; "" if a moment is left."""
     model = layout.model
     wrenches = {i: change[list(layout.columns("fx", i))] for i in range(model.nb)}
     wrenches = {i: w for i, w in wrenches.items() if np.any(w)}

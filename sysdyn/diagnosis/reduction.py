@@ -1,4 +1,4 @@
-"""The equations of motion eliminated: what measurements say about the degrees of freedom z = (q̈, fx, w).
+"""The equations of motion eliminated: measurements as equations of the degrees of freedom z = (q̈, fx, w).
 
 The Newton-Euler equations give a, f and τ for any q̈, fx and wrenches w of constraints, by pivots that are ±1, so that
 they never lack rank:
@@ -24,12 +24,12 @@ from sysdyn.sparse.condition import balance, condition
 from sysdyn.sparse.dulmage import maximum_matching
 from sysdyn.sparse.nullspace import structural_null_spaces
 
-RELATIVE_RANK = 1e-10  # Singular values of S below this times the greatest count as zero.
-PART = 1e-10  # An unknown is part of a null space if its share of a unit vector of it is greater.
-# An entry of S counts as zero where relative changes of the matrix by the first would make it, found by changes by the
-# second, which come from this seed.
+RELATIVE_RANK = 1e-10  # Share of the greatest singular value of S below which others count as zero (chosen).
+PART = 1e-10  # Share of a unit vector of a null space above which an unknown is part of it (chosen).
+# Relative change of the matrix that must not account for an entry of S, or the entry counts as zero; relative
+# change by which this is found, at random; and its seed (chosen).
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
-# S is formed for so many degrees of freedom at most: in long chains its singular values spread with their number.
+# Most degrees of freedom for which S is formed: in long chains its singular values spread with their number (chosen).
 DENSE = 300
 
 
@@ -73,7 +73,7 @@ class Reduction:
         self.exact = np.array([r for r in measured if not noisy_mask[r] and r not in alone], dtype=int)
 
     def _one_freedom(self, row: int, free: set[int]) -> int | None:
-        """The degree of freedom that the row is a constant multiple of."""
+        """The degree of freedom of which the row is a constant multiple."""
         entries = self.system.assembly.rows[row]
         if len(entries) != 1:
             return None
@@ -82,7 +82,7 @@ class Reduction:
 
     @cached_property
     def square(self) -> bool:
-        """As many equations as unknowns, all exact, that can be matched; SuperLU is not safe with others."""
+        """True if equations and unknowns are equally many, exact and matchable; SuperLU is not safe with others."""
         pattern = self.system.pattern()[self.counted]
         square = pattern.shape[0] == pattern.shape[1] and not self.noisy_mask[self.counted].any()
         return square and bool((maximum_matching(pattern) >= 0).all())
@@ -108,13 +108,13 @@ class Reduced:
 
     @cached_property
     def regular(self) -> bool:
-        """Of a square system of exact equations: its condition number says that it has one solution."""
+        """True for a square system of exact equations whose condition number says that it has one solution."""
         places = self.reduction
         return places.square and condition(self.matrix[places.counted]) < 1.0 / RELATIVE_RANK
 
     @cached_property
     def resolved(self) -> bool:
-        """The null spaces can be told; of many degrees of freedom, they can where the rank is the structural one."""
+        """True if the null spaces can be told: for few degrees of freedom, or if the rank is the structural one."""
         return self.regular or len(self.reduction.loose) <= DENSE or self._structural is not None
 
     @cached_property
@@ -228,7 +228,7 @@ class Reduced:
         return -self._solved(self._motion[:, columns].toarray())
 
     def _reduced(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None = None) -> np.ndarray:
-        """S of the measurements `rows` and the degrees of freedom `columns`, without what is left of sums by rounding.
+        """S of the measurements `rows` and the degrees of freedom `columns`, with the rounding of sums set to 0.
 
         residuals: places in `motion` of equations with a residual, which are further degrees of freedom.
         """
@@ -247,7 +247,7 @@ class Reduced:
 
     @cached_property
     def _changed(self) -> Reduced:
-        """The same with every entry changed a little at random: what changes more than it is large is rounding."""
+        """The same with each entry changed a little at random: a sum that changes by more than its size is rounding."""
         matrix = self.matrix.copy()
         matrix.data *= 1.0 + CHANGE * np.random.default_rng(CHANGE_SEED).standard_normal(matrix.nnz)
         return Reduced(self.reduction, matrix)
@@ -289,5 +289,5 @@ class _Decomposition:
 
 
 def involved(basis: np.ndarray) -> np.ndarray:
-    """(rows,) bool: the row has a part in the space that the orthonormal columns of `basis` span."""
+    """(rows,) bool: the row has a part in the space spanned by the orthonormal columns of `basis`."""
     return np.linalg.norm(basis, axis=1) > PART

@@ -1,4 +1,4 @@
-"""What to add to a problem, and what to leave out, until it has one solution.
+"""Remedies: measurements to add to a problem, and to leave out, until it has one solution.
 
 Independent rows form a matroid, so that rows taken one by one, each seeing something that those before do not, are as
 few as can be: without any one of them the rest is not enough.
@@ -19,14 +19,14 @@ from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
-# A row is taken where more than the first share of it is new; more than the second, where no other row is left.
+# Least share of a row that is new, for the row to be taken; the second one if no other row is left (chosen).
 NEW = (1e-3, 1e-7)
-ATTEMPTS = 2000  # So many sets of measurements that cannot be split are tried.
+ATTEMPTS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A measurement that could be added: what its components see of the directions that no equation sees.
+    """A measurement that could be added: the part that its components see of the directions that no equation sees.
 
     seen (components, directions); split: some of the components can be had without the others.
     """
@@ -68,9 +68,9 @@ def rank(rows: np.ndarray) -> int:
 
 
 def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candidate, list[int]]] | None:
-    """(candidate, components) that together see all `missing` directions, and none of which can be left out.
+    """(candidate, components) that together see all `missing` directions, none of them dispensable.
 
-    Exact rows are independent of each other. Measurements that can be used whole come first. None where the candidates
+    Exact rows are independent of each other. Measurements that can be used whole come first. None if the candidates
     do not see all.
     """
     if rank(np.vstack([c.seen for c in candidates] or [np.zeros((0, missing))])) < missing:
@@ -88,7 +88,7 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
 
 
 def _extended(candidates: Sequence[Candidate], held: np.ndarray) -> list[tuple[Candidate, list[int]]]:
-    """Candidates that see what `held` does not: those that are new in all components first, the largest first."""
+    """Candidates that see more than `held` does: those that are new in all components first, the largest first."""
     chosen: list[tuple[Candidate, list[int]]] = []
     left = list(candidates)
     while left:
@@ -104,7 +104,7 @@ def _extended(candidates: Sequence[Candidate], held: np.ndarray) -> list[tuple[C
 
 
 def _pruned(chosen: list[tuple[Candidate, list[int]]], missing: int) -> list[tuple[Candidate, list[int]]]:
-    """Without those that the others make superfluous, later ones first; exact ones never are."""
+    """`chosen` without candidates that the others make superfluous, later ones first; exact ones never are."""
     for one in reversed(chosen):
         others = [x for x in chosen if x is not one]
         if others and rank(np.vstack([c.seen[k] for c, k in others])) == missing:
@@ -145,7 +145,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
 
 
 def written(m: Measurement, model: Model) -> str:
-    """How the measurement is written down, shortly."""
+    """Short text of the measurement, as in code."""
     if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
         of = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         chosen = "" if m.chosen == "all" else f", {list(m.chosen)!r}"

@@ -16,17 +16,17 @@ from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
 @dataclass(frozen=True)
 class Structure:
-    """What the pattern alone says: names of the unknowns and equations of the under- and over-determined parts."""
+    """Well-posedness by the pattern alone: the unknowns and equations of its under- and over-determined parts."""
 
     equations: int
     unknowns: int
     undetermined: tuple[str, ...]  # unknowns of the under-determined part
     from_equations: tuple[str, ...]  # and the equations they occur in
-    free: int  # how many equations are missing there
+    free: int  # number of equations that are missing there
     redundant: tuple[str, ...]  # exact equations of the over-determined part
     over_unknowns: tuple[str, ...]
     excess: int
-    idle: tuple[str, ...] = ()  # what makes accelerations free: joints that move no inertia, in words
+    idle: tuple[str, ...] = ()  # joints that move no inertia, which makes their accelerations free, in words
     twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
 
     @property
@@ -50,7 +50,7 @@ class Structure:
         return "; ".join(parts) + "."
 
     def require_solvable(self) -> None:
-        """Raise where no state makes the system solvable."""
+        """Raise ProblemError for too many equations, StructurallySingular for any other unsound pattern."""
         if self.sound:
             return
         if self.equations < self.unknowns:

@@ -1,7 +1,7 @@
-"""Which switches leave something undetermined: what only switchable sensors see, and whether those that are on see all.
+"""Switches that leave something undetermined: directions seen by switchable sensors alone, and by those that are on.
 
-The directions that no other equation sees are found once, at random states. Whether what is on sees all of them is then
-told for thousands of combinations at a time.
+The directions that no other equation sees are found once, at random states. Thousands of
+combinations of switches are then tested at a time for seeing all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Switches:
             self._seen.append(np.where(size > PART, seen / np.where(size > PART, size, 1.0), 0.0))
 
     def lacking(self, inputs: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """(n,) bool: what is on leaves something undetermined at almost every state. inputs: (size,) or (n, size)."""
+        """(n,) bool: sensors that are on leave something undetermined at almost every state. inputs: (…, size)."""
         missing = np.zeros(n, dtype=bool)
         if all(inputs[group].all() for group in self.groups) or not self._seen[0].shape[1]:
             return missing

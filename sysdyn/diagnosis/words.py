@@ -15,7 +15,7 @@ from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
 from sysdyn.model.idle import idle_joints, without_inertia
 
-JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Unknowns that a user would state begin so; they are shown first.
+JOINT_AND_CONTACT = tuple(f"{x}(" for x in FIRST)  # Begins of names that are shown first.
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def listed(what: str, found: tuple[Direction, ...], most: int = 6) -> list[str]:
 
 
 def joints_first(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of what a user would state before the others."""
+    """Names with those that a user would state first."""
     return tuple(sorted(names, key=lambda name: [not name.startswith(kind) for kind in JOINT_AND_CONTACT]))
 
 
@@ -45,7 +45,7 @@ def stated(rows: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def at_states(states: Sequence[int] | np.ndarray, n: int) -> str:
-    """Which of n states: " 3 (and 4 more of 9)"; "" where there is one."""
+    """Numbers out of n states in words: " 3 (and 4 more of 9)"; "" if n is 1."""
     more = f" (and {len(states) - 1} more of {n})" if len(states) > 1 else ""
     return "" if n == 1 else f" {int(states[0])}{more}"
 
@@ -56,13 +56,13 @@ def few(names: tuple[str, ...], most: int = 6) -> str:
 
 
 def idle_among(model: Model, unknowns: Sequence[str]) -> tuple[str, ...]:
-    """Of the joints whose accelerations are among the unknowns those that move no inertia at any state, in words."""
+    """The joints, in words, that move no inertia at any state and whose accelerations are among the unknowns."""
     joints = _joints_of(unknowns)
     return tuple(str(x) for x in idle_joints(model) if x.joint in joints) if joints else ()
 
 
 def massless_among(model: Model, unknowns: Sequence[str]) -> str:
-    """Which bodies on joints whose accelerations are among the unknowns have no inertia; "" for none."""
+    """The bodies, in words, without inertia whose joints' accelerations are among the unknowns; "" for none."""
     joints = _joints_of(unknowns)
     parts = zip(model.joint_names, model.body_names, model.inertias, strict=True)
     bodies = tuple(body for joint, body, I in parts if joint in joints and not I.any())

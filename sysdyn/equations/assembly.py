@@ -48,7 +48,7 @@ class Assembly:
     shown: Mapping[str, Combination] = field(default_factory=dict)
 
     def copy(self) -> Assembly:
-        """The same over a copy of the graph."""
+        """The same system over a copy of the graph."""
         graph = self.graph.copy()
 
         def rows(given: list[Row]) -> list[Row]:
@@ -143,9 +143,9 @@ def _raw_rows(form: Form, given: Given, rows: Rows) -> dict[int, Expr]:
 def _custom_rows(
     form: Form, rows: Rows, number: int, m: Measurement, y: np.ndarray, context: Context, shift: list[np.ndarray]
 ) -> None:
-    """The rows of a measurement with value y, and, of a constraint, what its wrench adds to the rows of bodies.
+    """Add the rows of a measurement with value y, and the wrench of a constraint to the rows of bodies.
 
-    shift: [ω × v] of each body where a is classical, else empty.
+    shift: [ω × v] of each body if a is classical, else empty.
     """
     model, layout = form.problem.model, form.layout
     names = m.components(model)
@@ -173,7 +173,7 @@ def _of_unknowns(
     form: Form, m: Measurement, size: int, blocks: Mapping[tuple[str, str], np.ndarray], bias: np.ndarray,
     shift: list[np.ndarray],
 ) -> tuple[list[tuple[range, np.ndarray]], np.ndarray]:  # fmt: skip
-    """(parts, bias) of the equations of a measurement, from frames of bodies to those of the unknowns."""
+    """(parts, bias) of the equations of a measurement, brought from frames of bodies to frames of the unknowns."""
     parts = []
     for (quantity, owner), coefficients in blocks.items():
         columns, block = _checked_block(form, m, size, quantity, owner, np.asarray(coefficients))
@@ -217,7 +217,7 @@ def _checked_block(
 
 
 def _written(form: Form, graph: Graph, rows: Rows, value: dict[int, Expr]) -> tuple[list[Row], list]:
-    """(entries, b) as the form treats known quantities, with constants of exact value."""
+    """(entries, b) with known quantities treated as the form says, and constants of exact value."""
     entries, b = _substituted(form, rows, value) if form.known == "substituted" else (rows.entries, rows.b)
     return [{c: graph.exact(x) for c, x in row.items()} for row in entries], b
 
@@ -233,10 +233,10 @@ def _substituted(form: Form, rows: Rows, value: dict[int, Expr]) -> tuple[list[R
 
 
 def generic(assembly: Assembly, graph: Graph) -> Assembly:
-    """The same system over `graph` with every entry that depends on the state an input of its own.
+    """The same system over `graph`, every entry that depends on the state an input of its own.
 
-    Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. What an elimination of
-    it costs is the *solve* scope of the counts: X, v, c, ν given.
+    Entries that are equal (or opposite) stay equal, as X occurs twice; constants stay constants. The operations of its
+    elimination are the *solve* scope of the counts: X, v, c, ν given.
     """
     entry = Entries(graph)
 
@@ -250,9 +250,9 @@ def generic(assembly: Assembly, graph: Graph) -> Assembly:
 
 
 class Entries:
-    """Values of one graph as inputs of another, each when it is first met: `entries(x)` is what stands for x.
+    """Values of one graph as inputs of another, made at first use: `entries(x)` is the input or constant for x.
 
-    Values that are equal (or opposite) stay equal; constants stay constants. values: those that are inputs.
+    Values that are equal (or opposite) stay equal; constants stay constants. values: the ones that are inputs.
     """
 
     def __init__(self, graph: Graph):

@@ -1,7 +1,7 @@
 """The augmented system of an estimation problem: maximum a posteriori with exact equations kept exact.
 
-Of all equations E d + e = 0 are exact and Y d + y₀ = ε, ε ~ N(0, Σ), are noisy. The estimate minimises
-½ ε^T Σ⁻¹ ε over the d that satisfy the exact ones; with multipliers λ and μ = Σ⁻¹ ε it solves
+The equations E d + e = 0 are exact and Y d + y₀ = ε, ε ~ N(0, Σ), are noisy. The estimate minimises
+½ ε^T Σ⁻¹ ε over all d that satisfy the exact ones; with multipliers λ and μ = Σ⁻¹ ε it solves
 
     E^T λ + Y^T μ = 0        (stationarity, one equation for each unknown)
     E d + e = 0
@@ -36,7 +36,7 @@ from sysdyn.sparse.superlu import factors
 class AugmentedSystem(LinearSystem):
     """Equations and unknowns of a problem with noise: symmetric, unknowns first, then one multiplier an equation.
 
-    n_unknowns: how many columns belong to unknowns. body_of: the body that each column belongs to.
+    n_unknowns: number of columns of unknowns. body_of: the body that each column belongs to.
     """
 
     def __init__(self, plain: BlockSystem):
@@ -61,10 +61,10 @@ class AugmentedSystem(LinearSystem):
         return self.plain.reported(quantity)
 
     def is_estimable(self, entries: np.ndarray, least: float) -> bool:
-        """Whether exact equations are independent, and all together determine the unknowns, for one row of `values`.
+        """True if exact equations are independent, and all together determine the unknowns, for one row of `values`.
 
-        With reciprocal condition numbers of at least `least`, whatever the covariances, which the augmented matrix has,
-        too. Singular values of dense matrices.
+        Both have reciprocal condition numbers of at least `least` then, whatever the covariances, which the augmented
+        matrix holds, too. Singular values of dense matrices.
         """
         D = self.matrix(self.cleaned(entries)).tocsr()[self.n_unknowns :, : self.n_unknowns].toarray()
         if D.shape[0] < D.shape[1]:
@@ -74,7 +74,7 @@ class AugmentedSystem(LinearSystem):
     # ---- bodies ------------------------------------------------------------------------------------------------
 
     def _bodies_of_columns(self) -> list[int]:
-        """The body that each unknown belongs to; a wrench of a constraint to those that it loads."""
+        """Body of each unknown; for a wrench of a constraint one for all bodies that it loads, see `_body_of`."""
         found = [block[1] for block in self.plain.col_blocks]
         for c in (c for c, block in enumerate(self.plain.col_blocks) if block[0] == "w"):
             rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
@@ -82,13 +82,13 @@ class AugmentedSystem(LinearSystem):
         return found
 
     def _bodies_of_rows(self) -> list[int]:
-        """The body that each row belongs to."""
+        """Body of each row."""
         body = [block[1] for block in self.plain.col_blocks]
         rows = zip(self.plain.row_blocks, self.plain.assembly.rows, strict=True)
         return [block[1] if block[0] != "y" else self._body_of({body[c] for c in row}) for block, row in rows]
 
     def _body_of(self, bodies: set[int]) -> int:
-        """The far end of the path that something is about, or where its branches meet."""
+        """The far end of the path that the bodies are on, or the body at which their branches meet."""
         parent = self.model.parent
         deepest = common = max(bodies, default=-1)
         for i in bodies:
@@ -105,7 +105,7 @@ class AugmentedSystem(LinearSystem):
         return self._assembly
 
     def _augmented(self, plain: Assembly) -> Assembly:
-        """The equations `plain` with their transpose, covariances and switches, in the same graph."""
+        """Augment the equations `plain` with their transpose, covariances and switches, in the same graph."""
         n = self.n_unknowns
         rows: list[Row] = [{} for _ in range(n)]
         rows += [dict(row) for row in plain.rows]
@@ -145,12 +145,12 @@ class AugmentedSystem(LinearSystem):
 
     @cached_property
     def _covariance(self) -> np.ndarray:
-        """(nnz) bool: the entry is one of Σ."""
+        """(nnz) bool: True for entries of Σ."""
         return (self.coordinates[0] >= self.n_unknowns) & (self.coordinates[1] >= self.n_unknowns)
 
     @cached_property
     def variances(self) -> np.ndarray:
-        """(nnz) bool: the entry is on the diagonal of Σ."""
+        """(nnz) bool: True for the diagonal of Σ."""
         return self._covariance & (self.coordinates[0] == self.coordinates[1])
 
     @cached_property
@@ -194,10 +194,11 @@ class AugmentedSystem(LinearSystem):
         return found
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Multipliers are no results: stationarity is relative to the greatest of its rows, in natural units.
+        """Sizes (N, equations) of residuals; stationarity is relative to the greatest of its rows, in natural units.
 
-        Many are zero but for rounding, where nothing is redundant all of them: μ = Σ⁻¹ (Y d + y₀) counts with the size
-        of the terms of Y d + y₀. Multipliers of equations that are switched off do not count.
+        Multipliers are no results, and many are zero but for rounding, all of them if nothing is redundant:
+        μ = Σ⁻¹ (Y d + y₀) counts with the size of the terms of Y d + y₀. Multipliers of equations that are switched off
+        do not count.
         """
         (r, c), n = self.coordinates, self.n_unknowns
         off = self._sums(np.where(r == c, 0.0, size))[:, n:] == 0.0
@@ -212,13 +213,13 @@ class AugmentedSystem(LinearSystem):
         return np.concatenate([greatest[:, None] / units, np.where(off, np.inf, terms[:, n:])], axis=1)
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """As of any system, with Σ = 1: whether there is one estimate does not depend on Σ."""
+        """`LinearSystem.scaled` with Σ = 1: the existence of one estimate does not depend on Σ."""
         scale, (r, c) = self.scaling[0], self.coordinates
         return self.matrix(np.where(self._covariance, np.where(r == c, -1.0, 0.0), entries * scale[r] * scale[c]))
 
 
 def _put_covariance(rows: list[Row], noise: Noise, numbers: np.ndarray, place: Mapping[int, int]) -> None:
-    """−Σ in the rows and columns of the multipliers; place: by component, the number of its multiplier."""
+    """Put −Σ into the rows and columns of the multipliers; place: the number of the multiplier of each component."""
     for k, i in place.items():
         for l, j in place.items():
             if k == l or noise.full:
@@ -226,7 +227,7 @@ def _put_covariance(rows: list[Row], noise: Noise, numbers: np.ndarray, place: M
 
 
 def _switch(rows: list[Row], b: list, i: int, active) -> None:
-    """Equation i as it is where `active` is 1; −μ_i = 0, without any other unknown, where it is 0."""
+    """Multiply equation i by `active`: unchanged if that is 1; −μ_i = 0, without any other unknown, if it is 0."""
     for j, x in rows[i].items():
         if j == i:
             rows[i][i] = x * active - (1.0 - active)
@@ -236,7 +237,7 @@ def _switch(rows: list[Row], b: list, i: int, active) -> None:
     b[i] = b[i] * active
 
 
-System = BlockSystem | AugmentedSystem  # The equations of a problem are of one of two kinds.
+System = BlockSystem | AugmentedSystem  # Equations of a problem, exact ones or some of them noisy.
 
 
 def augmented_system(
@@ -256,7 +257,7 @@ def system(
     problem: Statement, layout: str = "paper", known: str = "rows", turn: bool = False,
     passes: Sequence[str] = PAPER, outputs: Sequence[Output] = QUANTITIES,
 ) -> System:  # fmt: skip
-    """The equations of a problem: an AugmentedSystem where some are noisy, see `Problem.system`.
+    """The equations of a problem, an AugmentedSystem if some are noisy; see `Problem.system`.
 
     The problem keeps them: calls with the same arguments give the same object.
     """
@@ -268,7 +269,7 @@ def system(
 
 
 def _distinct(outputs: Sequence[Output]) -> tuple[str | int, ...]:
-    """Quantities by name, measurements by identity: the system that is kept for them holds them, so that none ends."""
+    """Key of the outputs: quantities by name, measurements by identity; the system kept under it keeps these alive."""
     return tuple(x if isinstance(x, str) else id(x) for x in outputs)
 
 
@@ -281,7 +282,7 @@ def _ancestors(parent, i: int) -> list[int]:
 
 
 def common_ancestor(parent: Sequence[int], i: int, j: int) -> int:
-    """The nearest body that both i and j are descendants of, or are; −1 for none."""
+    """The nearest body that is i or an ancestor of i, and j or an ancestor of j; −1 for none."""
     while i != j:
         if i > j:
             i = parent[i]

@@ -28,13 +28,12 @@ class BlockSystem(LinearSystem):
 
     layout  "paper" (20 scalars for a body with one degree of freedom) or "net_force" (26: with fB = I a + ν)
     known   "rows": a known quantity is an equation x = y; "substituted": it is moved into b and has no column
-    turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own where `sysdyn.equations.turned_joints` says so
-    passes  of `sysdyn.passes`; those that do not apply are left out. canonical_frames: a, f and fx are unknowns in
-            frames along whose z the joints move, at the places where X has the fewest entries
-            (`sysdyn.model.canonical`); inputs, noise and `reported` stay in frames of bodies. base_parameters: f is
-            that of bodies with parameters moved to their parents. classical_accelerations: a is that of the origins
-            of bodies
-    outputs: quantities that have to stay what they are, and measurements that are written as y = Y d + b_Y
+    turn    X_i a_λ(i) or X_i^T f_i is an unknown of its own at the joints of `sysdyn.equations.turned_joints.turned`
+    passes  of `sysdyn.passes`; passes that do not apply are left out. canonical_frames: a, f and fx are unknowns in
+            frames along whose z the joints move, at the places of fewest entries of X (`sysdyn.model.canonical`);
+            inputs, noise and `reported` stay in frames of bodies. base_parameters: f is that of bodies with parameters
+            moved to their parents. classical_accelerations: a is that of the origins of bodies
+    outputs: quantities that have to keep their meaning, and measurements that are written as y = Y d + b_Y
 
     columns: numbers in the full layout of the scalar unknowns that have a column here
     col_names, row_names: scalar names
@@ -69,7 +68,7 @@ class BlockSystem(LinearSystem):
 
     @cached_property
     def noise_by_row(self) -> dict[int, tuple[Noise, int]]:
-        """{row: (noise, component)} of the equations that hold but for noise."""
+        """{row: (noise, component)} of the noisy equations."""
         place = {}
         for m in self.problem.noisy:
             noise = noise_of(m, self.model)
@@ -79,13 +78,13 @@ class BlockSystem(LinearSystem):
 
     @property
     def noisy_mask(self) -> np.ndarray:
-        """(equations,) bool: the equation holds but for noise; without it, it is exact."""
+        """(equations,) bool: True for noisy equations, False for exact ones."""
         return np.isin(np.arange(self.shape[0]), list(self.noise_by_row))
 
     def definitions(self) -> list[tuple[int, int]]:
         """(row, column) of the exact rows that give one unknown with a coefficient of ±1, body by body from the leaves.
 
-        What they leave are the joint accelerations and the external wrenches that are not known.
+        The unknowns left are the joint accelerations and the external wrenches that are not known.
         """
         exact, rows = {r for r in range(self.shape[0]) if r not in self.noise_by_row}, self.assembly.rows
         found = [(r, c) for r in sorted(exact) if len(rows[r]) == 1 for c, x in rows[r].items() if is_unit(x)]

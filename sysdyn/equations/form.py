@@ -14,18 +14,19 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 
-# Values that differ by less than this share of the greatest coefficient count as equal.
+# Difference of coefficients and bias below which an output does not depend on linear velocities, as a share of the
+# greatest of them: between rounding and motion (chosen).
 UNIFORM = 1e-9
-# The state at which they are compared is drawn with this seed.
+# Seed of the state at which they are compared.
 UNIFORM_SEED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """How the equations of a problem are written.
+    """Choices by which the equations of a problem are written.
 
-    layout: their unknowns. known: "rows" or "substituted". passes: those that were applied. moved: the model whose
-    equations of motion they are. frames: of the unknowns. outputs: measurements whose values are wanted.
+    layout: their unknowns. known: "rows" or "substituted". passes: the applied ones. moved: the model whose equations
+    of motion they are. frames: of the unknowns. outputs: measurements whose values are wanted.
     """
 
     problem: Statement
@@ -47,20 +48,20 @@ class Form:
 
     @property
     def classical(self) -> bool:
-        """Whether a is that of the origins of bodies."""
+        """True if a is the classical acceleration of the origins of bodies."""
         return "classical_accelerations" in self.passes
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """For each of the outputs, whether with classical a it needs no linear velocity, of whatever body."""
+        """For each output: True if it is independent of linear velocities of all bodies, a being classical."""
         return tuple(_uniform(self.problem.model, m) for m in self.outputs)
 
 
 def _uniform(model: Model, m: Measurement) -> bool:
-    """Whether a classical a leaves the value of a measurement as it is where linear velocities are others.
+    """True if the value of a measurement is independent of linear velocities, given the classical acceleration a_c.
 
-    So it is for all that an observer in uniform motion sees alike. Of a = a_c + [0; v × ω], ŷ = Y a_c + Y [0; v × ω] +
-    b_Y: Y and the rest are compared at a random state, with the linear velocities that it has and with others.
+    An observer in uniform motion sees such values alike. With a = a_c + [0; v × ω], ŷ = Y a_c + Y [0; v × ω] + b_Y: Y
+    and the rest are compared at a random state, with the linear velocities that it has and with others.
     """
     q, qd, _ = model.random_state(seed=UNIFORM_SEED)
     X = joint_transforms(model, q)

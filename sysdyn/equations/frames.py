@@ -16,27 +16,27 @@ from sysdyn.model.spatial import X_inverse
 class Frames:
     """The frames in which a, f and fx are unknowns.
 
-    X (nb, 6, 6): motion transforms from the frames of bodies to those of their equations; None: these are the same.
-    own_fx: bodies whose fx is in their own frame all the same.
+    X (nb, 6, 6): motion transforms from the frames of bodies to frames of their equations; None if these are the same.
+    own_fx: bodies whose fx is in their own frame nevertheless.
     """
 
     X: np.ndarray | None = None
     own_fx: frozenset[int] = frozenset()
 
     def back(self, quantity: str, body: int) -> np.ndarray | None:
-        """(6, 6) from the unknown of a body to the same in the body's frame; None where they are the same."""
+        """(6, 6) from the unknown of a body to the same quantity in the body's frame; None if these are the same."""
         if self.X is None or quantity not in SPATIAL or (quantity == "fx" and body in self.own_fx):
             return None
         X = self.X[body]
         return (X_inverse(X) if quantity == "a" else X.T).astype(object)
 
     def forth(self, quantity: str, body: int) -> np.ndarray:
-        """(6, 6) from a quantity in the frame of the body to the same in the frame of its equations."""
+        """(6, 6) from a quantity in the frame of the body to the same quantity in the frame of its equations."""
         X = np.eye(6) if self.X is None else self.X[body]
         return (X if quantity == "a" else X_inverse(X).T).astype(object)
 
     def stated(self, quantity: str, body: int, size: int, chosen: list[int], x: list) -> tuple[np.ndarray, list]:
-        """(rows (m, size), values (m)) of `chosen` components of a block of the size that are stated to be x."""
+        """(rows (m, size), values (m)) that state `chosen` components of a block of this size to be x."""
         back = self.back(quantity, body)
         unit = np.array([[1.0 if i == k else 0.0 for i in range(size)] for k in chosen], dtype=object)
         if back is None:

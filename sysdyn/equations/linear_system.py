@@ -1,4 +1,4 @@
-"""Systems D(q) d + b(q, q̇) = 0 whose rows and columns have names: their pattern, their values, their residuals."""
+"""Systems D(q) d + b(q, q̇) = 0 with named rows and columns: their pattern, their values, their residuals."""
 
 from __future__ import annotations
 
@@ -25,39 +25,40 @@ from sysdyn.program.program import Program
 from sysdyn.program.reals import real
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
 
-# Residuals are computed for as many states at a time as have so many entries of D in all.
+# Most entries of D of all states whose residuals are computed at a time: 40 MB an array (chosen).
 RESIDUAL_ENTRIES = 5_000_000
-# A matrix is singular where the reciprocal of its condition is below this.
+# Reciprocal condition below which a matrix is singular beyond doubt: a tenth of the rounding unit.
 CERTAINLY = 1e-17
-# An assembly is kept for the next elimination where its graph has at most so many nodes.
+# Most nodes of the graph of an assembly that is kept for the next elimination (chosen).
 KEPT_NODES = 300_000
-# The sizes of entries, by which rows and columns are scaled, are taken at so many random states.
+# Number of random states at which sizes of entries are taken, to scale rows and columns (chosen).
 SCALE_STATES = 4
-# The states at which sizes of entries are taken come from this seed.
+# Seed of these states.
 SCALE_SEED = 7
-# Terms of a row below this fraction of those with unknowns as large as the greatest of their kinds are rounding errors.
+# Greatest terms of a row that are rounding errors, as a share of its terms with each unknown the greatest of its kind:
+# 50,000 rounding units (chosen).
 ROUNDED_OFF = 1e-11
-# A state counts as singular where a relative change of this size of the entries may make the matrix so.
+# Relative change of entries that makes the matrix of a singular state singular (chosen).
 SINGULAR = 1e-12
-# Rounding is magnified by the condition of the state: terms below the rounding unit times that are rounding, too, which
-# matters to rows with errors beyond EXACT. MAGNIFIED is that of a state that is just not singular.
+# The condition of the state magnifies rounding: terms below the rounding unit times it are rounding, too. This matters
+# to rows with errors beyond EXACT (chosen); MAGNIFIED is the share of such terms at a state that is just not singular.
 EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
-# Entries below this fraction of their typical size are zeros but for rounding.
+# Entries below this share of their typical size count as zero: 45 rounding units (chosen).
 ROUNDING = 1e-14
-# The units of an unknown say whether it is an acceleration or a force of a body.
+# Kind of an unknown, acceleration or force, by its units.
 _KIND = {name: x.parts for name, x in QUANTITY.items()}
 
 
 class Residual(NamedTuple):
-    """D d + b at N states and how far it is from zero.
+    """D d + b at N states and its distance from zero.
 
     rows (N, equations): D d + b itself
     backward_error (N,): row by row, the greatest |D d + b|_i / (|D| s + |b|)_i, s the sizes of the unknowns: the least
         relative change of each entry of D and b that makes d exact (Oettli and Prager 1964). s_j is the norm of the
-        vector of three that d_j is a component of, since a turned frame mixes them. Where the unknowns of a row vanish,
-        its terms are rounding errors and say nothing: where they are below 1e-11 of what they were if each unknown were
-        the greatest of its kind (acceleration, force) at its body, in the units that equilibrate D, the row is relative
-        to the latter (Arioli, Demmel and Duff 1989, who take all unknowns for that). So are rows with terms below the
+        vector of three that d_j is a component of, since a turned frame mixes them. If the unknowns of a row vanish,
+        its terms are rounding errors and say nothing: the row is relative to its terms with each unknown the greatest
+        of its kind (acceleration, force) at its body, in the units that equilibrate D, if its own are below 1e-11 of
+        these (Arioli, Demmel and Duff 1989, who take the greatest of all unknowns). So are rows with terms below the
         rounding unit times the condition of the state, which no solve tells from zero
     normwise (N,): |D d + b|∞ / (|D|∞ |d|∞ + |b|∞), which hides errors in small quantities (Rigal and Gaches 1967)
     """
@@ -68,11 +69,11 @@ class Residual(NamedTuple):
 
 
 class LinearSystem(ABC):
-    """Equations over named unknowns, from which pattern, values and residuals follow.
+    """Equations over named unknowns, with pattern, values and residuals.
 
     Subclasses give `assemble` and `assembly`, `plain`, `reported`, and set
 
-    problem, known, passes  what the equations are of, and how they are written (see `BlockSystem`)
+    problem, known, passes  the problem whose equations they are, and choices of their form (see `BlockSystem`)
     layout                  places of the unknowns in the full layout
     columns                 numbers in the full layout of the scalar unknowns that have a column here
     col_names, col_blocks   name and (quantity, body) of each column
@@ -123,7 +124,7 @@ class LinearSystem(ABC):
 
     @property
     def sharing(self) -> str:
-        """Which equal results are one in an elimination, see `Graph`."""
+        """Kind of sharing of equal results in an elimination, see `Graph`."""
         return "algebraic" if "symmetric_elimination" in self.passes else "structural"
 
     # ---- names and pattern -------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class LinearSystem(ABC):
 
     @property
     def row_blocks(self) -> tuple[tuple[str, int], ...]:
-        """(quantity, body) of each row; ("y", number of the measurement) of those of measurements."""
+        """(quantity, body) of each row; ("y", number of the measurement) for rows of measurements."""
         return self.assembly.blocks
 
     @property
@@ -161,11 +162,11 @@ class LinearSystem(ABC):
         return len(self.coordinates[0])
 
     def pattern(self) -> scipy.sparse.csr_matrix:
-        """Worst-case pattern (CSR of ones): an entry is there if it is nonzero for some q. Nori, Remark 4."""
+        """Worst-case pattern (CSR of ones): all entries that are nonzero for some q. Nori, Remark 4."""
         return self.matrix(np.ones(self.nnz))
 
     def fixed_entries(self) -> np.ndarray:
-        """(nnz) bool: the entry is a constant of the model; in the order of `values`."""
+        """(nnz) bool: True for constants of the model; in the order of `values`."""
         return np.array([is_constant(x) for x in self._entries], dtype=bool)
 
     # ---- numbers -----------------------------------------------------------------------------------------------
@@ -179,19 +180,19 @@ class LinearSystem(ABC):
 
     @property
     def positions_used(self) -> np.ndarray:
-        """(nq,) bool: D or b depends on this entry of q."""
+        """(nq,) bool: True for entries of q that D or b depends on."""
         return self.program.used_inputs[: self.model.nq]
 
     def values(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """(entries (N, nnz), b (N, equations)) for inputs by group, each (N, size) or (size,).
 
-        Missing ones are those declared: parameters of the model, covariances, switches that are on. Others are zero.
+        Missing ones are as declared: parameters of the model, covariances, switches that are on. Others are zero.
         """
         out = interpreter.run_groups(self.program, self._full(inputs))
         return out["D"], out["b"]
 
     def _full(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every group of inputs: what is missing is its default, or zero."""
+        """Every group of inputs; missing ones are their defaults, or zero."""
         defaults = {name: group.default for name, group in self.problem.inputs.items() if group.default is not None}
         given = {**defaults, **inputs}
         return {name: given.get(name, np.zeros(size)) for name, size in self.program.input_groups}
@@ -247,13 +248,13 @@ class LinearSystem(ABC):
         return rows * both[0], columns * both[1]
 
     def scaled(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
-        """`matrix` with rows and columns scaled to be comparable: what its condition number is asked of."""
+        """`matrix` with rows and columns scaled to be comparable, for condition numbers."""
         rows, columns = self.scaling
         r, c = self.coordinates
         return self.matrix(entries * rows[r] * columns[c])
 
     def cleaned(self, entries: np.ndarray) -> np.ndarray:
-        """One row of `values` without what is zero but for rounding."""
+        """One row of `values`, entries that are zero but for rounding replaced by zero."""
         return np.where(np.abs(entries) > ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -267,9 +268,10 @@ class LinearSystem(ABC):
         """1/κ of the square matrix of one row of `values`, in the units of unknowns that make κ (Skeel) least.
 
         1 is well-conditioned, 0 singular: no smaller relative change of entries makes the matrix singular. Entries
-        below 1e-14 of their typical size are taken for zeros. That in units which make columns comparable at random
-        states, an estimate that is less, where it is `enough`, and where it leaves no doubt: in other units a row of
-        rounding errors looks regular; see `least_condition`. Of estimates the greater of that and the one in SI units.
+        below 1e-14 of their typical size are taken for zeros. An estimate in units that make columns comparable at
+        random states, which is less, suffices if it is at least `enough`, or so small that it leaves no doubt: in other
+        units a row of rounding errors looks regular; see `least_condition`. For problems with noise the greater of
+        that and the one in SI units.
         """
         clean = self.cleaned(entries)
         scaled = self.scaled(clean)
@@ -287,13 +289,13 @@ class LinearSystem(ABC):
     def b(self, q: ArrayLike, qd: ArrayLike, **known: ArrayLike) -> np.ndarray:
         """b(q, q̇) (equations,).
 
-        known: full-size values of known quantities (tau, qdd, fx, a, f), zero where not given.
+        known: full-size values of known quantities (tau, qdd, fx, a, f), zero if not given.
         """
         given = {"q": q, "qd": qd} | named("the problem", self.problem.known_quantities, (), (), known, ("q", "qd"))
         return self.values({name: self._one(name, x) for name, x in given.items()})[1][0]
 
     def _one(self, name: str, value: ArrayLike) -> np.ndarray:
-        """(size,) a group of inputs at one state."""
+        """Values (size,) of a group of inputs at one state. Raises InvalidInput if given for several."""
         group, x = self.problem.inputs[name], real(name, value)
         if group.leading(x):
             needed = shown((), group.shape)
@@ -303,7 +305,7 @@ class LinearSystem(ABC):
         return self.model.normalise(x) if name == "q" else x
 
     def residual(self, inputs: Mapping[str, np.ndarray], d: np.ndarray) -> Residual:
-        """What is left of D d + b for inputs by group and unknowns d (N, full layout)."""
+        """Residual D d + b for inputs by group and unknowns d (N, full layout)."""
         most = max(1, RESIDUAL_ENTRIES // max(1, self.nnz))
         if len(d) <= most:
             return self.misfit(*self.values(inputs), d)
@@ -341,16 +343,16 @@ class LinearSystem(ABC):
 
     @property
     def rounded_off(self) -> np.ndarray:
-        """(1 or equations,): terms of a row below this fraction of natural ones are rounding errors."""
+        """(1 or equations,): share of natural terms below which the terms of a row are rounding errors."""
         return np.array([ROUNDED_OFF])
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """(N, equations): what residuals are relative to, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""
+        """Sizes (N, equations) of residuals, from sums |D| |d| + |b| of the rows and |D| (N, nnz)."""
         return terms
 
     @cached_property
     def _adding(self) -> scipy.sparse.csr_matrix:
-        """(equations, nnz): adds the entries of a row."""
+        """(equations, nnz): matrix that adds the entries of each row."""
         row = self.coordinates[0]
         return scipy.sparse.csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))), shape=(self.shape[0], len(row)))
 
@@ -359,13 +361,13 @@ class LinearSystem(ABC):
         return (self._adding @ terms.T).T
 
     def _sizes(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N, columns) sizes for residuals of the unknowns chosen (N, columns): of their vectors, of their kinds."""
+        """Sizes (N, columns) of the unknowns `chosen` for residuals: (of their vectors, of their kinds)."""
         (vectors, kinds), units, size = self._families, self.scaling[1], np.abs(chosen)
         return _greatest(size, vectors), units * _greatest(size / units, kinds)
 
     @cached_property
     def _families(self) -> tuple[np.ndarray, np.ndarray]:
-        """(columns): numbers of the vectors of three, and of the accelerations or forces of a body, that hold each."""
+        """Number (columns,) of the vector of three, and of the accelerations or forces of a body, that holds each."""
         vectors: dict[tuple, int] = {}
         kinds: dict[tuple, int] = {}
         found = []

@@ -1,10 +1,10 @@
-"""Rows of D and b that are the Newton-Euler equations: Nori eqs. (3), (5), (6).
+"""Newton-Euler equations as rows of D and b: Nori eqs. (3), (5), (6).
 
     c(a_i)   −a_i + X_i a_λ(i) + S_i q̈_i + c_i = 0          (X_i a_0 instead of X_i a_λ(i) at a root)
     c(f_i)   −f_i + I_i a_i − fx_i + Σ_{j∈μ(i)} X_j^T f_j + ν_i = 0
     c(τ_i)   −τ_i + S_i^T f_i + A_i q̈_i = 0                  (A_i: armature, not in the paper)
 
-Where X_i a_λ(i) or X_j^T f_j is an unknown of its own, it takes the place of the product, and gives its factor:
+If X_i a_λ(i) or X_j^T f_j is an unknown of its own, it takes the place of the product, and gives its factor:
 
     c(Xa_i)  −a_λ(i) + X_i⁻¹ Xa_i = 0
     c(Xf_j)  −f_j + X_j^{−T} Xf_j = 0
@@ -37,7 +37,7 @@ class Rows:
     names: list[str] = field(default_factory=list)
 
     def add(self, block: tuple[str, int], names: list[str], parts: list[tuple[range, np.ndarray]], b) -> None:
-        """One block row: parts are (columns, matrix)."""
+        """Add a block row; parts: (columns, matrix)."""
         for k, name in enumerate(names):
             row: dict[int, object] = {}
             for columns, matrix in parts:
@@ -50,7 +50,7 @@ class Rows:
             self.names.append(name)
 
     def extend(self, block: tuple[str, int], columns: range, matrix: np.ndarray) -> None:
-        """One part more for the block row of that name; matrix has a row for each of its rows."""
+        """Add one part to the block row of that name; matrix has a row for each of its rows."""
         for k, row in enumerate(r for r, b in enumerate(self.blocks) if b == block):
             self.entries[row] |= {c: x for c, x in zip(columns, matrix[k], strict=True) if not is_zero(x)}
 
@@ -62,8 +62,8 @@ def newton_euler(
     """(rows, X, v) at q (nq,) and qd (nv,), arrays of floats or objects (Expr).
 
     `begin()` is called before each body's work. classical: with classical accelerations of the origins of bodies, that
-    is a + [0; ω × v], instead of spatial ones. wrenches: {i: (6, 6)} that leads from the frame of fx_i to that of
-    c(f_i), where they differ.
+    is a + [0; ω × v], instead of spatial ones. wrenches: {i: (6, 6)} from the frame of fx_i to the frame of c(f_i), if
+    they differ.
     """
     mark = (lambda i: begin()) if begin else None
     X = joint_transforms(model, q, mark)
@@ -117,7 +117,7 @@ def newton_euler(
 def _classical_bias(
     model: Model, i: int, q: np.ndarray, qd: np.ndarray, v: list[np.ndarray], inertia: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """c_i and ν_i of classical accelerations: no linear velocity but that in the joint is in them.
+    """c_i and ν_i of classical accelerations, free of linear velocities but the joint's own.
 
     c = [ω_i × ω_J;  E (ω_λ × (ω_λ × r)) + 2 E ω_λ × v_J + ω_J × v_J],    ν = [ω × J ω;  ω × (ω × h)]
     """

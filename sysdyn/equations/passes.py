@@ -1,5 +1,6 @@
-"""The passes of a system of equations, one after the other: each says when it applies, applies itself, and leaves what
-brings the unknowns back in the form (`Form.frames`).
+"""The passes of a system of equations, one after the other: each says when it applies and applies itself.
+
+The way back from its unknowns is left in the form (`Form.frames`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import SPATIAL
 from sysdyn.passes import named_passes
 
-# Known quantities are rows x = y, or substituted into b.
+# Treatments of known quantities: rows x = y, or substituted into b.
 KNOWN = ("rows", "substituted")
 
 
@@ -36,10 +37,10 @@ class SystemPass(ABC):
 
     @abstractmethod
     def applies(self, form: Form, outputs: Sequence[Output]) -> bool:
-        """Whether the outputs, and what is known and measured, can be had from the equations it makes."""
+        """True if the equations it makes still give the outputs and hold the known and measured quantities."""
 
     def apply(self, form: Form) -> Form:
-        """The form that it makes of this one."""
+        """The form of the equations after the pass."""
         return form
 
 
@@ -80,7 +81,7 @@ class SymmetricElimination(SystemPass):
         return True
 
 
-# The passes are applied in this order.
+# Passes, in the order of their application.
 SYSTEM_PASSES: tuple[SystemPass, ...] = (
     CanonicalFrames(), BaseParameters(), ClassicalAccelerations(), SymmetricElimination(),
 )  # fmt: skip
@@ -89,9 +90,9 @@ SYSTEM_PASSES: tuple[SystemPass, ...] = (
 def form(
     problem: Statement, layout: str, known: str, turn: bool, passes: Sequence[str], outputs: Sequence[Output]
 ) -> Form:
-    """The form that `BlockSystem` describes: the plain one after those of the passes that apply. Raises UnknownName.
+    """The form that `BlockSystem` describes: the plain one after all passes that apply. Raises UnknownName.
 
-    Measurements among the outputs are written in the unknowns that the passes leave.
+    Measurements among the outputs are written in the unknowns after the passes.
     """
     if known not in KNOWN:
         raise UnknownName("treatment of known quantities", known, KNOWN)
@@ -105,7 +106,7 @@ def form(
 
 
 def measured(problem: Statement, quantity: str, outputs: Sequence[Measurement] = ()) -> set[int]:
-    """Bodies whose `quantity` is in an equation of a measurement, or of one that is an output."""
+    """Bodies whose `quantity` is in an equation of a measurement, also of one that is an output."""
     return {i for x, i in involved(problem.model, (*problem.custom, *outputs)) if x == quantity}
 
 
@@ -123,7 +124,7 @@ def involved(model: Model, measurements: Sequence[Measurement]) -> set[tuple[str
 def kept_bodies(problem: Statement) -> frozenset[int]:
     """Bodies that keep their frames: their equations have noise, which is declared in these.
 
-    Rows turned back have more entries than they save: 133,900 operations instead of 112,800 for the iCub where all
+    Rows turned back have more entries than they save: 133,900 operations instead of 112,800 for the iCub if all
     equations of motion are noisy.
     """
     noise = (m for m in problem.noisy if isinstance(m, ModelNoise))

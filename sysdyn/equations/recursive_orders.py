@@ -1,9 +1,9 @@
-"""Elimination orders that are the classical algorithms: RNEA, CRBA + LTDL and ABA as permutations of D.
+"""Classical algorithms as elimination orders: RNEA, CRBA + LTDL and ABA as permutations of D.
 
-Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i where
-it is unknown, and q̈_i where τ_i is known: then its pivot is the joint-space inertia that is left, positive at every
-state. The rows of constraints give their wrenches, last: A H⁻¹ A^T is left for these, positive definite where the
-constraints are independent.
+Each is a sequence of pivots (row, column). The pivots of c(a_i), c(f_i) and known rows are ±1; c(τ_i) gives τ_i if it
+is unknown, and q̈_i if τ_i is known: then its pivot is the joint-space inertia that is left, positive at every state.
+The rows of constraints give their wrenches, last: A H⁻¹ A^T is left for these, positive definite if the constraints are
+independent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.classical import torque_freedoms
 
-# An order is the rows and the columns of its pivots, one after the other.
+# An order: the rows and the columns of its pivots, one after the other.
 Permutations = tuple[list[int], list[int]]
 
 
@@ -46,7 +46,7 @@ class Pairs:
                 f"ordering {name!r} needs all external wrenches known and either torque or acceleration of each joint: "
                 "use 'auto', 'umfpack' or 'markowitz' for this problem"
             )
-        # each stated scalar: its measurement row, where known quantities are rows
+        # each stated scalar: its measurement row, if known quantities are rows
         self.measured: dict[int, int] = {}
         for r, (kind, number) in enumerate(system.row_blocks):
             if kind == "y" and number < len(system.problem.raw):
@@ -70,12 +70,12 @@ class Pairs:
         self.col_perm.append(column)
 
     def block(self, quantity: str, i: int) -> None:
-        """Row block c(quantity_i) gives column block quantity_i."""
+        """Take pivots of row block c(quantity_i) in column block quantity_i."""
         for r, c in zip(self.rows.get((quantity, i), ()), self.columns.get((quantity, i), ()), strict=True):
             self.pair(r, c)
 
     def torque_rows(self, i: int, unknown: str) -> None:
-        """Rows c(τ_i) whose unknown is τ_i or q̈_i."""
+        """Take pivots of rows c(τ_i) in their unknown, τ_i or q̈_i."""
         columns = dict(zip(self._scalars(unknown, i), self.columns.get((unknown, i), ()), strict=True))
         for k, r in enumerate(self.rows.get(("tau", i), ())):
             if (i, k) not in self.known[unknown]:
@@ -100,7 +100,7 @@ class Pairs:
 
 
 def rnea(system: LinearSystem) -> Permutations:
-    """Nori eqs. (11), (12): D of inverse dynamics becomes lower triangular."""
+    """Recursive Newton-Euler algorithm: D of inverse dynamics becomes lower triangular. Nori eqs. (11), (12)."""
     p = Pairs(system, "rnea")
     if p.known["tau"] or system.problem.constraints:
         raise ProblemError(
@@ -120,8 +120,7 @@ def aba(system: LinearSystem) -> Permutations:
     """The articulated-body algorithm: per body from the leaves, f_i, a_i, then q̈_i.
 
     Nori eqs. (34), (35) order the matrix W^L D W^R, in which the pivots of D have been applied already; applied to D
-    itself they are these pivots, each body's taken together, so that what is left for the parent is I^A and p^A (eq.
-    13).
+    itself they are these pivots, each body's taken together, so that I^A and p^A (eq. 13) are left for the parent.
     """
     p = Pairs(system, "aba")
     p.known_pivots()
@@ -149,7 +148,7 @@ def crba(system: LinearSystem) -> Permutations:
 
 
 def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
-    """Between `aba` and `crba`, subtree by subtree: q̈_i right after its body, or, where it waits, with its parent's.
+    """Order between `aba` and `crba`, by subtree: q̈_i right after its body, or with its parent's if it waits.
 
     waits (nb): True for each body whose q̈ is carried to the parent as a column of composite inertias. None waits in the
     ABA, all wait in the CRBA.
@@ -172,5 +171,5 @@ def mixed(system: LinearSystem, waits: Sequence[bool]) -> Permutations:
     return p.done()
 
 
-# Orders that are classical algorithms, by the name of the algorithm.
+# Elimination orders by the name of the classical algorithm.
 RECURSIVE: dict[str, Callable[[LinearSystem], Permutations]] = {"rnea": rnea, "crba": crba, "aba": aba}

@@ -1,8 +1,8 @@
-"""Joints across which accelerations or wrenches are to be found the other way: from measured to unknown ones.
+"""Joints that accelerations or wrenches cross the other way: from measured to unknown ones.
 
 As it stands, c(a_i) gives a_i from the acceleration of the parent, and c(f_i) gives f_i from the wrenches of the
 children, both by pivots −1. The other way they have X_i a_λ(i) or X_j^T f_j, in which no entry keeps away from zero at
-every q. There the product becomes an unknown h of its own, and what it is made of follows without a division:
+every q. There the product becomes an unknown h of its own, and its factor follows without a division:
 
     h = X_i a_λ(i)    −a_λ(i) + X_i⁻¹ h = 0      from a body whose a is measured to a free root whose q̈ is unknown
     h = X_j^T f_j     −f_j + X_j^{−T} h = 0      from a body whose f is measured, or is the known τ of a free joint, to
@@ -24,14 +24,14 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, path, velocities
 
-# A block of unknowns is that of a quantity and a body.
+# A block of unknowns: quantity and body.
 Block = tuple[str, int]
-# Coefficients are constant if they differ by less than this at two random states: chosen between rounding and motion.
+# Greatest difference of constant coefficients between two random states: between rounding and motion (chosen).
 CONSTANT = 1e-9
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
-    """Names and places of the unknowns; turn: with those of turned joints. The problem keeps it."""
+    """Names and places of the unknowns; turn: with unknowns of turned joints. The problem keeps it."""
 
     def make() -> Layout:
         constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
@@ -41,13 +41,13 @@ def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layou
 
 
 def turned(problem: Statement) -> tuple[Block, ...]:
-    """("Xa", i) and ("Xf", j): joints whose X_i a_λ(i) or X_j^T f_j is to be an unknown."""
+    """Blocks ("Xa", i) and ("Xf", j) of the joints whose X_i a_λ(i) or X_j^T f_j is to be an unknown."""
     known = _Known(problem)
     return (*(("Xa", i) for i in known.inward()), *(("Xf", j) for j in known.outward()))
 
 
 class _Known:
-    """What is known of each block of six by raw measurements, and by others of that block alone."""
+    """Components known of each block of six, by raw measurements and by others of that block alone."""
 
     def __init__(self, problem: Statement):
         self.model, self.problem = problem.model, problem
@@ -61,11 +61,11 @@ class _Known:
         self.loaded = [i for i in map(self.model.body_index, loads) if self._whole("a", i)]  # by six unknowns
 
     def _count(self, quantity: str, i: int) -> int:
-        """How many components are stated."""
+        """Number of components that are stated."""
         return sum(body == i for body, _ in self.stated[quantity])
 
     def _whole(self, quantity: str, i: int) -> bool:
-        """All six components follow, with constant coefficients."""
+        """True if all six components follow, with constant coefficients."""
         parts = self.parts.get((quantity, i), np.zeros((0, 6)))
         units = [np.eye(6)[k] for body, k in self.stated[quantity] if body == i]
         return np.linalg.matrix_rank(np.array([*parts, *units, np.zeros(6)])) == 6
@@ -75,7 +75,7 @@ class _Known:
         return joint.nv == 6 and np.array_equal(joint.S, np.eye(6))
 
     def _support(self) -> Constraint | None:
-        """The only constraint, of a robot of which all q̈ are known but that of its free root, where τ is."""
+        """The only constraint if the robot has one, τ of its free root and all other q̈ known; None otherwise."""
         roots = [self.model.v_slice(i) for i in range(self.model.nb) if self._free(i)]
         moves = driven_freedoms(self.problem) == {k for part in roots for k in range(part.start, part.stop)}
         return self.problem.constraints[0] if moves and len(self.problem.constraints) == 1 else None
@@ -105,19 +105,19 @@ class _Known:
 
 
 def _alike(first: list[list[float]], second: list[list[float]]) -> bool:
-    """Whether the coefficients are the same at two states but for rounding, so that they are constant."""
+    """True if the coefficients are the same at two states but for rounding, so that they are constant."""
     return len(first) == len(second) and bool(np.allclose(first, second, rtol=CONSTANT, atol=CONSTANT))
 
 
 def _context(model: Model, seed: int) -> Context:
-    """At a random state."""
+    """Context of measurements at a random state."""
     q, qd, _ = model.random_state(seed=seed)
     X = joint_transforms(model, q)
     return Context(model, X, velocities(model, X, qd)[0], q, qd)
 
 
 def _rows(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:
-    """Rows of custom measurements by the block they are of; none for blocks that occur together with others."""
+    """Rows of custom measurements by their block; none for rows that hold several blocks."""
     model, layout = problem.model, Layout(problem.model)
     found: dict[Block, list[list[float]]] = {}
     for m in (m for m in problem.custom if m is support or not isinstance(m, Constraint)):

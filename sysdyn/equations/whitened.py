@@ -1,4 +1,4 @@
-"""The whitened system of an estimation problem: equations whose errors are independent and of variance 1.
+"""The whitened system of an estimation problem: equations with independent errors of variance 1.
 
 Exact equations E d + e = 0 stay as they are. With Σ = L L^T, noisy ones become L⁻¹ (Y d + y₀) = ε, ε ~ N(0, 1), so
 that the estimate is a least-squares solution. Golub (1965); Bierman (1977).
@@ -25,8 +25,7 @@ from sysdyn.program.expr import Graph, sqrt
 class WhitenedSystem(LinearSystem):
     """Equations and unknowns of a problem with noise, the noisy equations in units of their standard deviations.
 
-    Rows and columns are those of `plain`, multipliers those of `augmented`. A component that is switched off says
-    0 = 0.
+    Rows and columns are as in `plain`, multipliers as in `augmented`. A component that is switched off says 0 = 0.
     """
 
     def __init__(self, augmented: AugmentedSystem):
@@ -59,11 +58,11 @@ class WhitenedSystem(LinearSystem):
 
     @property
     def rounded_off(self) -> np.ndarray:
-        """Noisy rows count beside their own terms, exact ones beside those of unknowns as large as others of a body."""
+        """0 for noisy rows, relative to their own terms; 1 for exact ones, relative to natural terms."""
         return np.where(self.plain.noisy_mask, 0.0, 1.0)
 
     def tolerated(self, terms: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Residuals of noisy rows are in units of standard deviations."""
+        """Sizes (N, equations) of residuals; for noisy rows at least 1, their standard deviation."""
         return np.where(self.plain.noisy_mask, 1.0 + terms, terms)
 
     def places(self) -> list[tuple[Noise, list[int]]]:
@@ -95,7 +94,7 @@ class WhitenedSystem(LinearSystem):
 
 
 def _cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
-    """Rows of L, L L^T = Σ; in a full one, components that are switched off are independent of all others."""
+    """Rows of L, L L^T = Σ; in a full Σ, components that are switched off are independent of all others."""
     if not noise.full:
         return [{k: sqrt(numbers[k])} for k in range(noise.size)]
     L: list[Row] = []
@@ -117,7 +116,7 @@ def _scaled(row: Row, x) -> Row:
 
 
 def _subtract(row: Row, x, other: Row) -> None:
-    """row −= x · other."""
+    """Subtract: row −= x · other."""
     for j, entry in other.items():
         row[j] = row.get(j, 0.0) - x * entry
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from sysdyn.errors import FileError
 
-# Seconds after a message during which it counts for states.
+# Seconds after a message during which it counts for states (chosen).
 FRESH = 0.1
 # Name of the column of time, which every bag has.
 TIME = "t"

@@ -31,11 +31,11 @@ _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
 UNIT = 2**20
 # Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
 LIMIT = 1024.0
-# Share of the limit to which a full folder is brought down, so that not every entry that follows finds it full.
+# Share of the limit to which a full folder is brought down, so that the next entries find room (chosen).
 _SHARE = 0.9
-# Parts of the limit after each of which the size of the folder is looked up, as others may store there, too.
+# Parts of the limit after each of which the size of the folder is looked up, as others may store there, too (chosen).
 _LOOKS = 16
-# Seconds after which a file left unfinished by a process that died is deleted.
+# Seconds after which a file left unfinished by a process that died is deleted (chosen).
 _FORGOTTEN = 3600.0
 # Flags of files that are no links and, should they be pipes, do not wait for a writer.
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

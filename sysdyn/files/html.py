@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-# Rows beyond which a table is folded away, and the most rows that are shown.
+# Rows beyond which a table is folded away, and the most rows that are shown (chosen).
 LONG, MOST_ROWS = 12, 200
 # Marks of success and of failure, in colours that are read on light and on dark.
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '

@@ -32,9 +32,9 @@ _PACKAGES = {
     ".mcap": ("rosbags.highlevel", "rosbags"), ".db3": ("rosbags.highlevel", "rosbags"),
     ".bag": ("rosbags.highlevel", "rosbags"),
 }  # fmt: skip
-ROWS = 4096  # Rows that are read or written at a time.
-WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows.
-MOST = 2**30  # Greatest size in bytes of an array that cannot be read row by row.
+ROWS = 4096  # Rows that are read or written at a time (chosen).
+WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows (chosen).
+MOST = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
 # Words, in any case, of fields that hold no number.
 _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
 # The begin of a field that is a time in UTC.

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from sysdyn.errors import FileError, SysdynError
 from sysdyn.files.regular import read_regular
 
-# Most levels of nested tables and lists.
+# Most levels of nested tables and lists (chosen).
 DEEPEST = 100
 # Tokens that may hold the end of a line without ending a statement; strings before the characters within them.
 _TOKENS = re.compile(

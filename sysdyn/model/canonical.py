@@ -20,11 +20,11 @@ from sysdyn.model.spatial import X_inverse, X_motion, rotation, translation
 from sysdyn.model.tree import Model
 from sysdyn.program.plain import atan2, dot, norm, product
 
-PARALLEL = 1e-12  # Two axes are parallel if the sine of the angle between them is below this.
+PARALLEL = 1e-12  # Sine of the angle between two axes below which they are parallel (chosen).
 # Frames are not slid to the common perpendicular of two axes if the sine of their angle is below this: its foot may be
 # far away.
 NEARLY_PARALLEL = 1e-3
-LENGTH = 1e-12  # A distance below this [m] is zero.
+LENGTH = 1e-12  # Distance [m] below which lengths are zero (chosen).
 Turn = tuple[float, float]  # (cos, sin) of a constant angle.
 NO_TURN: Turn = (1.0, 0.0)  # The turn by the angle 0.
 

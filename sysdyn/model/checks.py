@@ -16,7 +16,7 @@ from sysdyn.model.joints import snap
 from sysdyn.model.spatial import X_motion, translation
 from sysdyn.program.reals import real
 
-# Most moving bodies of a robot: with more, its arrays and frames would take gigabytes.
+# Most moving bodies of a robot: with more, its arrays and frames would take gigabytes (chosen).
 MOST_BODIES = 100_000
 # Greatest entry of placements and inertias; products of three are finite.
 _LARGEST = 1e100

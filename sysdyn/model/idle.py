@@ -12,11 +12,11 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.kinematics import joint_transforms
 from sysdyn.model.tree import Model
 
-# Fraction of the inertia that a joint carries below which the inertia that it moves counts as nothing.
+# Fraction of the inertia that a joint carries below which the inertia that it moves counts as nothing (chosen).
 NOTHING = 1e-10
-# Number of random states at which joints are looked at, and their seed.
+# Number of random states at which joints are looked at, and their seed (chosen).
 STATES, SEED = 3, 11
-# Most names that a message shows; the others are counted.
+# Most names that a message shows; the others are counted (chosen).
 MOST_NAMED = 6
 
 

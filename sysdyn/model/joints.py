@@ -33,8 +33,8 @@ from sysdyn.program.plain import dot, norm
 from sysdyn.program.reals import real
 
 Z_AXIS = (0.0, 0.0, 1.0)  # The axis of a joint without one.
-AGREED = 1e-13  # Largest relative difference between constants that are made the same.
-SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exactly 0, 1 and −1.
+AGREED = 1e-13  # Largest relative difference between constants that are made the same (chosen).
+SNAP = 1e-12  # Entries of axes and placements this near to 0, 1 and −1 are made exact, so that they fold (chosen).
 
 # Angles this near [rad] to a multiple of π/2 are made exact, for π/2 is often written 1.57079632679.
 ANGLE_SNAP = 1e-11
@@ -296,7 +296,7 @@ class Planar(Joint):
     def difference(self, q0, q1):
         """Inverse of `integrate` with ω = θ1 − θ0, not wrapped.
 
-        Raises InvalidInput where no v exists: θ differs by whole turns and the position differs too.
+        Raises InvalidInput if no v exists: θ differs by whole turns and the position differs too.
         """
         q0, q1 = np.asarray(q0, dtype=float), np.asarray(q1, dtype=float)
         d, w = q1[..., :2] - q0[..., :2], q1[..., 2] - q0[..., 2]

@@ -50,7 +50,7 @@ def robots() -> dict[str, Path]:
 def find(name: str) -> Path:
     """The file of the robot of that name, "package:name" or as in `robots`.
 
-    Raises BackendUnavailable where the package of a well-known robot is missing, UnknownName.
+    Raises BackendUnavailable if the package of a well-known robot is missing, UnknownName.
     """
     known = robots()
     if name in known:

@@ -42,7 +42,7 @@ def load_mjcf(
     patience: for files of strangers, the seconds that MuJoCo may take. It compiles them in a forked process first, so
     that what crashes it or keeps it busy for longer raises ModelError; None: in this process alone.
 
-    Raises BackendUnavailable where `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
+    Raises BackendUnavailable if `mujoco` is not installed; ModelError for what MuJoCo cannot read, with its message,
     and as `from_mujoco`.
     """
     return remember(_convert(compiled(source, patience), strict, snap), origin_of(source))
@@ -235,7 +235,7 @@ def names_of(m: Any) -> tuple[list[str], list[str]]:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """`name`, with underscores added until it is not taken; it is taken then."""
+    """`name` with underscores behind it until it is new; it is noted in `taken`."""
     while name in taken:
         name += "_"
     taken.add(name)

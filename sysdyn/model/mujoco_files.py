@@ -28,7 +28,7 @@ _ARRAYS, _MOST_ENTRIES = {"texture": ("width", "height"), "hfield": ("nrow", "nc
 # Attributes that name files, in the folder of the robot file or in a folder that an attribute of <compiler> names.
 _FILES = ("file", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
 _FOLDERS = ("meshdir", "texturedir", "assetdir")
-GLANCE = 0.002  # Seconds between two looks at a process that is waited for.
+GLANCE = 0.002  # Seconds between two looks at a process that is waited for (chosen).
 
 
 def imported() -> Any:

@@ -13,7 +13,7 @@ from sysdyn.model.spatial import dtype_of, skew
 from sysdyn.program.plain import product
 from sysdyn.program.reals import real
 
-POSE_ERROR = 1e-6  # A matrix R with |R^T R − 1| up to this is a rotation that was written with few digits.
+POSE_ERROR = 1e-6  # Largest |R^T R − 1| of a rotation that was written with few digits (chosen).
 
 
 # ---- poses: homogeneous matrices, their exponential and logarithm --------------------------------------------------

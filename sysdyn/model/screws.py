@@ -14,8 +14,8 @@ from sysdyn.model.tree import Model
 from sysdyn.program.plain import dot, norm, product
 from sysdyn.program.reals import real
 
-UNIT_ERROR = 1e-6  # A screw axis ω with ||ω| − 1| up to this is a unit vector that was written with few digits.
-NO_PITCH = 1e-12  # A pitch ω · v below this fraction of |v| is rounding.
+UNIT_ERROR = 1e-6  # Largest ||ω| − 1| of a unit vector ω that was written with few digits (chosen).
+NO_PITCH = 1e-12  # Rounding of a pitch ω · v, as a fraction of |v| (chosen).
 
 
 def from_screws(

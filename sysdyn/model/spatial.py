@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import product
 
-CANCELLED = 1e-15  # Entries of E r× below this fraction of |r|, a few times the rounding unit, are rounding.
+CANCELLED = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a few times the rounding unit.
 
 
 def skew(v: np.ndarray) -> np.ndarray:

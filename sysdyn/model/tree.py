@@ -57,7 +57,7 @@ _LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 _RESISTANCES = {
     "armature": "rotor inertias are ≥ 0", "damping": "it takes energy and is ≥ 0", "friction": "it is ≥ 0",
 }  # fmt: skip
-# Velocity [rad/s, m/s] at which friction has grown to 1/√2 of its full size.
+# Velocity [rad/s, m/s] at which friction has grown to 1/√2 of its full size (chosen).
 SLIP = 1e-3
 
 
@@ -77,7 +77,7 @@ class Model:
     frames: by name; each body has one of its own name, and so has every lumped link.
     base: "fixed" or "floating" (then joint 0 is `Free`).
     sensors: as declared in the file.
-    lower, upper, velocity_limit, effort_limit (nv,): ±inf where there is none; lower and upper only for joints with one
+    lower, upper, velocity_limit, effort_limit (nv,): ±inf if there is none; lower and upper only for joints with one
         degree of freedom.
     damping [N m s/rad or N s/m], friction [N m or N] (nv,): ≥ 0; no equation has them unless `passive_torque` or
         `MotorTorque(…, passive=True)` is used.

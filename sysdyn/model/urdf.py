@@ -30,9 +30,9 @@ from sysdyn.program.plain import norm, product
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
 # Joint types with one degree of freedom.
 _ONE_FREEDOM = ("revolute", "continuous", "prismatic")
-# Greatest length of a robot file in bytes; longer ones would not fit into memory as elements.
+# Greatest length of a robot file in bytes; longer ones would not fit into memory as elements (chosen).
 MOST_BYTES = 64 * 2**20
-# Greatest mass, moment and length, so that their products are finite.
+# Greatest mass, moment and length, so that their products are finite (chosen).
 _LARGEST = 1e30
 # The message on xacro files.
 _XACRO = "this is a xacro file, which sysdyn.load expands where its name ends in .xacro"
@@ -55,7 +55,7 @@ class UrdfLink:
 class UrdfJoint:
     """A `<joint>`: E (3, 3), r (3,) [m] place the joint frame in the parent link; axis in the joint frame.
 
-    lower, upper, velocity, effort: limits, ±inf where not given (also lower and upper, which the format defaults to 0).
+    lower, upper, velocity, effort: limits, ±inf if not given (also lower and upper, which the format defaults to 0).
     damping [N s/m, N m s/rad], friction [N, N m]. mimic: the joint imitated, multiplier and offset [rad, m] of it.
     """
 

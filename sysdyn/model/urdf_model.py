@@ -21,7 +21,7 @@ from sysdyn.model.urdf import UrdfJoint, UrdfRobot, read_urdf
 
 # The name of the free joint of a floating base.
 ROOT_JOINT = "root_joint"
-# Most departures from the format that a warning shows.
+# Most departures from the format that a warning shows (chosen).
 _MOST_SHOWN = 8
 
 

@@ -17,7 +17,7 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
     """The XML that xacro makes of a file (or of the text `source`), with values of its arguments.
 
     Expressions of the file are evaluated as Python by xacro, and it can include any file: expand what you trust.
-    Raises BackendUnavailable where xacro is missing, ModelError with what it finds wrong.
+    Raises BackendUnavailable if xacro is missing, ModelError with what it finds wrong.
     """
     try:
         import xacro

@@ -35,7 +35,7 @@ FEW = 500
 # Factors, whose programs are long and have no doubtful pivots, are judged at this fraction of the states of means.
 FEWER = 4
 # An order whose residuals differ by more from those of its mean, in terms of what these are made of, is not used: of
-# the two the mean, which is not asked for, loses the digits (measured by experiments/benchmarks/worth.py).
+# the two the mean, which is not asked for, loses the digits (chosen: 36 random problems leave 1.6e-8 at most).
 LARGEST_ERROR = 1e-7
 # Every pivot is below this size: its states are solved with pivoting.
 ANY = 1e300

@@ -12,7 +12,7 @@ from sysdyn.equations.augmented import System
 from sysdyn.sparse.condition import inverse_norm
 from sysdyn.sparse.superlu import factors
 
-# Rounding units that each term of D d + b is off by: its factors are sums of a few rounded products (chosen).
+# Rounding units of error in each term of D d + b, whose factors are sums of a few rounded products (chosen).
 ROUNDINGS = 4.0
 # Steps of iterative refinement of the solution that results are compared with (chosen: later ones change nothing).
 STEPS = 3
@@ -71,7 +71,7 @@ class _Solved:
         self.natural = self.columns * np.abs(d / self.columns).max(initial=0.0)  # a size for each, by its unit
 
     def error(self, rows: list[dict[int, float]], bias: np.ndarray, x: np.ndarray) -> float:
-        """Of x = Y d + b_Y, with the rows of Y."""
+        """Relative error of x = Y d + b_Y, with the rows of Y."""
         lu = self.lu
         if lu is None:
             return math.inf
@@ -100,6 +100,6 @@ class _Solved:
 
 
 def _at(x, k: int) -> float:
-    """The entry of state k of what may be the same in all states."""
+    """The entry for state k of a value that may be the same in all states."""
     array = np.atleast_1d(x)
     return float(array[k if len(array) > 1 else 0])

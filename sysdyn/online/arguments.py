@@ -19,14 +19,14 @@ from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
 from sysdyn.program.reals import array_of, real, unmasked
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
-# Values are given by the name of a measurement, quantity or parameter.
+# Values by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
 # Keywords of a call that hold values by name; all others are quantities.
 _KINDS = ("y", "noise", "active", "parameters")
 
 
 class Given(TypedDict, total=False):
-    """What calls take by keyword beside q and q̇: known quantities, and values by name; see `Solver.__call__`."""
+    """Arguments of a call by keyword, beside q and q̇: known quantities, and values by name; see `Solver.__call__`."""
 
     tau: ArrayLike
     qdd: ArrayLike
@@ -40,7 +40,7 @@ class Given(TypedDict, total=False):
 
 
 class Arguments(NamedTuple):
-    """What a call is given, by kind, as it was handed in; see `Solver.__call__`.
+    """The arguments of a call by kind, as they were handed in; see `Solver.__call__`.
 
     known: quantities by position; quantities: the same by keyword.
     """
@@ -56,7 +56,7 @@ class Arguments(NamedTuple):
 
     @classmethod
     def of(cls, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], given: Mapping[str, Any]) -> Self:
-        """Those of a call; given: what it takes by keyword."""
+        """The arguments of a call; given: the ones by keyword."""
         kinds = {name: given[name] for name in _KINDS if name in given}
         return cls(q, qd, known, {name: x for name, x in given.items() if name not in _KINDS}, **kinds)
 
@@ -98,7 +98,7 @@ class Inputs:
         return arrays, lead
 
     def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
-        """As `checked`, with quaternions as they are."""
+        """`checked` without a change of quaternions."""
         arrays, lead = self.groups.arranged(self._collected(arguments, keep=False))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
@@ -109,7 +109,7 @@ class Inputs:
         return arrays, lead
 
     def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
-        """As `checked`, but for arrays that are kept and read in place: nothing is converted or copied."""
+        """`checked` for arrays that are kept and read in place: nothing is converted or copied."""
         arrays, lead = self.groups.in_place(self._collected(arguments, keep=True))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
@@ -121,7 +121,7 @@ class Inputs:
     # ---- by name ------------------------------------------------------------------------------------------------
 
     def _collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
-        """The value of every group. keep: arrays stay the ones they are."""
+        """The value of every group. keep: hand over the caller's own arrays."""
         q, qd, known, quantities, y, noise, active, parameters = arguments
         given = named("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
@@ -136,16 +136,16 @@ class Inputs:
         return given | {"q": q, "qd": qd}
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
-        """The numbers of covariances, of {measurement: standard deviations or covariance}."""
+        """Add the numbers of covariances, of {measurement: standard deviations or covariance}."""
         for name, x in _by_name("noise", noise, "noisy measurement", self.noises):
             given[self.noises[name].group] = self.noises[name].numbers(unmasked(f"noise[{name!r}]", x))
 
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
-        """Parameters of the model that are inputs, of {name: (…, size)}."""
+        """Add the parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
-        """1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
+        """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.
 
         q tells how many states there are.
         """
@@ -165,7 +165,7 @@ class Inputs:
             )
 
     def _add_switched(self, given: dict[str, ArrayLike]) -> None:
-        """Zeros for the switchable measurements without a value that are switched in this call.
+        """Add zeros for the switchable measurements without a value that are switched in this call.
 
         Raises InvalidInput for one that is on, unless its value is zero by default.
         """
@@ -180,7 +180,7 @@ class Inputs:
     # ---- values of measurements ---------------------------------------------------------------------------------
 
     def _add_measured(self, given: dict[str, ArrayLike], y: Named | ArrayLike, keep: bool) -> None:
-        """Values by measurement; those of exact quantities are scattered into groups of full size."""
+        """Add values by measurement; values of exact quantities are scattered into groups of full size."""
         parts: dict[str, list[tuple[RawMeasurement, np.ndarray]]] = {}
         for name, value in (y if isinstance(y, Mapping) else self._unpacked(y)).items():
             if name not in self.measurements:
@@ -237,7 +237,7 @@ class Inputs:
         return x.filled(0)
 
     def _scattered(self, quantity: str, values: list[tuple[RawMeasurement, np.ndarray]]) -> np.ndarray:
-        """(…, size) of a quantity whose components several measurements state; fx is zero where none does."""
+        """(…, size) of a quantity that several measurements state by components; fx is zero at all others."""
         given = [m for m, _ in values]
         absent = [m.name for m in self.problem.raw if m.quantity == quantity and all(m is not p for p in given)]
         if absent and self.groups[quantity].default is None:

@@ -14,7 +14,7 @@ from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
 
-# The values of a block have at most so many bytes: they stay in the cache until the kernel has read them.
+# Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
 
 
@@ -45,7 +45,7 @@ class Batches:
         return batch(self._executable.backend, self._arguments, self._constants, self._quaternions)
 
     def solved(self, arrays: Sequence, threads: int | None) -> tuple[int, Arrays] | None:
-        """(number of states, outputs); None where another way has to be taken: for one state, and for errors.
+        """(number of states, outputs); None if another way has to be taken: for one state, and for errors.
 
         threads: as many as the batch is worth if None.
         """
@@ -71,7 +71,7 @@ class Batches:
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
     def _fit(self, n: int, arrays: Sequence) -> bool:
-        """Whether these are arrays of real numbers, of one state or of n."""
+        """True if these are arrays of real numbers, of one state or of n."""
         return all(
             type(x) is np.ndarray and x.dtype.kind in "fiu" and x.shape in (shape, (n, *shape))
             for x, (shape, *_) in zip(arrays, self._arguments, strict=True)
@@ -99,7 +99,7 @@ class Batches:
         return batch(self._executable.backend, whole, self._constants, self._quaternions)
 
     def _in_blocks(self, call: Batch, outputs: Arrays, status: np.ndarray, arrays: Sequence, threads: int) -> bool:
-        """Whether all states are solved by values that are put together and converted block by block."""
+        """Solve states block by block, by values put together and converted; True if all states are solved."""
         n, width, groups = len(status), self._executable.backend.width, self._groups
         many = [x.shape != argument.shape for x, argument in zip(arrays, self._arguments, strict=True)]
         varying = [any(many[k] for k, *_ in group.pieces) for group in groups]
@@ -135,6 +135,6 @@ class Batches:
 
 
 def _part(numbers: np.ndarray) -> slice | np.ndarray:
-    """The numbers as a slice where they follow one another."""
+    """The numbers as a slice if they follow one another."""
     first, last = int(numbers[0]), int(numbers[-1])
     return slice(first, last + 1) if np.array_equal(numbers, np.arange(first, last + 1)) else numbers

@@ -25,21 +25,21 @@ from sysdyn.program.groups import Arrays, is_plain
 from sysdyn.program.status import BAD_INPUT, BAD_PIVOT
 from sysdyn.reference.generic import reject_large_angles
 
-# Calls by so many different names are arranged to go the shortest way.
+# Most sets of names whose calls are arranged to go the shortest way (chosen).
 MOST_LAYOUTS = 64
-# Numbers from this one on stand for entries of arguments.
+# Least number that stands for an entry of an argument, to find its place: doubles hold such integers exactly.
 LABEL = 2.0**52
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Run(NamedTuple):
-    """What a checked call computed at N states.
+    """Results of a checked call at N states.
 
     arrays   {group of inputs: (size,) or (N, size)}
     lead     batch axes of the call, of product N
     outputs  {group of outputs: (N, size)}
-    status   (N,) bits of `sysdyn.program.status`, zero where all went well
+    status   (N,) bits of `sysdyn.program.status`, zero if all went well
     """
 
     arrays: Arrays
@@ -66,7 +66,7 @@ class Results(NamedTuple, Generic[Key]):
 
 
 class Layout(NamedTuple, Generic[Key]):
-    """How rows of results of plain calls, outputs and then inputs, are taken apart.
+    """Places in a row of results of a plain call, outputs and then inputs.
 
     places: by output, where it is, and its shape; input_places: where inputs are in such a row and `rest`, those after
     the last one that is given, put together.
@@ -83,7 +83,7 @@ class Layout(NamedTuple, Generic[Key]):
 
 
 class Many(Generic[Key]):
-    """Results at many states, all of which were solved; inputs are looked at when they are asked for."""
+    """Results at many states, all of them solved; inputs are checked and converted on demand."""
 
     __slots__ = ("_arguments", "_calls", "_outputs", "lead")
 
@@ -135,10 +135,10 @@ class Calls(Generic[Key]):
     def shortest(
         self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object = None
     ) -> Many[Key] | None:
-        """Results at many states by the shortest way; None where a call takes another: errors, values to convert.
+        """Results at many states by the shortest way; None if a call takes another: errors, values to convert.
 
         Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
-        make, about: what these give, see `Shown`. Raises InvalidInput where `threads` is no number of threads.
+        make, about: what these give, see `Shown`. Raises InvalidInput if `threads` is no number of threads.
         """
         if threads is not None:
             checked_threads(threads)
@@ -176,7 +176,7 @@ class Calls(Generic[Key]):
     def _arranged(
         self, key: Hashable, given: Arguments, arrays: Sequence[ArrayLike], names: Names, make: type, about: object
     ) -> Batches | None:
-        """How calls with the names of this one go the shortest way; None where they do not."""
+        """The shortest way for calls with the names of this one; None if there is none."""
         program = self._executable.program
         shapes = self._shapes(given, arrays)
         if len(self._batches) >= MOST_LAYOUTS or shapes is None:
@@ -222,7 +222,7 @@ class Calls(Generic[Key]):
         return batches
 
     def _shapes(self, given: Arguments, arrays: Sequence[ArrayLike]) -> list[tuple[int, ...]] | None:
-        """The shapes of these arguments at one state; None where they are of others or not known."""
+        """The shapes of these arguments at one state; None if their sizes do not fit or are not known."""
         inputs = self.inputs
         names = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
         expected = [inputs.groups[name].shape for name in names if name in inputs.groups]
@@ -266,7 +266,7 @@ class Calls(Generic[Key]):
         return Switches(self.inputs.problem.system())
 
     def reject_bad_inputs(self, run: Run) -> None:
-        """Raise InvalidInput where an input is why states were not solved."""
+        """Raise InvalidInput if states were not solved because of an input."""
         if (run.status & BAD_INPUT).any():
             self.inputs.groups.reject_not_finite(run.arrays)
         reject_large_angles(self.inputs.model, run.at(np.flatnonzero(run.status))["q"])
@@ -287,7 +287,7 @@ class Calls(Generic[Key]):
         return self._executable.step(arrays, flat, np.zeros(n, dtype=np.int64), shown, single=not lead, threads=threads)
 
     def _require_switches(self, arrays: Arrays, n: int) -> None:
-        """Raise SingularState where something is undetermined with what is switched off."""
+        """Raise SingularState if something is undetermined with the components that are switched off."""
         if not self.inputs.switches:
             return
         lacking = np.flatnonzero(self._switches.lacking(arrays, n))
@@ -297,7 +297,7 @@ class Calls(Generic[Key]):
             raise SingularState(f"{free}: switch some of them on", states=tuple(lacking.tolist()))
 
     def _outputs(self, out: object, lead: tuple[int, ...]) -> dict[Key, np.ndarray]:
-        """Arrays of the results: of those of `out`, and new ones."""
+        """Arrays of the results: those in `out`, and new ones for all others."""
         shapes = {key: lead + shape for key, shape in self._results.values()}
         if out is None:
             given: Mapping = {}
@@ -321,7 +321,7 @@ class Calls(Generic[Key]):
 
 
 def _names(given: Arguments, **chosen: object) -> Names:
-    """How the arrays of a call are given, and other arguments that are not as by default."""
+    """Names of the arrays of a call, and of other arguments that are not as by default."""
     found: dict[str, Any] = dict.fromkeys(given.quantities, ...)
     for name, values in (("y", given.y), ("parameters", given.parameters), ("noise", given.noise)):
         found[name] = dict.fromkeys(values, ...) if isinstance(values, dict) else None if values is None else ...

@@ -1,4 +1,4 @@
-"""`compile`: a problem becomes a solver, from the cache where it was compiled before."""
+"""`compile`: a problem becomes a solver, out of the cache if it was compiled before."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def compile(
     level        "best", or "fast": fewer orders tried and unoptimised code generation, for very large robots
     layout       "paper" or "net_force"; known: "rows" or "substituted" (see `BlockSystem`)
     backend      "llvm" (machine code) or "python" (NumPy; the oracle of the other)
-    on_singular  what a call does where the order fails: "raise", "nan" or "repivot"
+    on_singular  action of a call if the order fails at a state: "raise", "nan" or "repivot"
     formulation  "paper": elimination of the paper's system. "elimination": the same after the passes that apply.
                  "recursive": inverse, forward or hybrid dynamics by recursions of few operations. "auto": "recursive"
-                 where it applies and only tau or qdd is asked for, else "elimination" where it saves operations;
-                 "paper" where an order is named
+                 if it applies and only tau or qdd is asked for, else "elimination" if it saves operations;
+                 "paper" if an order is named
     passes       "all", or those of `sysdyn.PASSES` that may be applied: canonical_frames, base_parameters,
                  classical_accelerations, symmetric_elimination, double_angle, parallel_axes, rewriting. They leave the
-                 outputs unchanged; what does not apply is left out, `Solver.passes` are those that did
+                 outputs unchanged; passes that do not apply are left out, `Solver.passes` are the others
     external_wrenches
                  False: they are zero at every call, and recursions spend no operations on them
     effort       how much longer than usual to search for fewer operations, 0 for not at all; beyond 1 "auto" tries the
@@ -81,7 +81,7 @@ def compile(
                  A seed draws the same in every run; how many of them are tried is a matter of time
     inputs       parameters of the model that calls can change: "gravity" [m/s²] in world axes, "inertia:BODY" (the
                  10 numbers of `inertial_parameters`), "armature:JOINT"; handed in as parameters={name: value}
-    progress     True: a bar on a terminal or in a notebook where it takes more than a second; False: none. Or a
+    progress     True: a bar on a terminal or in a notebook if it takes more than a second; False: none. Or a
                  function, called with (what, share done) while it works, and again while the solver makes a program
                  that an estimate needs: for the first `std`, `chi2` and so on. A share of 1 is the end
     check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
@@ -89,7 +89,7 @@ def compile(
 
     Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
 
-    The result is cached on disk. Warns with AccuracyWarning where no order was found whose judged errors are small.
+    The result is cached on disk. Warns with AccuracyWarning if no order was found whose judged errors are small.
     Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
     BackendUnavailable.
     """
@@ -109,7 +109,7 @@ def compile(
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
     def options(found: Redundant | None) -> Options:
-        """For the problem without what is redundant."""
+        """Options for the problem, without its redundant measurements if some were found."""
         given: tuple[tuple[int, ...], ...] = ()
         if not isinstance(ordering, str):
             given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
@@ -138,7 +138,7 @@ def _solver(
     whole: Problem, found: Redundant | None, options: Options, on_singular: str, progress: Progress | None,
     check_limits: bool,
 ) -> Solver:  # fmt: skip
-    """A solver of the whole problem, or of the rest without what is redundant."""
+    """A solver of the whole problem, or of the rest without its redundant measurements."""
     problem = found.rest if found else whole
     key = cache_key(problem, options)
     compiled = _kept(key, problem, options)
@@ -167,7 +167,7 @@ def _solver(
 
 
 def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | None:
-    """What the cache holds under the key; an entry that is damaged or of another problem is compiled again."""
+    """The compiled problem under the key in the cache; None if its entry is damaged or of another problem."""
     stored = cache.load(key) if key else None
     if stored is None:
         return None
@@ -178,7 +178,7 @@ def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | Non
 
 
 def _warn_of_errors(safety: Safety) -> None:
-    """Warn where the judge saw errors that are not small, and no better order was found."""
+    """Warn if the judge saw errors that are not small, and no better order was found."""
     if not safety.small:
         warnings.warn(
             f"the results of this solver may be wrong by {safety.difference:.1e} of their size, with a residual of "

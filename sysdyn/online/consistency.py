@@ -30,7 +30,7 @@ from sysdyn.online.solver import REPIVOTED_ERROR, Solver
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 
-# A measurement contradicts the others where it is off by more than this times 1 + its greatest value, in its units.
+# Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
 # States at which measurements contradict each other are solved by all equations in lots of this size, until none of a
 # lot turns out to agree (chosen: a dense solve takes some 10 ms).
@@ -48,7 +48,7 @@ class Redundant(NamedTuple):
         return f"the problem without redundant equations of {names}"
 
     def outputs(self, asked: tuple[Output, ...]) -> tuple[Output, ...]:
-        """The outputs with those that the left-out measurements are compared with."""
+        """The outputs, and the quantities and measurements that the left-out measurements are compared with."""
         raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
         shown = tuple(x for x in asked if isinstance(x, Measurement))
         others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
@@ -56,7 +56,7 @@ class Redundant(NamedTuple):
 
 
 def redundant(problem: Problem) -> Redundant | None:
-    """What to leave out of a problem that has one solution and too many exact equations; None for others.
+    """The redundant equations of a problem that has one solution without them; None for any other problem.
 
     With noise that takes a diagnosis: ask for problems that are singular at every state. Of constraints that hold the
     same motion twice the wrenches are open: what is left out of them exerts none.
@@ -149,7 +149,7 @@ class CheckedSolver(Solver):
         return solution
 
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """({measurement: by how much it is off}, (…) bool: one is off by more than the tolerance)."""
+        """({measurement: its errors}, (…) bool: one error is beyond the tolerance)."""
         off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)
         for m, components in self.left_out:
             reads = self._reads(m, values)[..., components]
@@ -159,7 +159,7 @@ class CheckedSolver(Solver):
         return off, bad
 
     def _solve_whole(self, solution: Solution, arrays: Arrays, bad: np.ndarray) -> np.ndarray:
-        """Solve states by all equations: those that are not ok, and those in `bad`, where the chosen ones are off.
+        """Solve states by all equations: the states that are not ok, and those in `bad` whose chosen equations are off.
 
         Returns (…) bool: states that only they determine, and at which they contradict each other.
 
@@ -225,12 +225,12 @@ class CheckedSolver(Solver):
         return solution[m.quantity].reshape(*solution.ok.shape, -1)[..., self._places(m)]
 
     def _places(self, m: Measurement) -> list[int]:
-        """Where the components of a raw measurement are in its quantity."""
+        """Places of the components of a raw measurement in its quantity."""
         assert isinstance(m, RawMeasurement)
         return m.places(self.model)
 
     def _inconsistent(self, given: Arrays, off: Arrays, bad: np.ndarray) -> Inconsistent:
-        """The error that names what contradicts what at the first bad state."""
+        """The error that names the contradicting measurements at the first bad state."""
         n = max((len(x) for x in given.values() if x.ndim == 2), default=1)
         state, words, names = int(bad[0]), [], []
         one = {name: np.broadcast_to(x, (n, x.shape[-1]))[[state]] for name, x in given.items()}
@@ -255,7 +255,7 @@ class CheckedSolver(Solver):
         )  # fmt: skip
 
     def bind(self, *args, **kwargs) -> NoReturn:
-        """Not for problems with redundant measurements: bind a solver of `problem`, which is without them."""
+        """Raises ProblemError: prepared calls have no checks. Bind a solver of `problem`, which needs none."""
         raise ProblemError(
             f"a prepared call has no checks, which {', '.join(repr(m.name) for m, _ in self.left_out)} need: "
             "bind sd.compile(solver.problem) instead"

@@ -1,10 +1,8 @@
-"""Derivatives of what a solver computes, compiled to machine code."""
+"""Derivatives of solved quantities, compiled to machine code."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.entries.calls import entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
@@ -34,13 +33,12 @@ from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-# Both forms of implicit differentiation are tried where entries of the factors times solutions are at most so many.
+# Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
 
-# Pivots of derivatives, which are positive or belong to a singular state, are judged at so many states.
+# Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
 STATES = 256
-# Derivatives are arrays by (quantity, input).
-# These quantities are others in the equations after these passes, which apply where they are no outputs.
+# Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
 
 Values = dict[tuple[str, str], np.ndarray]
@@ -54,7 +52,7 @@ def compile_derivatives(
     of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
 ) -> Derivatives:
-    """See `Solver.derivatives`."""
+    """The implementation of `Solver.derivatives`."""
     of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
@@ -131,7 +129,7 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-class Derivatives:
+class Derivatives(Translated):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
     of, wrt: what is differentiated, by what.
@@ -161,7 +159,7 @@ class Derivatives:
 
     @property
     def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
-        """For each block, of its shape: False where the derivative is zero at every state."""
+        """For each block, an array of its shape: False if the derivative is zero at every state."""
         result, at = {}, 0
         for group, size in self.program.output_groups:
             block = self._names[group]
@@ -175,7 +173,7 @@ class Derivatives:
         noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
         on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
     ) -> Values:  # fmt: skip
-        """{(quantity, input): array}: arguments as those of the solver, leading axes are batch axes.
+        """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
 
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
         (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. on_singular: "raise"
@@ -206,7 +204,7 @@ class Derivatives:
         return self._calls.results(run)
 
     def _look_at_weak_pivots(self, run: Run) -> None:
-        """Clear WEAK_PIVOT; states at which it is all there is have BAD_PIVOT instead where they are singular."""
+        """Clear WEAK_PIVOT; a state with this bit alone gets BAD_PIVOT if it is singular."""
         weak = np.flatnonzero(run.status == WEAK_PIVOT)
         np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
         if len(weak):
@@ -218,11 +216,11 @@ class Derivatives:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
         return self._calls.bind(Arguments.of(q, qd, known, given), threads)
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
-        """Write a C99 project, as `Solver.export_c`; blocks are members such as dqdd_dq, row by row."""
-        default = f"{export.problem_name(self.problem)}_derivatives"
+    def source(self, name: str | None = None) -> Source:
+        """The program for translators; blocks are groups such as dqdd_dq, row by row."""
+        name = f"{export.problem_name(self.problem)}_derivatives" if name is None else name
         blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
-        return export.export_c(folder, name or default, self.problem, blocks, self._executable)
+        return export.source(name, self.problem, blocks, self._executable)
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)

@@ -38,23 +38,23 @@ from sysdyn.reference import compile_regressor, rnea
 
 # Parameters of joints by the names of the model's arrays, and their units for a turn and a slide.
 JOINT_UNITS = {"armature": ("kg m²", "kg"), "damping": ("N m s/rad", "N s/m"), "friction": ("N m", "N")}
-# Parameters are called so.
+# Forms of the names of parameters.
 KINDS = ("inertia:BODY", *(f"{x}:JOINT" for x in JOINT_UNITS))
-# The rows of Y of so many states are in memory at a time.
+# States whose rows of Y are in memory at a time (chosen).
 PIECE = 4096
-# A column depends on others where a smaller fraction of it is orthogonal to them.
+# Fraction of a column orthogonal to others below which it depends on them (chosen).
 DEPENDENT = 1e-8
-# Coefficients of dependent columns, each parameter in its usual size, are rounding below this.
+# Rounding of the coefficients of dependent columns, each parameter in its usual size (chosen).
 ROUNDING = 1e-7
-# The barrier method ends this near to the least sum of squares, as a fraction of it or of 1.
+# Distance from the least sum of squares at which the barrier method ends, as a fraction of the sum or of 1 (chosen).
 GAP = 1e-7
-# Bodies that can be are as good as the best fit where they add at most this to its χ².
+# Increase of χ² over the best fit up to which physically consistent bodies count as good as it (chosen).
 WORSE = 1.0
-# Newton's method takes at most so many steps.
+# Most steps of Newton's method (chosen).
 STEPS = 50
-# Parameters by number, and B with Σ_k x_k B_k positive semidefinite for those that can be.
+# Parameters by number, and B with Σ_k x_k B_k positive semidefinite for physically consistent ones.
 Block = tuple[np.ndarray, np.ndarray]
-# Deviations of τ that are not given are found in so many rounds, each with the weights of the one before.
+# Rounds in which deviations of τ are found that are not given, each with the weights of the one before (chosen).
 ROUNDS = 3
 
 
@@ -83,7 +83,7 @@ class Identified:
     names, units  of the scalars (p)
     values        (p,) of bodies and joints that can be
     change        (p,) of these from the declared ones: what is a payload's where `added`
-    std           (p,) standard deviations; inf where the log does not tell a scalar by itself
+    std           (p,) standard deviations; inf if the log does not tell a scalar by itself
     combinations  the base parameters (r), whatever bodies can be: all that the log tells
     covariance    (r, r) of these, for errors that are independent between states and joints
     unseen        changes of parameters that change no torque of the log (p − r)
@@ -139,7 +139,7 @@ def identify(
     parameters: "inertia:BODY", "armature:JOINT", "damping:JOINT", "friction:JOINT" (see `Model.passive_torque`), one or
         several; default the inertias of all bodies. The others are as the model says
     fx (N, nb, 6): external wrenches; default none
-    noise: standard deviation of τ, one or (nv,), inf where τ is not known. Default: that which the fit leaves of each
+    noise: standard deviation of τ, one or (nv,), inf if τ is not known. Default: that which the fit leaves of each
     added: what comes on top of the declared parameters is a body by itself, such as a payload
 
     Base parameters by least squares (Gautier 1991), and of the parameters that have them those of bodies that can be,
@@ -244,7 +244,7 @@ class _Chosen:
     def factors(self, q, qd, qdd, tau=None, fx=None) -> np.ndarray:
         """R (nv, p + 1, p + 1) of each degree of freedom, triangular, with R^T R = [Y e]^T [Y e] over the states.
 
-        e = τ − ID(q, q̇, q̈, fx) with the declared parameters; 0 where τ is None.
+        e = τ − ID(q, q̇, q̈, fx) with the declared parameters; 0 if τ is None.
         """
         nv, p = self.model.nv, len(self.names)
         R = np.zeros((nv, p + 1, p + 1))
@@ -272,7 +272,7 @@ class _Chosen:
         return Y
 
     def blocks(self) -> list[Block]:
-        """The pseudo-inertias of the bodies, in usual sizes, and what of joints must not be negative."""
+        """The pseudo-inertias of the bodies, in usual sizes, and the parameters of joints that must not be negative."""
         found = []
         for i, place in self.bodies.items():
             size = _size(self.model, i)
@@ -290,7 +290,7 @@ class _Chosen:
         return self.model.replace(inertias=inertias, strict=None, **changes)
 
     def terms(self, coefficients: np.ndarray, first: int) -> tuple[tuple[str, float], ...]:
-        """(name, coefficient) of those that are not zero, beginning with the first."""
+        """(name, coefficient) of the coefficients that are not zero, beginning with the first."""
         order = [first, *(k for k in np.flatnonzero(coefficients).tolist() if k != first)]
         return tuple((self.names[k], float(coefficients[k])) for k in order)
 
@@ -328,7 +328,7 @@ def _solution(R: np.ndarray, columns: list[int]) -> np.ndarray:
 
 
 def _independent(R: np.ndarray, scale: np.ndarray, among: Sequence[int]) -> tuple[list[int], np.ndarray]:
-    """(columns that do not depend on those before them, (p, k) what every other one of `among` is less those)."""
+    """(columns independent of those before them, (p, k) vanishing combinations, one for each other of `among`)."""
     A = R[:, :-1] * scale
     greatest = np.linalg.norm(A[:, among], axis=0).max(initial=0.0)
     Q = np.zeros((len(A), 0))
@@ -350,7 +350,7 @@ def _independent(R: np.ndarray, scale: np.ndarray, among: Sequence[int]) -> tupl
 
 
 def _possible(chosen: _Chosen, A: np.ndarray, b: np.ndarray, null: np.ndarray, added: bool) -> tuple[np.ndarray, bool]:
-    """(change δ to parameters that bodies and joints can have, whether it fits as well as any): min |A δ − b|².
+    """(change δ of parameters to physically consistent ones, True if it fits as well as any): min |A δ − b|².
 
     Along `null`, where A is zero, δ is as small as it can be, in terms of usual sizes. By the barrier method: Newton's
     steps to min w/2 |M x − c|² − Σ log det P(x) for growing w (Boyd, Vandenberghe, Convex optimization, section 11.3).
@@ -376,7 +376,7 @@ def _possible(chosen: _Chosen, A: np.ndarray, b: np.ndarray, null: np.ndarray, a
 
 
 def _centred(M: np.ndarray, c: np.ndarray, w: float, blocks: list[Block], x: np.ndarray) -> np.ndarray:
-    """x that minimises w/2 |M x − c|² − Σ log det P(x), from an x where every P is positive definite."""
+    """x that minimises w/2 |M x − c|² − Σ log det P(x), from an x with every P positive definite."""
 
     def barrier(x: np.ndarray) -> float:
         values = np.concatenate([np.linalg.eigvalsh(np.tensordot(x[k], B, 1)) for k, B in blocks])

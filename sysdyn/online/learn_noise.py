@@ -1,4 +1,4 @@
-"""Covariances of sensors and models learnt from what they measured."""
+"""Covariances of sensors and models learnt from logged measurements."""
 
 from __future__ import annotations
 

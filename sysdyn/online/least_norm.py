@@ -1,4 +1,4 @@
-"""Problems that are not well posed: their smallest solution, and which parts of it are determined."""
+"""Problems that are not well posed: their smallest solution, and the determined parts of it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
-# An equation contradicts others where more than this share of its terms is left.
+# Share of an equation's terms left over above which it contradicts others (chosen).
 AGREEMENT = 1e-8
-# A direction whose weighted size is below this share of the greatest has no weight: the natural sizes decide.
+# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
 WEIGHTLESS = 1e-10
 
 
 class LeastNormSolution(Solution):
-    """The smallest of many solutions; `determined` says what is the same in all of them.
+    """The smallest of many solutions; `determined` marks the values that are the same in all of them.
 
     determined: {quantity: bool array of its shape}; np.where(solution.determined["fx"], solution.fx, np.nan) hides what
     is not. undetermined: names of the unknowns that are not at some of the states, in the order of the system.
@@ -38,7 +38,7 @@ def least_norm(
     problem: Problem, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
     weights: Named | None = None, **quantities: ArrayLike,
 ) -> LeastNormSolution:  # fmt: skip
-    """The smallest solution of a problem that has many, state by state, with masks of what is determined.
+    """The smallest solution of a problem that has many, state by state, with masks of the determined values.
 
         min ‖W d‖   subject to   D d + b = 0
 
@@ -51,7 +51,7 @@ def least_norm(
         without weights, q̈, fx and w are smallest in natural sizes: 1 rad/s² and 1 m/s² count as much as a force of M N
         and a moment of M N m, M [kg] the mass of the robot (1 if it has none).
 
-    Raises ProblemError where equations contradict each other or are noisy, InvalidInput, UnknownName.
+    Raises ProblemError if equations contradict each other or are noisy, InvalidInput, UnknownName.
     """
     if any(m.noise is not None for m in problem.measurements):
         raise ProblemError(
@@ -135,7 +135,7 @@ def _shaped(system: BlockSystem, x: np.ndarray, group: Group, lead: tuple[int, .
 
 
 def _contradiction(system: BlockSystem, involved_rows: np.ndarray, residual: np.ndarray, state: int) -> str:
-    """Which equations do not agree, and by how much."""
+    """The equations that contradict each other, in words, and their errors."""
     worst = np.flatnonzero(involved_rows)
     worst = worst[np.argsort(-residual[worst])]
     named = ", ".join(f"{system.row_names[r]} (off by {residual[r]:.3g})" for r in worst[:6].tolist())

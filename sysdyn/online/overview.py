@@ -1,4 +1,4 @@
-"""What a solution says, as tables: the values of one state by name, of several their ranges."""
+"""A solution as tables: the values of one state by name, or the ranges of several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sysdyn.program.groups import Group, Groups
 
 
 def values(outputs: Groups, found: Mapping[str, np.ndarray]) -> list[Table]:
-    """Of one state: a table of each output, with a row for each joint, body or component."""
+    """Values of one state: a table of each output, with a row for each joint, body or component."""
     return [_table(outputs[name], x) for name, x in found.items()]
 
 
@@ -31,7 +31,7 @@ def _table(group: Group, x: np.ndarray) -> Table:
 
 
 def ranges(outputs: Groups, found: Mapping[str, np.ndarray]) -> Table:
-    """Of several states: the least and the greatest entry of each output."""
+    """Ranges over several states: the least and the greatest entry of each output."""
     rows = []
     for name, x in found.items():
         finite = x[np.isfinite(x)]

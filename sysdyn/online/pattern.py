@@ -1,4 +1,4 @@
-"""The matrix of a problem in numbers: where its entries are, before and after permutation, and where it fills in."""
+"""The pattern of a problem's matrix: places of its entries before and after permutation, and of its fill-in."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sysdyn.offline.options import Options
 from sysdyn.problem import Problem
 from sysdyn.sparse.lu import eliminate
 
-# These kinds of entry stand beside the quantities of the unknowns.
+# Kinds of entries beside the quantities of the unknowns.
 KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
-# Each quantity has a colour, of Okabe and Ito's palette, which stays apart for colour-blind readers.
+# Colours of the quantities, of Okabe and Ito's palette, which stay apart for colour-blind readers.
 _PALETTE = ("#E69F00", "#CC79A7", "#56B4E9", "#0072B2", "#009E73", "#F0E442")
 COLOURS = dict(zip((*QUANTITIES, "fB"), itertools.cycle(_PALETTE), strict=False))
 COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00"}
-# A picture is so many pixels wide, and of systems of so many unknowns at most.
+# Width of a picture in pixels, and most unknowns of a system that is drawn (chosen).
 SIDE, MOST_DRAWN = 260, 2000
 
 
@@ -54,12 +54,12 @@ class Pattern:
 
     @property
     def lower_triangular(self) -> bool:
-        """P D Q, fill-in included, has nothing above its diagonal."""
+        """True if P D Q, fill-in included, has nothing above its diagonal."""
         return bool((self.at_col <= self.at_row).all() and (self.fill[:, 1] <= self.fill[:, 0]).all())
 
 
 def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Pattern:
-    """The pattern of what the choice eliminates. Raises ProblemError where it eliminates no matrix."""
+    """The pattern of the matrix that the choice eliminates. Raises ProblemError if it eliminates none."""
     system = eliminated_system(problem, options, choice.passes)
     row_perm, col_perm = choice.row_perm, choice.col_perm
     n = len(system.columns)
@@ -82,7 +82,7 @@ Blocks = tuple[tuple[str, int], ...]  # (kind, body) of each row or column.
 
 
 def _blocks(system: System) -> tuple[Blocks, Blocks]:
-    """Of rows and columns, as they are drawn."""
+    """(kind, body) of rows and of columns, as they are drawn."""
     rows, cols = (tuple(_shown(*block) for block in blocks) for blocks in (system.row_blocks, system.col_blocks))
     return rows, cols
 
@@ -94,7 +94,7 @@ def _entries(system: System) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _shown(kind: str, body: int) -> tuple[str, int]:
-    """(kind, body) as it is drawn: measurements and constraints belong to no body, what is turned to its quantity.
+    """(kind, body) as it is drawn: measurements and constraints belong to no body, turned vectors to their quantity.
 
     Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
     """
@@ -106,7 +106,7 @@ def _shown(kind: str, body: int) -> tuple[str, int]:
 
 
 def pictures(problem: Problem, options: Options, choice: Choice) -> str:
-    """D as it is assembled and, where it is eliminated, in the order of its pivots with its fill-in, as HTML.
+    """D as it is assembled, and in the order of its pivots with its fill-in if it is eliminated, as HTML.
 
     Empty for systems of more than `MOST_DRAWN` unknowns.
     """
@@ -126,7 +126,7 @@ def pictures(problem: Problem, options: Options, choice: Choice) -> str:
 
 
 def _picture(shape: tuple[int, int], row: np.ndarray, col: np.ndarray, kind: np.ndarray, caption: str) -> str:
-    """Squares in the colours of their kinds on white, none smaller than can be seen."""
+    """Squares in the colours of their kinds on white, each large enough to be seen."""
     n, m = shape
     side = max(1.0, max(shape) / SIDE)
     square = f"h{side:.3g}v{side:.3g}h-{side:.3g}z"

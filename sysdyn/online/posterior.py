@@ -139,10 +139,10 @@ class Posterior:
 
     def variances(self, part: Part, states: States) -> np.ndarray:
         """(n, size) of every scalar of a part."""
-        scalars = self._scalars(part)
 
         def groups(of: Estimated) -> Groups:
-            return [("variance", [product(z, z) for z in map(of.information.deviations, scalars(of))])]
+            scalars = self._scalars(part)(of)
+            return [("variance", [product(z, z) for z in map(of.information.deviations, scalars)])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             x = found["variance"]
@@ -152,10 +152,9 @@ class Posterior:
 
     def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
         """(n, size of first, size of second)."""
-        rows_of, columns_of = self._scalars(first), self._scalars(second)
 
         def groups(of: Estimated) -> Groups:
-            rows, columns = ([*map(of.information.deviations, part(of))] for part in (rows_of, columns_of))
+            rows, columns = ([*map(of.information.deviations, self._scalars(x)(of))] for x in (first, second))
             return [(f"row {k}", [product(x, y) for y in columns]) for k, x in enumerate(rows)]
 
         def sizes(found: Arrays, chosen: np.ndarray) -> Arrays:

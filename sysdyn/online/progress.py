@@ -1,4 +1,4 @@
-"""Progress of the offline phase, where somebody looks: a bar on a terminal or in a notebook."""
+"""Progress of the offline phase as a bar on a terminal or in a notebook, if somebody looks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from sysdyn.offline.stages import Progress
 
-# A bar is shown after this many seconds.
+# Seconds after which a bar is shown (chosen).
 PATIENCE = 1.0
 
 
 def shown(progress: Progress | bool | None) -> Progress | None:
-    """What compiling calls: the caller's own, a bar where True and somebody looks, or nothing."""
+    """The function that compiling calls: the caller's own, a bar if True and somebody looks, or None."""
     if progress is True:
         if "ipykernel" in sys.modules:
             return Bar("compiling", Notebook())
@@ -67,7 +67,7 @@ class Bar:
 
 
 class Terminal:
-    """A bar of rich on standard error; none where that is no terminal."""
+    """A bar of rich on standard error; none if that is no terminal."""
 
     def __init__(self, title: str):
         # rich takes 50 ms to import, which programs without a terminal save

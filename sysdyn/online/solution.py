@@ -1,4 +1,4 @@
-"""What a solver returns: quantities by attribute and by name, and checks that need the whole system."""
+"""Solutions of a solver: quantities by attribute and by name, and checks that need the whole system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sysdyn.online.accuracy import forward_errors
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 
-# Wrenches and accelerations are given in one of these axes.
+# Axes in which wrenches and accelerations can be given.
 REFERENCES = ("local", "world")
 # The attributes of an Estimate that other solutions lack, since they follow from noise.
 OF_ESTIMATES = (
@@ -35,7 +35,7 @@ OF_ESTIMATES = (
 
 
 class Found(Protocol):
-    """What a call computed. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output."""
+    """Results of a call. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output."""
 
     @property
     def inputs(self) -> Mapping[str, np.ndarray]: ...
@@ -49,7 +49,7 @@ class Found(Protocol):
 
 
 class About(NamedTuple):
-    """What all solutions of a solver have in common, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
+    """Facts that all solutions of a solver share, and estimates alone; see `sysdyn.online.estimate.Estimate`."""
 
     problem: Problem
     outputs: Groups
@@ -86,7 +86,7 @@ class _Ok:
 
 
 class NoEstimate(ProblemError, AttributeError):
-    """A solution without noise was asked for what only an Estimate has."""
+    """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
 class Solution(calls.Result):
@@ -111,7 +111,7 @@ class Solution(calls.Result):
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(self, about: About, found: Found):
-        """found: what a call computed; plain calls of one state make solutions with a row of results instead."""
+        """found: results of a call; plain calls of one state make solutions with a row of results instead."""
         self._about, self._given = about, found
 
     def __getattr__(self, name: str) -> Any:
@@ -141,7 +141,7 @@ class Solution(calls.Result):
 
     @property
     def _is_row(self) -> bool:
-        """Whether it is as a plain call of one state left it, in a row, which is taken apart once."""
+        """True for results of a plain call of one state that are in a row, which is taken apart once."""
         return hasattr(self._given, "layout")
 
     @property
@@ -189,7 +189,7 @@ class Solution(calls.Result):
         return values[..., components.index(name)]
 
     def _place(self, name: str) -> tuple[Constraint, slice]:
-        """The constraint of that name, and where its components are in w; nowhere if others make it redundant."""
+        """The constraint of that name, and the place of its components in w; empty if others make it redundant."""
         constraints = {m.name: m for m in self._problem.constraints}
         idle = {m.name: m for m in self._about.idle}
         if name in idle:
@@ -234,16 +234,16 @@ class Solution(calls.Result):
     # ---- checks -------------------------------------------------------------------------------------------------
 
     def residual(self) -> np.ndarray:
-        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding where it is exact.
+        """D d + b (…, equations) of the problem's system at this solution; zero but for rounding if it is exact.
 
         Needs outputs="all".
         """
         return self._residual()[0]
 
     def inconsistency(self) -> dict[str, np.ndarray]:
-        """{measurement: (…, k)} by how much the redundant components of exact measurements are off, in their units.
+        """{measurement: (…, k)} errors of the redundant components of exact measurements, in their units.
 
-        What they would read at this solution minus what they read; of measurements that are combinations of others.
+        Their values at this solution minus the given ones; of measurements that are combinations of others.
         """
         return dict(self.differences)
 
@@ -256,7 +256,7 @@ class Solution(calls.Result):
         return self._residual()[1]
 
     def reciprocal_condition(self) -> np.ndarray:
-        """1/κ (…) of the equations at each state, in units that suit them: how near the state is to a singular one.
+        """1/κ (…) of the equations at each state, in units that suit them: the distance from a singular state.
 
         About the least relative change of entries of D that could make it singular: 1e-1 to 1e-4 for most robots, 1e-6
         where six digits may be lost, below 1e-12 where a state counts as singular (`SingularState`), NaN in a solution
@@ -268,11 +268,11 @@ class Solution(calls.Result):
         return np.array([system.reciprocal_condition(x) for x in entries]).reshape(self._lead)
 
     def forward_error(self) -> dict[str, np.ndarray]:
-        """{output: (…)}: an estimate of how far its values are from the exact ones, relative to the greatest of them.
+        """{output: (…)}: estimated distance of its values from the exact ones, relative to the greatest of them.
 
-        What rounding, magnified by the condition of the state, does to the results, whatever outputs were asked for:
+        The effect of rounding, magnified by the state's condition, on the results, whatever outputs were asked for:
         the difference to a pivoted and refined solve, and the error that this one may have. It is rarely below the true
-        error, and mostly above it; some milliseconds a state. NaN where the state was not solved, inf where the
+        error, and mostly above it; some milliseconds a state. NaN if the state was not solved, inf if the
         equations are exactly singular. Higham (2002), sections 7.2 and 15.
         """
         system = self._problem.system(outputs=(*QUANTITIES, *self._about.measured))

@@ -13,10 +13,10 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends import casadi
 from sysdyn.backends.entries.calls import entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.translate import Source, Translated
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
 from sysdyn.equations.augmented import System
@@ -65,7 +65,7 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver:
+class Solver(Translated):
     """A compiled problem.
 
     problem: what is solved. whole: as it was stated, of a `CheckedSolver` with the measurements that are left out.
@@ -446,24 +446,10 @@ class Solver:
         """
         return write_file(path, storage.pack(self.compiled, self.options, self.problem))
 
-    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
-        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
-
-        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
-        entries are named in the header) and a workspace of the caller, and returns the status bits of the kernel.
-        main checks it against results of this solver. name: a C identifier, by default from the robot and the problem.
-        Files of an earlier export are replaced.
-
-        Raises InvalidInput for the name, FileError where the folder cannot be written.
-        """
-        return export.export_c(folder, name, self.problem, self._about.outputs, self._executable)
-
-    def to_casadi(self, name: str | None = None):
-        """The program as a casadi.Function: inputs q, qd and known quantities, flat and full-size; outputs likewise.
-
-        Raises BackendUnavailable where CasADi is not installed.
-        """
-        return casadi.function(self.program, name or export.problem_name(self.problem))
+    def source(self, name: str | None = None) -> Source:
+        """The program for translators. name: by default from the robot and the problem."""
+        name = export.problem_name(self.problem) if name is None else name
+        return export.source(name, self.problem, self._about.outputs, self._executable)
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)

@@ -30,12 +30,12 @@ from sysdyn.program.program import Program
 
 FORMAT = 4  # The version of the stored form: it rises when the meaning of any part changes.
 
-# What the fields of dataclasses are by their annotations, where they are not made of others.
+# Types of fields of dataclasses by their annotations, for fields that are no dataclasses.
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
 
 
 def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
-    """The stored form; without the problem, and outputs by name alone, where whoever reads it has them."""
+    """The stored form; without the problem, and with outputs by name alone, if the reader has both."""
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
     outputs = list(options.names) if problem is None else _described_outputs(options, problem)
@@ -56,7 +56,7 @@ def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes
 def unpack(
     payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()
 ) -> tuple[Compiled, Options, Problem | None]:
-    """Inverse of `pack`. problem, outputs: in place of those stored, by whoever has them.
+    """Inverse of `pack`. problem, outputs: replace those stored.
 
     Raises FileError for foreign or damaged bytes, other versions, and a program that is not one of the problem.
     """
@@ -129,7 +129,7 @@ def check_inputs(program: Program, problem: Problem) -> None:
 
 
 def _described_outputs(options: Options, problem: Problem) -> list[str | dict]:
-    """The outputs as JSON. Raises ProblemError where one has no description."""
+    """The outputs as JSON. Raises ProblemError if one has no description."""
     for m in options.measured:
         if described([m], problem.model) is None:
             raise ProblemError(f"measurement {m.name!r} is custom and cannot be stored in a file")
@@ -144,7 +144,7 @@ def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpacked(payload: bytes) -> dict[str, np.ndarray]:
-    """Inverse of `packed`. Raises what NumPy and zipfile raise on damaged bytes, FileError for compressed ones."""
+    """Inverse of `packed`. Raises the errors of NumPy and zipfile for damaged bytes, FileError for compressed ones."""
     with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
         if sum(x.file_size for x in archive.zip.infolist()) > len(payload):
             raise FileError("its arrays are larger than the file")

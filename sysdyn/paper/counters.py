@@ -24,10 +24,10 @@ from sysdyn.model.spatial import crm
 from sysdyn.paper.matrix_aba import matrix_aba
 from sysdyn.sparse import umfpack
 
-# A matrix is dense, or sparse in any of SciPy's formats, which ship no types of their own.
+# A dense matrix, or a sparse one in any of SciPy's formats, which ship no types of their own.
 Matrix: TypeAlias = np.ndarray | Any
 
-# UMFPACK ran the published experiments with this tolerance, the default of lu in MATLAB.
+# Pivot tolerance of UMFPACK in the published experiments, the default of lu in MATLAB.
 PIVOT_TOLERANCE = 0.1
 
 
@@ -42,7 +42,7 @@ class Cost(NamedTuple):
         return self.mul + self.add
 
 
-# A chain of n ≥ 2 revolute joints with generic placements has these costs, RBDA ch. 10; the ABA's, page 202, is the
+# Costs of a chain of n ≥ 2 revolute joints with generic placements, RBDA ch. 10; the ABA's, page 202, is the
 # curve of Figure 1. LTDL is the factorisation and solution of H q̈ = τ − C; its divisions by 6 leave no remainder.
 RBDA: dict[str, Callable[[int], Cost]] = {
     "rnea": lambda n: Cost(93 * n - 108, 81 * n - 100),
@@ -166,7 +166,7 @@ def matrix_aba_cost(system: BlockSystem, q: np.ndarray, b: np.ndarray) -> Cost:
 
     The costs of the articulated-body inertias inside W^L and W^R, and of the product with W^R, were left out.
     Entries are those of the worst-case pattern: where a sum cancels exactly, rounding mostly left an entry that was
-    counted. Raises ProblemError where this is not forward dynamics. Nori, Property 2.
+    counted. Raises ProblemError if this is not forward dynamics. Nori, Property 2.
     """
     matrices = matrix_aba(system, q)
     A, W = _pattern(system.D(q)), [_pattern(w) for w in matrices.left]

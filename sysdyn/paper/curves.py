@@ -1,4 +1,4 @@
-"""Curves of operation counts over sizes: rows of a file, what states spread them over, and verdicts in words."""
+"""Curves of operation counts over sizes: rows of a file, their spread over states, and verdicts in words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Counters have these names in the files.
+# Names of the counters in the files.
 PUBLISHED, SOLVE, END_TO_END = "published", "exact, solve", "exact, end to end"
 COUNTERS = (PUBLISHED, SOLVE, END_TO_END)
-# A count shares nothing, or computes equal results once, or is of a program whose terms were rewritten besides.
+# Ways of sharing in a count: nothing, equal results once, or a program with rewritten terms besides.
 NOTHING, EQUAL, REWRITTEN = "nothing", "equal results", "equal results, rewritten"
-# An amount of a row is the sum of these columns.
+# Amounts of a row, each the sum of these columns.
 AMOUNTS = {"add": ("add",), "mul": ("mul", "div", "sqrt"), "total": ("add", "mul", "div", "sqrt")}
-# A figure says so of its counts.
+# Note on the counts of a figure.
 CAPTION = (
     "Curves are medians over {states} random states, each with permutations of its own, bands their range.\n"
     "Exact counts compute equal results once{besides}; {others} nothing."
@@ -26,7 +26,7 @@ def row(
     bodies: int, counter: str, algorithm: str, outputs: str, shared: str, cost: Any, state: int | str = "",
     note: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """One count, a Cost or Flops. state: its number, where the count depends on the state."""
+    """One count, a Cost or Flops. state: its number, if the count depends on the state."""
     parts = {x: getattr(cost, x, 0) for x in ("mul", "add", "div", "sqrt")}
     return {
         "bodies": bodies, "counter": counter, "algorithm": algorithm, "outputs": outputs, "shared": shared,

@@ -31,9 +31,9 @@ from sysdyn.files.atomic import write_file
 
 # The source tree, or the folder that holds the installed package.
 ROOT = Path(__file__).resolve().parents[2]
-# The experiments are in the first folder of a source tree, in the second of an installation.
+# Folders of the experiments: the first in a source tree, the second in an installation.
 FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")
-# The findings of all experiments are on this page.
+# Name of the page of all findings.
 PAGE = "findings.md"
 
 
@@ -62,7 +62,7 @@ def _version(package: str) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows with equal keys as CSV below comment lines (#) that say where they come from."""
+    """Write rows with equal keys as CSV below comment lines (#) that name their origin."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = io.StringIO(newline="")
     file.writelines(f"# {name}: {value}\n" for name, value in about().items())
@@ -73,7 +73,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def read_csv(path: Path) -> list[dict[str, object]]:
-    """What `write_csv` wrote; numbers are read as numbers. Raises FileError where the file is not there."""
+    """The rows written by `write_csv`; numbers are read as numbers. Raises FileError if there is no such file."""
     try:
         lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     except OSError as error:
@@ -94,12 +94,12 @@ def _number(text: str) -> object:
 
 
 def names() -> list[str]:
-    """Names of the experiments. Raises FileError where their folder is not found."""
+    """Names of the experiments. Raises FileError if their folder is not found."""
     return sorted(path.stem for path in _folder().glob("*.py"))
 
 
 def default_folder() -> Path:
-    """Where results go: beside the experiments in a source tree, else below the current folder."""
+    """Folder of the results: beside the experiments in a source tree, else below the current folder."""
     return FOLDERS[0] / "results" if FOLDERS[0].is_dir() else Path("results")
 
 
@@ -165,7 +165,7 @@ def _folder() -> Path:
 
 
 def load_experiment(path: Path) -> ModuleType:
-    """The module of a script. Raises FileError where it is none."""
+    """The module of a script. Raises FileError if the file is none."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise FileError(f"{path} is not a Python script")

@@ -71,7 +71,7 @@ class MatrixABA:
 def matrix_aba(system: BlockSystem, q: np.ndarray) -> MatrixABA:
     """W^L and W^R of a forward dynamics system at q (nq,), in each layout and treatment of known quantities.
 
-    Raises ProblemError where torques or external wrenches are not all known, InvalidInput for a wrong q, SingularState
+    Raises ProblemError if torques or external wrenches are not all known, InvalidInput for a wrong q, SingularState
     where a joint moves no inertia. Nori, Property 2 and its proof, eqs. (29) … (35).
     """
     row_perm, col_perm = articulated(system)

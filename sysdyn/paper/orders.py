@@ -40,7 +40,7 @@ def torn(system: BlockSystem) -> tuple[Permutations, Permutations]:
     c(f_i) and each unknown τ_i by c(τ_i) on the way back, a matrix that is triangular but for a border. The border has
     the unknown fx and q̈ as columns, and as rows the unused ones: measured a and f, and c(τ_i) of known τ. Its
     columns are carried along the tree beside the right-hand side, so it should be small, and only there do pivots
-    depend on the state; their order is left to the caller. Raises ProblemError where a measurement is custom.
+    depend on the state; their order is left to the caller. Raises ProblemError if a measurement is custom.
 
     Kron, Diakoptics (1963).
     """
@@ -72,7 +72,7 @@ def _measured(system: BlockSystem) -> dict[int, int]:
 
 
 def _columns(system: BlockSystem, blocks: Sequence[tuple[str, int]]) -> list[int]:
-    """Columns of these blocks, in their order; a block that the layout lacks has none."""
+    """Columns of these blocks, in their order; none for a block that the layout lacks."""
     columns: dict[tuple[str, int], list[int]] = {}
     for c, block in enumerate(system.col_blocks):
         columns.setdefault(block, []).append(c)

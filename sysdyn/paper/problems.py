@@ -20,7 +20,7 @@ from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorq
 from sysdyn.model import Free, Model, auto_tree
 from sysdyn.problem import Problem
 
-# The rows of the matrices below.
+# Order of the components in the rows of the matrices below.
 FORCE_FIRST = ("fx", "fy", "fz", "nx", "ny", "nz")
 # Eq. (19b): four load cells under a foot give n_x, n_y and f_z.
 LOAD_CELLS = np.eye(6)[:, [3, 4, 2]], np.eye(6)[:, [0, 1, 5]]

@@ -281,7 +281,7 @@ class Graph:
         return found
 
     def opaque(self, x):
-        """x as a number of its own, rounding errors and all: nothing that is known of x is used of it. Costs nothing.
+        """x as a number of its own, rounding errors and all: no knowledge of x is used. Costs nothing.
 
         Without it the residual of a solution would be found to be 0, as it is in exact arithmetic.
         """

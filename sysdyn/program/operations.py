@@ -33,8 +33,8 @@ class Operation:
     numpy      value for floats and arrays; infinite or not a number where `number` raises an error
     partials   (value, operand, …) → partial derivatives by the operands, in what `number` takes
     c          C99 of the value, a format of the operands
-    llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty where the emitter has its own way
-    casadi     name in CasADi; empty where `number` takes its symbols
+    llvm       LLVM IR: an instruction, or an intrinsic, which begins with @; empty if the emitter has its own way
+    casadi     name in CasADi; empty if `number` takes its symbols
     symbol     sign of an operator in messages
     counted    the count of `Flops` that the operation adds to; empty if it is free
     parity     1 for functions that are even in the last operand, −1 for odd ones, else 0

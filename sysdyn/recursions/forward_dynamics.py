@@ -37,7 +37,7 @@ class Composite:
         return Composite(S, plus(self.h, other.h), self.m + other.m)
 
     def turned(self, turn: Turn | Rotation, double_angle: bool) -> Composite:
-        """In coordinates before the turn: E^T Σ E, E^T h."""
+        """The body in coordinates before the turn: E^T Σ E, E^T h."""
         return Composite(turn.matrix_back(self.S, double_angle), turn.back(self.h), self.m)
 
     def moved(self, p: Vector) -> Composite:

@@ -120,7 +120,7 @@ def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
 
 Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a rotation, or a displacement.
 NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
-ROUNDING = 1e-14  # Rounding of inertial parameters: those below this fraction of the greatest one are zero.
+ROUNDING = 1e-14  # Rounding of inertial parameters, as a fraction of the greatest one (chosen).
 
 
 def links(
@@ -172,7 +172,7 @@ class Link:
     If the plan says so, a revolute body does without the turn of its joint: its vectors are in the coordinates from
     which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
     parallel axis turns by the sum of the angles. before, turn: the steps of the frames so chosen. held: from their
-    coordinates to those of the body, None where these are the same.
+    coordinates to those of the body, None if these are the same.
     """
 
     def __init__(

@@ -12,16 +12,16 @@ Key = tuple[Hashable, ...]  # The name of a decision, as ("turn", body).
 Decision = tuple[Key, int]  # The name of a decision and the number of its forms.
 Cost = Callable[["Plan"], int]  # The operations of a program that is written with a plan.
 More = Callable[[], bool]  # True as long as the search may go on.
-ROUNDS = 3  # Most times that a search goes through all decisions.
-LEAST = 400  # Fewest operations that a program counts as in the budget, for shorter ones take as long to write.
-KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to fewer than this.
+ROUNDS = 3  # Most times that a search goes through all decisions (chosen).
+LEAST = 400  # Fewest operations that a program counts as in the budget: shorter ones take as long (chosen).
+KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to fewer than this (chosen).
 
 
 @dataclass
 class Plan:
     """The form taken at each decision, one of several equal ones; the first if nothing is said.
 
-    bound: operations that are to be beaten; what is clearly dearer need not be finished.
+    bound: operations that are to be beaten; a clearly dearer program need not be finished.
     Forms are equal in exact arithmetic. `pick` is called while a program is written, and notes what there was to pick.
     """
 

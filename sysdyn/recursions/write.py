@@ -31,16 +31,16 @@ from sysdyn.recursions.links import Link, Scalar, Vector, links
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
-COMPOSITE_LIMIT = 60  # Degrees of freedom beyond which the O(n³) method is not tried beside the O(n) one.
-REWRITE_LIMIT = 60_000  # Operations beyond which graphs are left as they were written.
-SHORT = 100  # Operations up to which every program is rewritten.
+COMPOSITE_LIMIT = 60  # Most degrees of freedom for trying the O(n³) method beside the O(n) one (chosen).
+REWRITE_LIMIT = 60_000  # Operations beyond which graphs are left as they were written (chosen).
+SHORT = 100  # Operations up to which every program is rewritten (chosen).
 # A longer program is rewritten if, as written, it has at most this multiple of the best one's operations as written. It
-# holds for the programs to begin with and for those with another unit of length; for all others the multiple is 1.
+# holds for the programs to begin with and for those with another unit of length; for others the multiple is 1 (chosen).
 PROMISING = 1.02
-SAME = 1e-9  # Relative difference below which lengths are the same.
-LIKELY = 4  # Units of length that are tried first, those that seem to save most.
-MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with.
-UNITS = 60  # Lengths that are tried as the unit of length.
+SAME = 1e-9  # Relative difference below which lengths are the same (chosen).
+LIKELY = 4  # Units of length that are tried first, those that seem to save most (chosen).
+MEETINGS = 4  # Greatest depth at which all columns of H meet in a plan to begin with (chosen).
+UNITS = 60  # Lengths that are tried as the unit of length (chosen).
 # Methods by the quantity that is known; a τ of one joint is enough for the second.
 METHODS = {"qdd": ("newton-euler",), "tau": ("composite", "articulated")}
 

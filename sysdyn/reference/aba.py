@@ -17,7 +17,7 @@ from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
 from sysdyn.reference.ltdl import ROUNDING
 
-SMALL = 1e-8  # Fraction of the largest entry of any inertia above which pivots are accepted without a closer look.
+SMALL = 1e-8  # Share of the largest inertia entry above which pivots are accepted without a closer look (chosen).
 
 
 def aba(model: Model, q: ArrayLike, qd: ArrayLike, tau: ArrayLike, fx: ArrayLike | None = None) -> np.ndarray:
@@ -172,7 +172,7 @@ def _less(x, left, right):
 
 
 def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
-    """Raise SingularState unless pivot k of D_i is above the rounding of its scale, a sum that it is left of.
+    """Raise SingularState unless pivot k of D_i is above the rounding of its scale, given below.
 
     D_i is S^T I^A S + A, and I^A is what the moving joints of the subtree leave of its composite inertia I^c, so the
     scale is S^T I^c S + A = Σ_j s_j^T I_j s_j + A with s_j = X_j s_λ(j) over the subtree, s_i = S.

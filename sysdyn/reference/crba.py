@@ -26,7 +26,7 @@ def crba(model: Model, q: ArrayLike) -> np.ndarray:
         I^c_i = I_i + Σ_{j∈μ(i)} X_j^T I^c_j X_j
         H_ii = S_i^T I^c_i S_i + A_i,    H_ij = F^T S_j for j on the way from i to the base, F = I^c_i S_i carried to j
 
-    q (…, nq): leading axes are batch axes. Arrays of Expr give Expr. H_ij = 0.0 where neither of i and j is an ancestor
+    q (…, nq): leading axes are batch axes. Arrays of Expr give Expr. H_ij = 0.0 if neither of i and j is an ancestor
     of the other (see `sparsity`); the upper triangle is the lower one, mirrored. Raises InvalidInput.
 
     RBDA Table 6.2. The armature A_i is not in the book.
@@ -124,7 +124,7 @@ def _recursion(model: Model, q) -> tuple[np.ndarray]:
 
 
 class _Step(NamedTuple):
-    """To a frame from one that is placed in it by E (3, 3) and r (3,): X^T of X = [E 0; −E r× E]."""
+    """A step to a frame from one placed in it by E (3, 3) and r (3,): X^T of X = [E 0; −E r× E]."""
 
     E: np.ndarray
     r: np.ndarray

@@ -24,9 +24,9 @@ from sysdyn.program.status import LARGEST_ANGLE
 
 # A joint is at a limit, and not beyond, within this error, relative to 1 and to the limit: of records with nine digits.
 LIMIT_ERROR = 1e-9
-# States that a recursion computes at once, so that its intermediate results stay near the processor.
+# States that a recursion computes at once, so that its intermediate results stay near the processor (chosen).
 BATCH = 1024
-# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is.
+# Greatest difference from 1 of a quaternion's squared norm at which it is used as it is: a few times the rounding unit.
 UNIT_NORM = 1e-15
 
 
@@ -35,7 +35,7 @@ def run(recursion: Callable, model: Model, arguments: Mapping[str, object]) -> t
 
     arguments: name → value, in the recursion's order; names are among "q" (…, nq), "qd", "qdd", "tau" (…, nv) and
         "fx" (…, nb, 6), where None stands for no external wrench. Leading axes are broadcast against each other.
-    Raises InvalidInput where a shape, a dtype, a value or the norm of a quaternion is wrong.
+    Raises InvalidInput if a shape, a dtype, a value or the norm of a quaternion is wrong.
     """
     sizes = {name: QUANTITY[name].shape(model) for name in arguments}
 

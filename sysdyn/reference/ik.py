@@ -24,19 +24,19 @@ from sysdyn.model.poses import POSE_ERROR, adjoint, checked_pose, interpolate, p
 from sysdyn.model.spatial import translation
 from sysdyn.program.reals import real
 
-DAMPING = 0.1  # Least damping of the method "damped", in multiples of the squared error; the damping begins there.
-# Factors of the damping after a step that does not help, and after one that does.
+DAMPING = 0.1  # Least and first damping of the method "damped", in multiples of the squared error (chosen).
+# Factors of the damping after a step that does not help, and after one that does (chosen).
 GROWTH, DECAY = 4.0, 0.5
-# Least fall of the squared error for a step to be taken, as a fraction of the fall by the step's linear model.
+# Least fall of the squared error for a step to be taken, as a fraction of the fall by the step's linear model (chosen).
 LEAST_GAIN = 0.1
-# Limits of the damping, in multiples of the mean of the diagonal of A A^T.
+# Limits of the damping, in multiples of the mean of the diagonal of A A^T (chosen).
 LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e6
-STALL = 8  # Number of steps over which progress is measured.
-# Fractions of itself below which STALL steps have to bring the squared error: with other starts to try, and without.
+STALL = 8  # Number of steps over which progress is measured (chosen).
+# Most of the squared error that STALL steps may leave, with other starts to try and without (chosen).
 PROGRESS, LAST_PROGRESS = 0.5, 0.999
-LEAST_STEP = 1e-9  # Step [rad] below which steps that do not help are not made smaller.
-CHAINS = 64  # Number of compiled chains of joints that are kept.
-LARGEST = 1e8  # Greatest angle [rad] and length [m] that is accepted.
+LEAST_STEP = 1e-9  # Step [rad] below which steps that do not help are not made smaller (chosen).
+CHAINS = 64  # Number of compiled chains of joints that are kept (chosen).
+LARGEST = 1e8  # Greatest angle [rad] and length [m] that is accepted (chosen).
 TURN = 2.0 * math.pi  # A whole turn [rad].
 # The reason of a search that ends without a solution.
 STUCK = "the error stopped falling: a local minimum, or the target is out of reach"

@@ -1,6 +1,6 @@
 """Factors of the joint-space inertia matrix that keep its zeros: H = L^T L and H = L^T D L (RBDA ch. 6).
 
-H_ij can only differ from 0 where one of i and j is an ancestor of the other, or i = j, in the tree of freedoms that
+H_ij can only differ from 0 if one of i and j is an ancestor of the other, or i = j, in the tree of freedoms that
 `parent` gives: branch-induced sparsity. Eliminating from the last row up fills none of these zeros in, so that every
 loop below runs over ancestors only. All of it is generic over float, Expr and batches.
 """
@@ -20,8 +20,8 @@ from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of.
-# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry.
+ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of (chosen).
+# Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry (chosen).
 UNEQUAL = 1e-10
 
 Paths = list[tuple[int, ...]]  # The ancestors λ(k), λ(λ(k)), … of each row k.

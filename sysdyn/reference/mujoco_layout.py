@@ -65,7 +65,7 @@ class MujocoLayout:
     def pack(self, M) -> np.ndarray:
         """(…, n): the entries of the symmetric M (…, nv, nv).
 
-        Raises InvalidInput where one that is left out is above 1e-10 √(M_ii M_jj).
+        Raises InvalidInput if one that is left out is above 1e-10 √(M_ii M_jj).
         """
         M = checked_array("M", M, (self.nv, self.nv))
         return self._kept("M", M, M)
@@ -99,7 +99,7 @@ class MujocoLayout:
     def diagonal_sqrt_inverse(self, factor: Factor) -> np.ndarray:
         """qLDiagSqrtInv (…, nv) = 1/√D of a factor with D, by which `mj_solveM2` halved the solution.
 
-        Raises InvalidInput where D is missing or not positive.
+        Raises InvalidInput if D is missing or not positive.
         """
         if factor.D is None:
             raise InvalidInput("qLDiagSqrtInv is of the D of M = L^T D L: factor M with ltdl, not with ltl")
@@ -149,7 +149,7 @@ def legacy_layout(parent: Sequence[int]) -> MujocoLayout:
 def csr_layout(parent: Sequence[int], simplenum: Sequence[int] | None = None) -> MujocoLayout:
     """The layout of `M`, and of `qLD` since MuJoCo 3.3.
 
-    parent (nv): `dof_parentid`; simplenum (nv): `dof_simplenum`, not 0 where a row has only its diagonal (None: no row
+    parent (nv): `dof_parentid`; simplenum (nv): `dof_simplenum`, not 0 if a row has only its diagonal (None: no row
     is so). Raises InvalidInput.
     """
     rows = [(*reversed(path), k) for k, path in enumerate(ancestors(parent))]

@@ -26,7 +26,7 @@ class Operator:
 
     rows, cols: the sizes of the blocks of what it gives and of what it takes. `A @ x` takes a stacked vector
     (sum(cols),) or several as columns (sum(cols), m), and `A @ B` is an operator again: nothing is computed before a
-    vector comes. Raises InvalidInput where blocks do not match (Jain II §2.3, compatibility).
+    vector comes. Raises InvalidInput if blocks do not match (Jain II §2.3, compatibility).
     """
 
     __array_ufunc__ = None  # so that `array @ operator` is an error, not an array of operators
@@ -137,7 +137,7 @@ class SPO(Operator):
         shape (sizes[λ(k)], sizes[k]); what is given for a node without a parent is not looked at. names (n): of the
         nodes, for messages.
 
-    φ(j, k) is the product of the weights along the path from k up to j, 1 for j = k and 0 where j is no ancestor of k.
+    φ(j, k) is the product of the weights along the path from k up to j, 1 for j = k and 0 if j is no ancestor of k.
     Raises ModelError naming the node whose parent, or the edge whose weight, is wrong.
     Jain II §2.1, Lemmas 1 and 2, Corollary 3.1.
     """

@@ -146,7 +146,7 @@ class Bodies:
             self.beyond[i], motion.S[i], motion.psi_d[i], v, motion.qd[self.model.v_slice(i)]
         )
         for s, d in zip(S, psi_d, strict=True):
-            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero where the joint has one degree of freedom
+            # ṡ = v × s = ψ̇ + v_J × s, of which the last is zero if the joint has one degree of freedom
             both = d + d + cross_motion(qd @ S, s) if len(S) > 1 else d + d
             yield _Side(
                 i, s, d, both, cross_motion(v, d), beyond.inertia(s), beyond.coriolis_transposed(s),

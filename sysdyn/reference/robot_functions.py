@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.entries.calls import Names, entry
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import Function, compile_function
+from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
@@ -31,7 +30,7 @@ from sysdyn.reference.frame_motion import bias_acceleration, frame_velocity, jac
 from sysdyn.reference.generic import normalised, reject_large_angles
 from sysdyn.reference.rnea import rnea
 
-_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found.
+_EXPORT_STATES = 64  # Number of random states among which the test vectors of an export are found (chosen).
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def kinematics(
     return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
-class Kinematics:
+class Kinematics(Translated):
     """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
 
     names: of the results. flops: exact counts of the one program that computes them.
@@ -253,25 +252,19 @@ class Kinematics:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
-        be normalised. `step.status` is not zero where a value was not finite.
+        be normalised. `step.status` is not zero if a value was not finite.
         """
         return self.function.bind(*self._given(q, qd, fx))
 
-    def export_c(self, folder: str | os.PathLike, name: str = "kinematics") -> Path:
-        """Write a C99 project that needs nothing but math.h, as `Solver.export_c` does.
+    def source(self, name: str | None = None) -> Source:
+        """The program for translators. name: by default "kinematics"."""
 
-        Raises InvalidInput for the name, FileError where the folder cannot be written.
-        """
-        q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
-        fx = np.random.default_rng(2).standard_normal((_EXPORT_STATES, self.model.nb, 6))
-        return self.function.export_c(folder, name, {"q": q, "qd": qd, "fx": fx})
+        def states() -> dict[str, np.ndarray]:
+            q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
+            fx = np.random.default_rng(2).standard_normal((_EXPORT_STATES, self.model.nb, 6))
+            return self.function.rows({"q": q, "qd": qd, "fx": fx})
 
-    def to_casadi(self, name: str = "kinematics") -> Any:
-        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
-
-        Raises BackendUnavailable where CasADi is not installed.
-        """
-        return self.function.to_casadi(name)
+        return self.function.source("kinematics" if name is None else name)._replace(states=states)
 
     def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""

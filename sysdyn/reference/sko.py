@@ -42,7 +42,7 @@ from sysdyn.reference.operators import (
     slices,
 )
 
-SINGULAR = 1e-13  # Rounding of a pivot of H P H*, as a fraction of H R H*, R the composite inertias.
+SINGULAR = 1e-13  # Rounding of a pivot of H P H*, as a fraction of H R H*, R the composite inertias (chosen).
 
 Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
 
@@ -181,7 +181,7 @@ class SKOModel:
             P(k) = Σ_j φ(k, j) P⁺(j) φ*(k, j) + M(k)    D(k) = H(k) P(k) H*(k)    G(k) = P(k) H*(k) D⁻¹(k)
             τ̄(k) = 1 − G(k) H(k)    P⁺(k) = τ̄(k) P(k)    ψ(λ(k), k) = φ(λ(k), k) τ̄(k)
 
-        Raises SingularState naming a node where D(k) is not positive definite. Lemmas 7 and 8, eq. (33).
+        Raises SingularState naming a node if D(k) is not positive definite. Lemmas 7 and 8, eq. (33).
         """
         phi, H = self.phi, self.H
         P = list(self.M.blocks)

@@ -1,4 +1,4 @@
-"""How near a sparse matrix is to a singular one, whatever the units of its rows and columns."""
+"""Condition numbers of sparse matrices: their distance to singular ones, whatever the units of rows and columns."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import scipy  # which loads scipy.sparse where it is first used
 from sysdyn.program.plain import exp, log
 from sysdyn.sparse.superlu import factors
 
-# Rows and columns are balanced in so many steps.
+# Steps in which rows and columns are balanced (chosen).
 BALANCING_STEPS = 100
-# Logarithms of sizes are left alone where the squares of their gradient, or of what is left, are this fraction of the
-# greatest possible: entries near 1 are, whatever comes after the sixth digit.
+# Share of the greatest possible sum of squares at which equilibration ends, of the gradient or of the logarithms left:
+# six digits, more than factors that bring entries near 1 need (chosen).
 EQUILIBRATED = 1e-12
-# Greatest entries are brought near 1 in so many steps.
+# Steps in which the greatest entries of rows and columns are brought near 1 (chosen).
 SCALINGS = 8
-# The norm of an inverse is estimated from so many of its columns.
+# Most columns of an inverse that an estimate of its norm computes, as in LAPACK.
 ESTIMATES = 5
-# The best units of unknowns are found in so many steps, for inverses of at most so many rows.
+# Steps in which the best units of unknowns are found, and most rows of a matrix whose whole inverse is computed for
+# them: 72 MB (chosen).
 STEPS, MOST_ROWS = 30, 3000
-# The units of unknowns, in those that are given, differ by no more than this.
+# Least unit of an unknown beside the greatest one, in the given units: their quotients stay far from overflow (chosen).
 LEAST_UNIT = 1e-30
 
 
@@ -59,7 +60,7 @@ def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.n
 
     sizes (m, n): absolute values. With such sums there are factors for every pattern, also for that of a structurally
     singular matrix. It makes use of what `equilibration` has done for tapered chains, which alone takes the least entry
-    for as important as the greatest: links without inertia leave a condition number of 1e22 where this leaves 1e6.
+    for as important as the greatest: with links without inertia the condition number is 1e22 there, 1e6 here.
     Sinkhorn and Knopp (1967).
     """
     squares = scipy.sparse.csr_matrix(sizes).power(2)
@@ -74,12 +75,12 @@ def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a / b, and 1 where b is 0."""
+    """a / b; 1 if b is 0."""
     return np.where(b > 0.0, a / np.where(b > 0.0, b, 1.0), 1.0)
 
 
 def condition(matrix: scipy.sparse.spmatrix) -> float:
-    """Condition number κ₁ (estimated) of a square matrix; inf where it is exactly singular."""
+    """Condition number κ₁ (estimated) of a square matrix; inf if it is exactly singular."""
     lu = factors(matrix)
     if lu is None:
         return math.inf
@@ -89,9 +90,9 @@ def condition(matrix: scipy.sparse.spmatrix) -> float:
 
 
 def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
-    """max |A⁻¹| |A| (1, …, 1) (estimated) of a square matrix A; inf where it is exactly singular.
+    """max |A⁻¹| |A| (1, …, 1) (estimated) of a square matrix A; inf if it is exactly singular.
 
-    So many times larger than a relative change of the entries may that of an unknown be, relative to the greatest one,
+    Greatest change of an unknown, relative to the largest one, over the relative change of entries that causes it,
     whatever the units of rows; no relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
     """
     matrix = matrix.tocsr()
@@ -108,7 +109,7 @@ def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, n
 
     κ = ρ(|A⁻¹| |A|), attained by its Perron vector, and the same for every scaling of rows and columns: 1 for diagonal
     and for triangular matrices, and no relative change of entries below 1/κ makes A singular. rows, columns: factors
-    that scale A so, with rows that sum up to 1. Factors 1 where A is singular, or has more than `MOST_ROWS` rows and
+    that scale A so, with rows that sum up to 1. Factors 1 if A is singular, or has more than `MOST_ROWS` rows and
     is taken as it is. Bauer (1963).
     """
     matrix, n = matrix.tocsr(), matrix.shape[0]

@@ -77,8 +77,8 @@ class DulmageMendelsohn:
 def dulmage_mendelsohn(pattern: scipy.sparse.spmatrix) -> DulmageMendelsohn:
     """The block triangular form of a matrix (m, n); its stored entries are the pattern, whatever their values.
 
-    A11 and A33 are what alternating paths reach from the columns and rows that a maximum matching leaves out, the
-    blocks of A22 the strongly connected components of its directed graph. Pothen and Fan (1990).
+    Alternating paths from the columns and rows that a maximum matching leaves out reach A11 and A33; the blocks of A22
+    are the strongly connected components of its directed graph. Pothen and Fan (1990).
     """
     by_row = scipy.sparse.csr_matrix(pattern)
     by_column = by_row.tocsc()
@@ -138,9 +138,9 @@ def maximum_matching(pattern: scipy.sparse.spmatrix) -> np.ndarray:
 
 
 def _reached(start: np.ndarray, adjacency, matched: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Vertices on the side of `start` and on the other that alternating paths from it reach.
+    """Vertices that alternating paths from `start` reach: (on its side, on the other).
 
-    adjacency: CSR or CSC with the vertices of this side as its major axis; matched: partner of each of the other side.
+    adjacency: CSR or CSC with the vertices of this side as its major axis; matched: partners of the other side's.
     """
     stack = start.tolist()
     seen, other = set(stack), set()

@@ -1,6 +1,6 @@
-"""What a least-squares solution is worth, from its factors: sums of squares, whatever the weights.
+"""Deviations and residuals of a least-squares solution from its factors: sums of squares, whatever the weights.
 
-With exact rows eliminated, whitened noisy rows W d + w become R d + r = 0 and what is left, Q^T (W d + w) = (0, left).
+With exact rows eliminated, whitened noisy rows W d + w become R d + r = 0 and a rest: Q^T (W d + w) = (0, left).
 Then Cov(c^T d) = |R^-T c|², residuals are Q₂ left and their covariance is Q₂ Q₂^T, Q = (Q₁ Q₂). Golub (1965); Bierman
 (1977).
 """
@@ -32,7 +32,7 @@ class Information(ABC):
 
     @abstractmethod
     def deviations(self, terms: Mapping[int, Scalar]) -> Row:
-        """{number: z}: the errors of Σ c_j d_j, {j: c_j}, in terms of independent errors of variance 1; z = R^-T c."""
+        """{number: z}: error of Σ c_j d_j, of {j: c_j}, in terms of independent errors of variance 1; z = R^-T c."""
 
     @abstractmethod
     def residuals(self) -> Row:
@@ -40,15 +40,15 @@ class Information(ABC):
 
     @abstractmethod
     def free(self) -> list[Row]:
-        """Columns of Q₂, {noisy row: entry}: how errors of variance 1 show in residuals, one for each row left."""
+        """Columns of Q₂, {noisy row: entry}, for each row left: residuals that an error of variance 1 causes."""
 
     @abstractmethod
     def pivots(self) -> Pivots:
-        """Of them the determinant of the augmented matrix follows."""
+        """The pivots, for the determinant of the augmented matrix."""
 
 
 class OfFactors(Information):
-    """Over the scalars of sparse factors in a fixed order. noisy: the rows that are not exact."""
+    """Information over the scalars of sparse factors in a fixed order. noisy: the rows that are not exact."""
 
     def __init__(self, factors: Factors, noisy: Collection[int]):
         self._factors, self._noisy = factors, noisy
@@ -91,7 +91,7 @@ class OfFactors(Information):
 
 
 class OfMatrix(Information):
-    """At one state, by dense matrices with pivoting: exact as long as the state determines a solution.
+    """Information at one state, by dense matrices with pivoting: exact if the state determines a solution.
 
     The null space of exact rows by Householder's method with column pivoting (Björck 1996, section 5.1.3), then noisy
     rows, the heaviest first, with column pivoting (Powell and Reid 1969; Cox and Higham 1998).

@@ -2,14 +2,14 @@
 
 An exact row is eliminated by an entry that is the same at every state, such as the ±1 of the equations of motion, or by
 a turn of exact rows whose norm is, as that of a rotation matrix. The others are eliminated by turns of columns, so that
-a pivot is the norm of what is left of an exact row and vanishes only where exact rows depend on each other (Golub and
+a pivot is the norm of the rest of an exact row and vanishes only if exact rows depend on each other (Golub and
 Van Loan 2013, section 6.2: the null-space method). A column that no exact row holds any more is eliminated by a turn of
 all noisy rows that do. Rows of very different weights keep their
-digits where the heaviest comes first and a column is taken while its entries are not small beside the rest of their
+digits if the heaviest comes first and a column is taken while its entries are not small beside the rest of their
 rows (Powell and Reid 1969; Cox and Higham 1998). This is decided at sampled states.
 
-Where noisy rows that hold the same columns, or that eliminated columns leave, are more than their columns, they are
-turned to a triangle before other rows join them, so that rows that hold no column any more are done with (Liu 1986).
+Noisy rows that hold the same columns, or that eliminated columns leave, are turned to a triangle before other rows join
+them if they are more than their columns, so that rows that hold no column any more are done with (Liu 1986).
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from sysdyn.sparse.remainder import Samples, greedy
 from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import Turn
 
-# A column of noisy rows is turned early where its norm is at least this fraction of each other entry of these rows.
+# Least norm of a column of noisy rows to be turned early, as a share of each other entry of these rows (chosen).
 LEAST_SHARE = 1e-2
-# A column of exact rows is turned early where its norm is at least this fraction of each other entry of these rows.
+# Least norm of a column of exact rows to be turned, as a share of each other entry of these rows (chosen).
 LEAST_EXACT = 0.1
-# An entry of an exact row is a pivot where it is at least this fraction of its column in exact rows, at every state.
+# Least pivot of an exact row at every state, as a share of the norm of its column in exact rows (chosen).
 LEAST_PIVOT = 0.1
-# What differs by less than this fraction between random states is the same at all: an analytic function is constant if
-# it is so at random places, but for rounding.
+# Relative difference between random states below which a value is the same at all: an analytic function is constant if
+# it is so at random places, but for rounding (chosen).
 CONSTANT = 1e-9
-# Entries below this share of what they are subtracted from count as zero.
+# An entry below this share of the terms it was subtracted from counts as zero: 900 rounding units (chosen).
 CANCELLED = 2e-13
-# A column counts as zero at a state where it is below this share of what it is at others.
+# Norm of a column at a state below which it counts as zero there, as a share of its norm at other states (chosen).
 VANISHING = 1e-10
 
-# Columns that are better eliminated later, and exact rows whose columns are turned: these fill most.
+# Ranks of options, after 0: columns that are better eliminated later, and exact rows whose columns are turned, which
+# fill most.
 LATE, LAST = 1, 2
 
 Row = dict[int, np.ndarray]  # The entries of a row by their columns, arrays (states,) each.
-Option = tuple[int, float, int, int]  # How bad, about what it costs, row of a scalar pivot or −1, column.
+Option = tuple[int, float, int, int]  # Rank, operations (about), row of a scalar pivot or −1, column.
 
 
 class Order(NamedTuple):
-    """An order of least squares with its early turns, and those of columns; about its operations."""
+    """An order of least squares with its early turns, its turns of columns, and about its operations."""
 
     pivots: Pivots
     early: Early
@@ -63,9 +64,10 @@ def least_squares(
     """The order of E d + e = 0, |W d + w| least, from entries at sampled states.
 
     exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
-    that are eliminated one after the other; those that no row determines yet wait for the next. most: operations.
-    Entries are in natural units of the columns and of the rows of E, and in units of their standard deviations of the
-    rows of W. Raises NoSafeOrdering where columns are dependent at every sampled state, or it takes more operations.
+    that are eliminated one after the other; columns that no row determines yet wait for the next part. most: limit of
+    operations. Entries are in natural units of the columns and of the rows of E, and in units of their standard
+    deviations of the rows of W. Raises NoSafeOrdering if columns are dependent at every sampled state, or if the
+    operations exceed `most`.
     """
     search = _Search(rows, exact, fronts, most)
     with np.errstate(all="ignore"):  # at single states columns may be dependent
@@ -85,7 +87,7 @@ def least_squares(
 
 
 class _Search(Samples):
-    """What is left of the entries while columns are eliminated."""
+    """The entries that are left while columns are eliminated."""
 
     def __init__(self, rows: Sequence[Row], exact: Sequence[bool], fronts: Sequence[Sequence[int]], most: float):
         self.front = {j: k for k, front in enumerate(fronts) for j in front}
@@ -102,7 +104,7 @@ class _Search(Samples):
         self.changed: set[int] = set()  # rows, since it was emptied
 
     def work(self, front: set[int]) -> set[int]:
-        """Eliminate these columns, the cheapest first; those that no row determines are returned."""
+        """Eliminate these columns, the cheapest first; returns the columns that no row determines."""
         greedy(front, lambda j: self._option(j, front), self._take_option)
         return front
 
@@ -126,9 +128,10 @@ class _Search(Samples):
         return [*found.values()]
 
     def merge(self, rows: Iterable[int]) -> None:
-        """Turn the noisy ones of these rows to a triangle, if they are more than their columns.
+        """Turn the noisy ones of these rows to a triangle if they are more than their columns.
 
-        Columns that are eliminated first come first; those that are small somewhere beside the rest of their rows stay.
+        Columns that are eliminated first come first; columns that are small somewhere beside the rest of their rows
+        stay.
         """
         rows = {i for i in set(rows).difference(self.exact, self.row_perm) if self.rows[i]}
         columns = set().union(*(self.rows[i] for i in rows))
@@ -147,7 +150,7 @@ class _Search(Samples):
             rows.difference_update(held[j][:1])
 
     def _option(self, j: int, front: set[int]) -> Option | None:
-        """The cheapest way to eliminate column j; exact rows go first, and wait where they hold columns of others."""
+        """The cheapest way to eliminate column j; exact rows go first, but wait if they hold columns of others."""
         holders = self.columns[j]
         turned = sorted(holders & self.exact or holders)
         if not turned:
@@ -164,7 +167,7 @@ class _Search(Samples):
         return 0, self._cost(turned), -1, j
 
     def _exact_option(self, exact: Sequence[int], j: int) -> Option | None:
-        """A pivot of column j among these exact rows that is the same at every state: an entry, or their norm."""
+        """A pivot of column j in these exact rows that is the same at every state: an entry, their norm, or None."""
         entries = np.array([self.rows[i][j] for i in exact])
         norm = np.sqrt((entries * entries).sum(axis=0))
         regular = norm > 0.0  # not where columns before were dependent, and it is NaN
@@ -182,7 +185,7 @@ class _Search(Samples):
         return 0, self._cost(exact) + 2.0 * width * (others + 1 - len(exact)), -1, j
 
     def _across_option(self, exact: Sequence[int], j: int, front: set[int]) -> Option | None:
-        """A turn of columns for one of these exact rows, of those that hold columns of the front alone."""
+        """The cheapest turn of the columns of an exact row that holds columns of the front alone; None without one."""
         found = [(self._cost_across(i), i) for i in exact if front.issuperset(self.rows[i])]
         return (LAST, *min(found), j) if found else None
 
@@ -196,7 +199,7 @@ class _Search(Samples):
         return (4.0 * len(rows) + 1.0) * len(set().union(*(self.rows[i] for i in rows))) if len(rows) > 1 else 0.0
 
     def _norm(self, rows: Sequence[int], j: int) -> np.ndarray:
-        """(states,): of the entries of column j."""
+        """(states,): norm of the entries of column j in these rows."""
         x = np.array([self.rows[i][j] for i in rows])
         return np.sqrt((x * x).sum(axis=0))
 
@@ -227,7 +230,7 @@ class _Search(Samples):
             self.across[len(self.row_perm)] = columns[1:]
 
     def _turn_heaviest(self, turned: Sequence[int], j: int, always: bool = False) -> list[int]:
-        """Turn these rows, which hold column j, so that only the heaviest does; they are returned, that one first."""
+        """Turn these rows, which hold column j, so that only the heaviest does; returns them, the heaviest first."""
         rows = self.rows
         weight = {i: np.fmax.reduce([np.fmax.reduce(np.abs(x)) for x in rows[i].values()]) for i in turned}
         turned = sorted(turned, key=lambda i: -weight[i])
@@ -237,7 +240,7 @@ class _Search(Samples):
         return turned
 
     def _turn_columns(self, found: Turn, columns: Sequence[int]) -> None:
-        """All of them at once."""
+        """Turn all these columns at once."""
         if columns:
             y: dict[int, Any] = {i: self.entries(i, columns) for i in found.rows}
             found.apply(y)
@@ -256,7 +259,7 @@ class _Search(Samples):
         self.col_perm.append(j)
 
     def _note(self, changed: Collection[int]) -> None:
-        """These rows change."""
+        """Note that these rows change."""
         self.changed.update(changed)
         for i in changed:
             self._sizes.pop(i, None)
@@ -270,7 +273,7 @@ def _same(values: np.ndarray) -> np.ndarray:
 
 
 def orthogonal(a: Sampled) -> Pivots:
-    """The order of a square matrix in which every column is turned: backward stable wherever the matrix is regular."""
+    """The order of a square matrix in which every column is turned: backward stable if the matrix is regular."""
     rows: list[Row] = [{} for _ in range(a.n)]
     row_scale, column_scale = a.scaling
     for e, (i, j) in enumerate(zip(a.row.tolist(), a.col.tolist(), strict=True)):

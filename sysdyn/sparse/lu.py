@@ -1,10 +1,10 @@
 """Sparse LU with fixed row and column permutations, over any scalar (float, Expr, a float that counts).
 
 Right-looking: pivot k is row `row_perm[k]`, column `col_perm[k]`; the right-hand side is carried along as one more
-column, so that forward substitution and elimination are one pass, and back substitution follows. Where no entry of a
+column, so that forward substitution and elimination are one pass, and back substitution follows. If no entry of a
 column keeps away from zero, several rows are turned first, so that the pivot is the norm of their entries: this is
-defined wherever not all of them vanish, and where they are all the rows that hold the column, wherever A is regular.
-Where the rest of A must not have a part in it, the columns of one row are turned instead, and its pivot is their norm.
+defined unless all of them vanish and, if these are all the rows that hold the column, wherever A is regular.
+If the rest of A must not have a part in it, the columns of one row are turned instead, and its pivot is their norm.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sysdyn.sparse.remainder import Remainder
 from sysdyn.sparse.turns import Turn
 
 Row = dict[int, Scalar]  # {column: entry} of a row, or {row: entry} of a column.
-# {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}
+# {k: turns before pivot k (column, rows), after which the first of the rows alone holds the column}.
 Early = Mapping[int, Sequence[tuple[int, Sequence[int]]]]
-# {k: columns that are turned with that of pivot k, of which its row then holds no other}
+# {k: columns that are turned with that of pivot k, so that its row holds none of them afterwards}.
 Across = Mapping[int, Sequence[int]]
 
 
@@ -39,19 +39,19 @@ class Pivots(NamedTuple):
 
 
 def is_unit(x) -> bool:
-    """x is the constant 1 or −1."""
+    """True if x is the constant 1 or −1."""
     return type(x) is float and (x == 1.0 or x == -1.0)
 
 
 @dataclass
 class Factors:
-    """What elimination leaves: A x + b = 0 solved, and the entries of L and U for whoever wants to look at them.
+    """Result of elimination: the solution of A x + b = 0, and the entries of L and U to look at.
 
     turns     {k: the turns of rows before pivot k, one after the other}
-    across    {k: the turn T of columns before pivot k: what follows is in terms of T x}
-    left      {row: b of it} of the rows without a pivot, of which A has no entries left: they say 0 = b
-    upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot where scaled[k]
-    lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot where not scaled[k]
+    across    {k: the turn T of columns before pivot k: all later pivots are in terms of T x}
+    left      {row: b of it} of the rows without a pivot, in which A has no entries left: they say 0 = b
+    upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot if scaled[k]
+    lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot if not scaled[k]
     """
 
     row_perm: Sequence[int]
@@ -73,7 +73,7 @@ class Factors:
 
     @property
     def triangular(self) -> bool:
-        """P A Q was triangular already: one of the factors is diagonal."""
+        """True if P A Q was triangular already: one of the factors is diagonal."""
         return not self.turns and (not any(self.upper) or not any(self.lower))
 
 
@@ -97,11 +97,11 @@ def eliminate(
     early           turns before that of pivot k, of rows that hold another column and all stay
     across          {k: columns that are turned with that of pivot k, if its row holds them}
 
-    Of m > n rows those without a pivot are left; x is a solution where `Factors.left` is zero, and otherwise what
-    least squares make of it if they came only from turns.
+    Of m > n rows the ones without a pivot are left; x is a solution if `Factors.left` is zero, and otherwise the
+    least-squares solution if they came only from turns.
 
-    Raises SingularState (with the position k of the pivot as `equation`) where a pivot is structurally or exactly 0.
-    L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal where several
+    Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0.
+    L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal if several
     entries are.
     """
     n, joined, early, across = len(col_perm), joined or {}, early or {}, across or {}
@@ -130,7 +130,7 @@ def eliminate(
 def _pivot(left: Remainder, out: Factors, pr: int, pc: int) -> tuple[Scalar, Callable]:
     """Eliminate column pc by row pr: row i −= (A_i,pc / pivot) · row pr for each other row i that is left.
 
-    Appends to `out` the pivot and what it leaves of L and U; returns (b of the row, the division still to be done).
+    Appends to `out` the pivot, its row of U and its column of L; returns (b of the row, the division still to be done).
     """
     pivot, row, column = left.take(pr, pc)
     if is_zero(pivot):
@@ -183,8 +183,8 @@ def _places(factors: Factors) -> Iterator[tuple[int, int]]:
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
     """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
 
-    rows, b: as `eliminate` had them. opaque: what keeps a graph from finding the residual to be 0, and the sum to be x,
-    as they are in exact arithmetic. Wilkinson (1963).
+    rows, b: as `eliminate` had them. opaque: identity that keeps a graph from finding the residual to be 0, and the sum
+    to be x, as they are in exact arithmetic. Wilkinson (1963).
     """
     x = [opaque(value) for value in factors.solution]
     r = []
@@ -247,7 +247,7 @@ def _divided(pivot, x):
 
 
 def divider(pivot, times: int) -> Callable:
-    """x ↦ x / pivot, to be used `times` times: by one reciprocal where that is more than once."""
+    """x ↦ x / pivot, to be used `times` times: by one reciprocal if that is more than once."""
     if is_unit(pivot):
         return _same if pivot == 1.0 else lambda x: -x
     if times >= 2 or is_constant(pivot):

@@ -1,4 +1,4 @@
-"""Static pivots of least cost, with or without looking ahead, and orthogonal columns where no entry is safe.
+"""Static pivots of least cost, with or without looking ahead, and orthogonal columns if no entry is safe.
 
 Markowitz (1957); Duff, Erisman and Reid (2017), section 7.2."""
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.sampled import Option, Pivot, Sampled, SampledElimination
 
-CANDIDATES = 24  # The number of pivots whose exact cost is compared at each step of `markowitz`.
+CANDIDATES = 24  # Number of pivots whose exact cost is compared at each step of `markowitz` (chosen).
 
 
 def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Pivots:
     """Greedy: at each step the safe pivot whose elimination costs the fewest operations. After Markowitz (1957).
 
-    With look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the
-    `depth` greedy steps after it.
+    Look-ahead: each of the `width` cheapest is tried, and the one taken that costs least together with the `depth`
+    greedy steps after it.
     """
     return with_pivots(SampledElimination(a), range(a.n), lambda state, left: foreseen(state, left, width, depth))
 
@@ -26,8 +26,8 @@ def markowitz(a: Sampled, width: int = 1, depth: int = 0) -> Pivots:
 def choose_pivots(a: Sampled, columns: Iterable[int]) -> Pivots:
     """Static pivots: the columns in the given order, each with its cheapest safe row.
 
-    A column without a safe entry waits until elimination has given it one; where no column has one, that column is
-    made orthogonal which costs least.
+    A column without a safe entry waits until elimination has given it one; if no column has one, the column of least
+    cost is made orthogonal.
     """
     return with_pivots(SampledElimination(a), columns, _first)
 
@@ -38,7 +38,7 @@ def with_pivots(
 ) -> Pivots:  # fmt: skip
     """Elimination with the pivots that are chosen from the columns left, after the first ones.
 
-    Where none is chosen the safest entry, and where that is not nearly safe an orthogonal column.
+    If none is chosen, the safest entry is the pivot; if that is not nearly safe, an orthogonal column.
     """
     taken = list(first)
     for pivot in taken:
@@ -50,7 +50,7 @@ def eliminated(
     state: SampledElimination, left: list[int],
     choose: Callable[[SampledElimination, list[int]], Pivot | None], wait: bool = False,
 ) -> list[Pivot]:  # fmt: skip
-    """The pivots that are chosen from the columns left, one after the other; wait: those without a choice are left."""
+    """The pivots chosen from the columns left, one after the other; wait: columns without a choice are left."""
     taken: list[Pivot] = []
     while left:
         pivot = choose(state, left)
@@ -70,7 +70,7 @@ def order_of(taken: Sequence[Pivot]) -> Pivots:
 
 
 def _first(state: SampledElimination, left: list[int]) -> Pivot | None:
-    """The cheapest safe pivot, ±1 before others, of the first column that has one."""
+    """The cheapest safe pivot, ±1 before others, of the first column that has one; None if no column has."""
     for j in left:
         if j in state.waiting:
             continue
@@ -82,7 +82,7 @@ def _first(state: SampledElimination, left: list[int]) -> Pivot | None:
 
 
 def foreseen(state: SampledElimination, left: list[int], width: int, depth: int) -> Pivot | None:
-    """Of the `width` cheapest safe pivots the one that costs least with the greedy steps after it."""
+    """The one of the `width` cheapest safe pivots that costs least with the greedy steps after it; None without any."""
     options = _cheapest(state, left)[:width]
     if not options:
         return None
@@ -97,12 +97,12 @@ def foreseen(state: SampledElimination, left: list[int], width: int, depth: int)
 
 
 def cheapest(state: SampledElimination, left: list[int]) -> Pivot | None:
-    """The cheapest safe pivot."""
+    """The cheapest safe pivot; None if no entry is safe."""
     return foreseen(state, left, 1, 0)
 
 
 def _outlook(state: SampledElimination, left: list[int], option: Option, depth: int, limit: float) -> float:
-    """Operations of a pivot and of the greedy steps after it; infinite where they come to a dead end."""
+    """Operations of a pivot and of the greedy steps after it; infinite if they come to a dead end."""
     total, _, i, j = option
     with state.trial():
         while True:

@@ -1,4 +1,4 @@
-"""Null spaces of a large sparse matrix whose rank is all that its pattern allows."""
+"""Null spaces of a large sparse matrix of the greatest rank that its pattern allows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sysdyn.sparse.superlu import factors
 
 
 def structural_null_spaces(A: scipy.sparse.spmatrix, limit: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Bases (n, k) of ker A and (m, l) of ker Aᵀ, not orthogonal; None where the rank may be less than the structural.
+    """Bases (n, k) of ker A and (m, l) of ker Aᵀ, not orthogonal; None if the rank may be less than the structural one.
 
-    A maximum matching gives a square part B that is as large as the rank can be, A = [B C; E F] but for order. Where B
-    is regular, its condition number below `limit`, ker A = [−B⁻¹ C; 1] and ker Aᵀ = [−B⁻ᵀ Eᵀ; 1]. Entries near 1 are
+    A maximum matching gives a square part B that is as large as the rank can be, A = [B C; E F] but for order. If B is
+    regular, its condition number below `limit`, ker A = [−B⁻¹ C; 1] and ker Aᵀ = [−B⁻ᵀ Eᵀ; 1]. Entries near 1 are
     assumed.
     """
     A = scipy.sparse.csr_matrix(A)

@@ -22,7 +22,7 @@ from sysdyn.sparse.sampled import LEAST_VARIATION, LOOK_AHEAD, STEER, Order, Sam
 from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.tearing import FRONTS, TORN
 
-# The pivots of a window are chosen anew with one of these pairs: pivots that are tried, and steps after each.
+# Pairs (pivots that are tried, steps after each), one of which chooses the pivots of a window anew (chosen).
 LOOKS = ((1, 0), (3, 1), LOOK_AHEAD, (12, 3))
 
 
@@ -63,7 +63,7 @@ def _originally(order: Pivots, r: np.ndarray, c: np.ndarray) -> Pivots:
 
 
 def _numbered(a: Sampled, r: np.ndarray, c: np.ndarray) -> Sampled:
-    """The matrix in which row i is number r[i] and column j number c[j]; c is r where it has a tree."""
+    """The matrix in which row i is number r[i] and column j number c[j]; c is r if it has a tree."""
     old, tree = np.argsort(r), a.tree
     if tree:
         group, positive = (tuple(np.array(x)[old].tolist()) for x in (tree.group, tree.positive))
@@ -87,7 +87,7 @@ def restarts(starts: Sequence[Order], seed: int) -> Iterator[Order]:
 def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator) -> Pivots:
     """The order with the pivots of a window chosen anew from its own rows and columns, by Markowitz with look-ahead.
 
-    What is left for the pivots after it is the same, so that they stay as safe as they were. Ties are broken at random.
+    The matrix left for later pivots is the same, so that they stay as safe as they were. Ties are broken at random.
     """
     r, c = rng.permutation(len(a.rhs)), rng.permutation(a.n)
     width, depth = LOOKS[rng.integers(len(LOOKS))]
@@ -109,7 +109,7 @@ def reordered(a: Sampled, order: Pivots, window: slice, rng: np.random.Generator
 
 
 def _judged(order: Order) -> Iterator[Order]:
-    """The order with each way to judge what a safe pivot is."""
+    """The order with each measure of a safe pivot."""
     for least in LEAST_VARIATION:
         varying = partial(_varying, order, least)
         yield from (unscaled(varying), varying)
@@ -119,9 +119,9 @@ def _varying(order: Order, least: float, a: Sampled) -> Pivots:
     return order(replace(a, least_variation=least))
 
 
-# With the wider choice of pivots, which was the better one on nearly all robots that were measured.
+# Look-ahead with the wider choice of pivots: the better one on nearly all robots that were measured.
 _foresight = partial(_varying, partial(markowitz, width=LOOK_AHEAD[0], depth=LOOK_AHEAD[1]), LEAST_VARIATION[-1])
-# Starts of "markowitz" that look ahead.
+# Starts of "markowitz" with look-ahead.
 FORESIGHT: tuple[Order, ...] = (unscaled(backwards(_foresight)), unscaled(_foresight), _foresight)
 
 
@@ -130,12 +130,12 @@ def _umfpack_generic(steer: float) -> Order:
 
 
 def _umfpack_true(steer: float) -> Order:
-    """The values at a state: an entry that cancels for every state is seen to do so."""
+    """UMFPACK on the values at a state, at which entries that cancel at every state are zero."""
     return lambda a: Pivots(*umfpack.permutations(a.at_sample(0, steer)))
 
 
 def _umfpack_shuffled(seed: int) -> Order:
-    """Rows and columns handed over in random order: UMFPACK breaks ties by number."""
+    """UMFPACK on rows and columns in random order: it breaks ties by number."""
 
     def order(a: Sampled) -> Pivots:
         rng = np.random.default_rng(seed)
@@ -154,9 +154,9 @@ def _umfpack_columns(order: Order) -> Order:
 # UMFPACK with its own pivots, at several weights of the state-dependent entries.
 _UMFPACK = (*(_umfpack_generic(steer) for steer in STEER), *(_umfpack_true(steer) for steer in (STEER[1], 1.0)))
 _SHUFFLED = tuple(_umfpack_shuffled(seed) for seed in range(4))  # UMFPACK on rows and columns in random orders.
-_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))  # UMFPACK with safe rows.
+_COLUMNS = tuple(_umfpack_columns(order) for order in (*_UMFPACK, *_SHUFFLED))  # UMFPACK's columns with safe rows.
 
-# The general orders: name → starts, of which the cheapest safe one is used. "symmetric" is one of symmetric systems.
+# The general orders: name → starts, the cheapest safe one of which is used. "symmetric" is for symmetric systems.
 ORDERINGS: dict[str, tuple[Order, ...]] = {
     "natural": tuple(_judged(natural)),
     "colamd": tuple(_judged(colamd)),
@@ -166,8 +166,8 @@ ORDERINGS: dict[str, tuple[Order, ...]] = {
     "fronts": FRONTS,
     "symmetric": SYMMETRIC,
 }
-# Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not look at the
-# sampled states: more of them change nothing.
+# Starts that take UMFPACK's rows, too (Nori, Remark 4), with values that steer its pivots. They do not depend on the
+# sampled states: more states change nothing.
 PLAIN: dict[str, tuple[Order, ...]] = {
     "umfpack": (*_UMFPACK, unscaled(_UMFPACK[1]), *(unscaled(order) for order in _SHUFFLED[:2])),
 }

@@ -4,7 +4,7 @@
 (Vanderbei 1995). Two kinds of pivot are safe at every state and add nothing that is taken away again later: a diagonal
 entry that stays on its side of zero, and a pair (i of G, j of H) with an entry A_ij that does and G_ii = 0: an exact
 equation that gives one unknown in terms of others. With G_ii > 0 a pair costs digits of variances, not of the solution,
-where G_ii is large. Node by node, what has no safe pivot in its node is delayed to the parent's, as in multifrontal
+if G_ii is large. Node by node, an index without a safe pivot in its node is delayed to the parent's, as in multifrontal
 methods (Duff and Reid 1983).
 """
 
@@ -21,13 +21,14 @@ from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.remainder import greedy
 from sysdyn.sparse.sampled import LEAST_RATIO, Order, Sampled, SampledElimination, Tree
 
-# A diagonal pivot is at least this fraction of the greatest entry of its column at every sample: tolerant, and strict.
+# Least diagonal pivot at every sample as a share of the greatest entry of its column: tolerant, and strict (chosen).
 LEAST_DIAGONAL = (1e-13, 1e-6)
-# The entry of a pair is at least this fraction of each other entry of its column at every sample: tolerant, and strict.
+# Least entry of a pair at every sample as a share of each other entry of its column: tolerant, and strict (chosen).
 LEAST_OF_PAIRS = (0.6, 0.9)
 
+# Message of NoSafeOrdering for a matrix without a tree.
 NOT_SYMMETRIC = "'symmetric' is an order of symmetric systems, which noisy measurements make"
-# A new entry counts as this many that are there already.
+# Cost of a new entry in entries that are there already: fill-in decides, and the others break ties (chosen).
 FILL = 100
 
 Option = tuple[int, int, int, int]  # A possible pivot, the least first: rank, cost, row, column.
@@ -43,12 +44,11 @@ def quasidefinite(
 ) -> Pivots:
     """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
-    least: what a diagonal pivot is of its column. by_node: from the leaves, otherwise the cheapest of the whole matrix
-    at each step. pairs_first: take diagonal pivots only where no pair is left; otherwise whichever costs less.
-    noisy_pairs: noisy equations may give an unknown, too. least_of_pairs: what
-    the entry of a pair is of others in its column; by small ones, such as lever arms, digits are lost, and where they
-    are lost many diagonal pivots are not safe any more. Raises NoSafeOrdering where the matrix is not of this kind or
-    no safe pivot is left.
+    least: least diagonal pivot as a share of its column. by_node: from the leaves, otherwise the cheapest of the whole
+    matrix at each step. pairs_first: take diagonal pivots only if no pair is left; otherwise whichever costs less.
+    noisy_pairs: noisy equations may give an unknown, too. least_of_pairs: least entry of a pair as a share of others in
+    its column; small ones, such as lever arms, lose digits, and many diagonal pivots are not safe any more then. Raises
+    NoSafeOrdering if the matrix is not of this kind or no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering(NOT_SYMMETRIC)
@@ -62,10 +62,10 @@ def quasidefinite(
 
 
 def reduced(a: Sampled) -> Pivots:
-    """The pairs of the tree, then diagonal pivots of what they leave, by least fill-in.
+    """The pairs of the tree, then diagonal pivots of the matrix they leave, by least fill-in.
 
-    As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering
-    where the matrix is not of this kind or no safe pivot is left.
+    As a recursion eliminates the equations of motion, with a small dense problem at its end. Raises NoSafeOrdering if
+    the matrix is not of this kind or no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering(NOT_SYMMETRIC)
@@ -79,7 +79,7 @@ def reduced(a: Sampled) -> Pivots:
 
 
 class _Search:
-    """The pivots chosen so far, and what is left of the sampled values."""
+    """The pivots chosen so far, and the sampled values that are left."""
 
     def __init__(self, a: Sampled, tree: Tree, pairs_first: bool, noisy_pairs: bool):
         self.state, self.noisy_pairs = SampledElimination(a), noisy_pairs
@@ -89,7 +89,7 @@ class _Search:
         self.columns: list[int] = []
 
     def work_from_the_leaves(self, tree: Tree, least: float) -> set[int]:
-        """Eliminate what has a safe pivot node by node; returns the rest."""
+        """Eliminate the indices with a safe pivot, node by node; returns the rest."""
         fronts: list[set[int]] = [set() for _ in range(len(tree.parent) + 1)]  # the last one is that of group −1
         for i, group in enumerate(tree.group):
             fronts[group].add(i)
@@ -98,7 +98,7 @@ class _Search:
         return fronts[-1]
 
     def work_through(self, front: Iterable[int], least: float) -> set[int]:
-        """Eliminate what has a safe pivot in the front, cheapest first; returns the rest."""
+        """Eliminate the indices with a safe pivot in the front, cheapest first; returns the rest."""
         front = set(front)
         small: set[int] = set()  # indices whose diagonal entry was seen to be too small, as it is now
 
@@ -126,7 +126,7 @@ class _Search:
             self.columns.append(column)
 
     def _pairs(self, i: int, front: set[int]) -> list[Option]:
-        """Each safe pair of an equation i."""
+        """Safe pairs of equation i."""
         row = self.state.rows[i]
         if self.positive[i] or (i in row and not self.noisy_pairs):
             return []
@@ -134,14 +134,14 @@ class _Search:
         return [(0, self._cost(i, j), i, j) for j in near]
 
     def _diagonal(self, i: int) -> list[Option]:
-        """The diagonal entry, where it stays on its side."""
+        """The diagonal entry, if it stays on its side of zero."""
         entry = self.state.rows[i].get(i)
         if entry is None or not (entry if self.positive[i] else -entry).min() > 0.0:
             return []
         return [(self.diagonal_rank, self._diagonal_cost(i), i, i)]
 
     def _is_small(self, i: int, least: float) -> bool:
-        """The diagonal entry is below this share of its row at some state."""
+        """True if the diagonal entry is below this share of its row at some state."""
         row = self.state.rows[i]
         largest = np.max([np.abs(x) for x in row.values()], axis=0)
         return bool((np.abs(row[i]) < least * largest).any())
@@ -151,7 +151,7 @@ class _Search:
         return n * (n + 3) // 2
 
     def _cost(self, i: int, j: int) -> int:
-        """Products that the pair takes where symmetric ones are computed once."""
+        """Products that the pair takes, symmetric ones computed once."""
         n, m = (len(set(self.state.rows[k]) - {i, j}) for k in (i, j))
         cost = n * m
         if j in self.state.rows[j]:
@@ -160,7 +160,7 @@ class _Search:
 
 
 class _Reduced(_Search):
-    """Without pairs but those of the tree, and by fill-in."""
+    """Search by fill-in, without pairs other than the tree's."""
 
     def __init__(self, a: Sampled, tree: Tree):
         super().__init__(a, tree, pairs_first=True, noisy_pairs=False)
@@ -186,7 +186,7 @@ class _Reduced(_Search):
         return self._columns[i]
 
 
-# The starts of the order "symmetric".
+# Starts of the order "symmetric".
 SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, pairs_first=False, noisy_pairs=True),
     reduced,
@@ -195,7 +195,7 @@ SYMMETRIC: tuple[Order, ...] = (
     partial(quasidefinite, by_node=False),
     partial(quasidefinite, by_node=False, pairs_first=False),
 )
-# Symmetric orders that are tried where none of SYMMETRIC is safe.
+# Symmetric orders that are tried if none of SYMMETRIC is safe.
 LAST_RESORT: tuple[Order, ...] = (
     partial(quasidefinite, least=LEAST_DIAGONAL[1]),
     partial(quasidefinite, noisy_pairs=True),

@@ -1,6 +1,6 @@
 """A matrix that is being eliminated, over any scalar: pivots taken out, rows turned, and the greedy choice of pivots.
 
-Gauss: `take` a row and a column with their pivot, and `update` the others by the product of what they leave. Givens and
+Gauss: `take` a row and a column with their pivot, and `update` the others by the product of their rests. Givens and
 Householder: `turn` some rows first, so that of these only one holds the column. LU, least squares, quasi-definite
 matrices and L^T D L are eliminated so, over expressions and floats; their orders are searched over arrays of samples.
 """
@@ -35,7 +35,7 @@ class Remainder(Generic[Entry]):
                 self.columns[j].add(i)
 
     def take(self, i: int, j: int) -> tuple[Any, dict[int, Entry], dict[int, Entry]]:
-        """(pivot (i, j), the rest of row i {column: entry}, of column j {row: entry}), which are left no more.
+        """Take out (pivot (i, j), the rest of row i {column: entry}, the rest of column j {row: entry}).
 
         The pivot is 0.0 if there is no such entry; neither dict is in the order of its keys.
         """
@@ -46,7 +46,7 @@ class Remainder(Generic[Entry]):
         return row.pop(j, 0.0), row, {k: self.rows[k].pop(j) for k in below}
 
     def drop(self, i: int, j: int) -> None:
-        """Row i has no entry in column j any more."""
+        """Drop the entry of row i in column j."""
         del self.rows[i][j]
         self.columns[j].discard(i)
 
@@ -67,7 +67,7 @@ class Remainder(Generic[Entry]):
                     target[j] = new
 
     def turn(self, rows: Sequence[int], j: int, always: bool = False) -> Turn | None:
-        """Turn the first row and those of the others that hold column j, so that only the first does; see `turn`.
+        """Turn the first row and the others that hold column j, so that only the first does; see `turn`.
 
         Returns the turn, or None if there is nothing to turn.
         """
@@ -127,7 +127,7 @@ class Remainder(Generic[Entry]):
 class Samples(Remainder[np.ndarray]):
     """The remainder at several states at once: entries are arrays (states,), replaced and never changed in place.
 
-    cancelled: an entry that an update takes down to this share of itself, at every state, is none.
+    cancelled: an entry that an update takes down to this share of itself, at every state, is dropped.
     """
 
     def __init__(self, rows: Iterable[Mapping[int, np.ndarray]], n: int, cancelled: float):
@@ -149,12 +149,12 @@ class Samples(Remainder[np.ndarray]):
                 self.put(i, columns, new, none)
 
     def entries(self, i: int, columns: Sequence[int], zero: np.ndarray | None = None) -> np.ndarray:
-        """(columns, states) of row i."""
+        """Entries (columns, states) of row i."""
         row, zero = self.rows[i], self._zero if zero is None else zero
         return np.array([row.get(j, zero) for j in columns])
 
     def put(self, i: int, columns: Sequence[int], values: np.ndarray, none: np.ndarray) -> None:
-        """Set entries (columns, states) of row i, without those that are none (columns,)."""
+        """Set entries (columns, states) of row i; drop the ones marked in `none` (columns,)."""
         row = self.rows[i]
         for j, x, gone in zip(columns, values, none.tolist(), strict=True):
             if not gone:
@@ -170,8 +170,8 @@ def greedy(
 ) -> None:  # fmt: skip
     """Take the least option that the members of the front have, one after the other, until none has one.
 
-    option(k): the least option of member k, or None. take(option): the members that are done with, which leave the
-    front, and those whose options may have changed.
+    option(k): the least option of member k, or None. take(option): (members that are done with and leave the front,
+    members whose options may have changed).
     """
     options: dict[int, Option] = {}
     heap: list[tuple[Option, int]] = []  # The options, and outdated ones.

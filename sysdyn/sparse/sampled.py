@@ -1,4 +1,4 @@
-"""Matrices sampled at several states, and their elimination with what is needed to judge the next pivot."""
+"""Matrices sampled at several states, and their elimination with measures of the next pivot: safety and cost."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from sysdyn.sparse.remainder import Samples
 Order = Callable[["Sampled"], Pivots]  # A way to find an elimination order.
 Option = tuple[int, int, int, int]  # A possible pivot, the cheapest first: operations, new entries, row, column.
 
-# State-dependent entries are scaled by one of these in what UMFPACK sees, so that it prefers constant pivots. On a
-# humanoid 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
+# Factors of state-dependent entries in matrices that UMFPACK orders, so that it prefers constant pivots. On a humanoid
+# 1e-3 still lets a cosine be one; 1e-6 does not, for 10 % more fill-in.
 STEER = (1e-3, 1e-6)
-# The least absolute value of a pivot over the samples is at least this fraction of its greatest: strict, and tolerant.
+# Least absolute value of a safe pivot over the samples, as a share of its greatest: strict, and tolerant (chosen).
 LEAST_VARIATION = (0.1, 0.01)
-NEARLY_SAFE = 1e-3  # An entry at this share of what is safe is taken before rows are turned; the judge has the word.
-LEAST_RATIO = 1e-2  # A pivot is at least this fraction of each other entry of its column at every sample.
-# A pivot that takes both signs passes through zero between the samples: it counts as this fraction of itself.
+# Least safety of an entry that is taken before rows are turned; the judge sees the whole order later (chosen).
+NEARLY_SAFE = 1e-3
+LEAST_RATIO = 1e-2  # Least safe pivot at every sample, as a share of each other entry of its column (chosen).
+# Factor of the safety of a pivot with both signs, which passes through zero between the samples (chosen).
 CROSSING = 1e-6
-MOST_PRODUCTS = 2e6  # The number of products of entries that a search may compute.
-CANCELLED = 1e-13  # An entry that falls to this share of its size, at every sample, is none.
-LOOKING = 0.02  # The price of a look at an entry, in products.
-LOOK_AHEAD = (6, 1)  # The starts that look ahead try this number of pivots, and this number of steps after each.
-TRIALS = 20.0  # A search may spend this many times its budget of products on looking ahead.
+MOST_PRODUCTS = 2e6  # Most products of entries that a search may compute (chosen).
+# Entries that fall to this share of their size at every sample are dropped: 450 rounding units (chosen).
+CANCELLED = 1e-13
+LOOKING = 0.02  # Price of a look at an entry, in products (chosen).
+LOOK_AHEAD = (6, 1)  # Pivots that the starts with look-ahead try, and steps after each (chosen).
+TRIALS = 20.0  # Multiple of its budget of products that a search may spend on looking ahead (chosen).
 
 
 class Pivot(NamedTuple):
@@ -47,11 +49,11 @@ class Pivot(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """What a symmetric quasi-definite matrix is made of: [H A^T; A −G] with H and G positive semidefinite.
+    """Structure of a symmetric quasi-definite matrix [H A^T; A −G], H and G positive semidefinite, over a tree.
 
-    group[i]: node of a tree that index i belongs to, −1: none; entries join indices of one path of the tree, but for
-    those of group −1. parent[node] < node. positive[i]: index i is one of H. pairs: (row, column) of entries ±1 of A
-    from the leaves on, by which H is reduced to few unknowns.
+    group[i]: node of the tree that index i belongs to, −1: none; entries join indices of one path of the tree, except
+    for indices of group −1. parent[node] < node. positive[i]: index i is one of H. pairs: (row, column) of entries ±1
+    of A from the leaves on, by which H is reduced to few unknowns.
     """
 
     group: tuple[int, ...]
@@ -72,10 +74,10 @@ class Sampled:
     """Worst-case pattern: entry e is at (row[e], col[e]) with values[k, e] at state k; fixed[e]: a constant.
 
     rhs[i]: the right-hand side of row i is not identically zero. budget: products of entries after which a search
-    gives up. going: asked now and then; a search gives up where it says no. equilibrate: judge pivots of rows and
-    columns brought to one scale. least_variation: what a safe pivot keeps of its greatest value at every state, and
-    least_ratio: of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of others, the
-    nodes that columns belong to.
+    gives up. going: asked now and then; a search gives up if it says no. equilibrate: judge pivots of rows and columns
+    brought to one scale. least_variation: least safe pivot at every state as a share of its greatest value, and
+    least_ratio: as a share of each other entry of its column. tree: of a symmetric matrix that has one. nodes: of
+    others, the nodes that columns belong to.
     """
 
     n: int  # columns; there are as many rows as `rhs` has entries
@@ -93,7 +95,7 @@ class Sampled:
     nodes: Nodes | None = None
 
     def generic(self, steer: float) -> scipy.sparse.csc_matrix:
-        """Constants as they are and generic values, times `steer`, for all else; rows and columns equilibrated."""
+        """Matrix of the constants, and of generic values times `steer` for all else; rows and columns equilibrated."""
         rows, columns = self.scaling
         values = self.values[0] * rows[self.row] * columns[self.col]
         moving = ~self.fixed
@@ -116,7 +118,7 @@ class Sampled:
 
     @cached_property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column factors that bring all entries near 1: what a small entry is differs from body to body."""
+        """Row and column factors that bring all entries near 1: the size of a small entry differs from body to body."""
         if not self.equilibrate:
             return np.ones(len(self.rhs)), np.ones(self.n)
         rows, columns = equilibration(self.row, self.col, np.abs(self.values).max(axis=0), (len(self.rhs), self.n))
@@ -126,7 +128,7 @@ class Sampled:
 
 
 class SampledElimination(Samples):
-    """The remainder of the sampled values, with what is needed to judge the next pivot."""
+    """The remainder of the sampled values, with measures of the next pivot."""
 
     def __init__(self, a: Sampled):
         row_scale, col_scale = a.scaling
@@ -147,7 +149,7 @@ class SampledElimination(Samples):
         self.waiting: set[int] = set()  # columns found without a safe entry, and not changed since
 
     def safety(self, i: int, j: int) -> float:
-        """At least 1 where the entry stays away from zero, on one side, and is not negligible in its column."""
+        """Safety of a pivot, at least 1 if it stays away from zero, on one side, and counts in its column."""
         if i in self.barred:
             return 0.0
         if j in self.unit[i]:
@@ -172,15 +174,15 @@ class SampledElimination(Samples):
         return self.safety(i, j) >= 1.0
 
     def safest(self, columns: Iterable[int]) -> Pivot | None:
-        """The entry that is farthest from vanishing; None where that is not far."""
+        """The entry of greatest safety; None if that is below NEARLY_SAFE."""
         value, i, j = max(((self.safety(i, j), i, j) for j in columns for i in self.columns[j]), default=(0.0, -1, -1))
         return Pivot(i, j) if value >= NEARLY_SAFE and i not in self.barred else None
 
     def turned(self, columns: Iterable[int]) -> Pivot:
         """A pivot of the column that is cheapest to turn in all its rows, which are turned.
 
-        Its norm vanishes only where the whole matrix is singular. Raises NoSafeOrdering where a column is empty, or
-        some rows are barred.
+        Its norm vanishes only if the whole matrix is singular. Raises NoSafeOrdering if a column is empty, or some rows
+        are barred.
         """
         left = list(columns)
         if self.barred:
@@ -285,7 +287,7 @@ class SampledElimination(Samples):
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Eliminations within are undone at its end, whatever ends it. They spend `trials`, not the budget."""
+        """Context that undoes the eliminations within, whatever ends it. They spend `trials`, not the budget."""
         before = self.rows, self.columns, self.unit, self.rhs, self.waiting
         self.rows, self.columns, self.unit, self.rhs = [*self.rows], [*self.columns], [*self.unit], [*self.rhs]
         self.waiting, self.trying = set(self.waiting), True

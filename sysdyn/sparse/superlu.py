@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
+
+from sysdyn.sparse.dulmage import maximum_matching
+
+# Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
+PATTERNS = 256
 
 
 def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linalg.SuperLU | None:
@@ -13,7 +19,7 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
 
     options: as of `scipy.sparse.linalg.splu`. Without a pivot in each column SuperLU hands BLAS sizes that do not fit:
     BLAS prints "On entry to DTRSV parameter number 6 had an illegal value", or the process ends. So the structural rank
-    is looked at first, entries that are zero left out.
+    is checked first, entries that are zero left out.
     """
     matrix = matrix.tocsc()
     if not np.isfinite(matrix.data).all():
@@ -22,9 +28,18 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
     if not matrix.data.all():
         pattern = matrix.copy()
         pattern.eliminate_zeros()
-    if scipy.sparse.csgraph.structural_rank(pattern) < matrix.shape[1]:
+    places = pattern.indptr, pattern.indices
+    if not _matched(*(x.astype(np.int32).tobytes() for x in places), pattern.shape):
         return None
     try:
         return scipy.sparse.linalg.splu(matrix, **options)
     except RuntimeError:
         return None
+
+
+@lru_cache(maxsize=PATTERNS)
+def _matched(starts: bytes, rows: bytes, shape: tuple[int, int]) -> bool:
+    """True if each column can have a pivot in a row of its own. starts, rows: of the CSC pattern, as int32."""
+    indptr, indices = (np.frombuffer(x, dtype=np.int32) for x in (starts, rows))
+    ones = np.ones(len(indices))
+    return bool((maximum_matching(scipy.sparse.csc_matrix((ones, indices, indptr), shape=shape)) >= 0).all())

@@ -1,4 +1,4 @@
-"""Orders that the structure leads: chains of constant pivots with a border, and fronts from the leaves of a tree.
+"""Orders by structure: chains of constant pivots with a border, and fronts from the leaves of a tree.
 
 Tearing takes some unknowns for known, so that all others follow one from the other by pivots ±1; these unknowns are the
 columns of a border, and the equations that nothing followed from its rows. Kron, Diakoptics (1963); Duff, Erisman and
@@ -17,16 +17,16 @@ from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.markowitz import cheapest, eliminated, order_of, with_pivots
 from sysdyn.sparse.sampled import Order, Pivot, Sampled, SampledElimination
 
-# Of the columns that could be torn so many are tried, those of the rows with the fewest unknowns: many, and few.
+# Most columns that are tried for the next one to tear, from the rows with the fewest unknowns: many, and few (chosen).
 TRIED = (1000, 8)
 
 
 def torn(a: Sampled, tried: int = TRIED[0], certified: bool = False) -> Pivots:
     """Pivots ±1 of unknowns that follow from each other, then the border.
 
-    tried: of the columns that could be torn, at each step. certified: all columns of the border are orthogonal, so that
-    whatever the states, a pivot vanishes only where the matrix is singular; otherwise those of them are which have no
-    entry that stays away from zero at the sampled states.
+    tried: most columns that are tried at each step. certified: all columns of the border are orthogonal, so that a
+    pivot vanishes only if the matrix is singular, whatever the states; otherwise only the columns without an entry that
+    stays away from zero at the sampled states.
     """
     chain = _Chain(a, tried)
     border = chain.tear()
@@ -38,7 +38,7 @@ def fronts(a: Sampled, wait: bool = False) -> Pivots:
     """Node by node of a tree from the leaves: the columns that no equation beyond the node's subtree holds.
 
     Of a subtree a relation between few unknowns is left, however much is measured in it. wait: a column without a safe
-    entry goes on to the parent, and is made orthogonal at the root. Raises NoSafeOrdering where there is no tree.
+    entry goes on to the parent, and is made orthogonal at the root. Raises NoSafeOrdering if there is no tree.
     """
     if a.nodes is None:
         raise NoSafeOrdering("'fronts' is an order of exact problems")
@@ -76,7 +76,7 @@ class _Chain:
         self.found: list[Pivot] = []
 
     def tear(self) -> list[int]:
-        """The columns that are taken for known, one at a time, that from which most others follow."""
+        """The columns that are taken for known, one at a time: the one from which most others follow."""
         self._take(self._following(range(len(self.unknown)), {}))
         border: list[int] = []
         while self.left:
@@ -95,7 +95,7 @@ class _Chain:
         return border
 
     def _candidates(self) -> list[int]:
-        """Columns of the rows with the fewest unknowns of which one may follow."""
+        """Columns of the rows with the fewest unknowns, among them an entry ±1."""
         rows = [i for i, columns in enumerate(self.unknown) if len(columns) > 1]
         rows.sort(key=lambda i: (len(self.unknown[i]), i))
         found: dict[int, None] = {}
@@ -108,7 +108,7 @@ class _Chain:
         return list(found) or sorted(self.left)[: self.tried]
 
     def _following(self, rows: Iterable[int], less: dict[int, set[int]], known: int | None = None) -> list[Pivot]:
-        """The pivots that these rows, or one more known column, lead to. less: rows with fewer unknowns, as it goes."""
+        """The pivots that follow from these rows, or from one more known column. less: unknowns left of rows."""
         queue = list(rows)
         if known is not None:
             for i in self.holders[known]:
@@ -137,6 +137,6 @@ class _Chain:
         self.found += follow
 
 
-# The starts of "torn" and "fronts". The last one of "torn" is safe at every regular state by its structure.
+# Starts of "torn" and "fronts". The last one of "torn" is safe at every regular state by its structure.
 TORN: tuple[Order, ...] = (torn, partial(torn, tried=TRIED[1]), partial(torn, certified=True))
 FRONTS: tuple[Order, ...] = (partial(fronts, wait=True), fronts)

@@ -1,7 +1,7 @@
 """Orthogonal transformations of a few rows that leave one of them a column's only entry, over any scalar.
 
-Two rows are rotated (Givens 1958), more are reflected (Householder 1958). Either is defined wherever the column is not
-zero, whichever of its entries vanish, and backward stable (Higham 2002, chapter 19).
+Two rows are rotated (Givens 1958), more are reflected (Householder 1958). Either is defined unless the column is zero,
+whichever of its entries vanish, and backward stable (Higham 2002, chapter 19).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sysdyn.program.scalar import Scalar
 
 Column = MutableMapping[int, Scalar]  # {row: entry}; rows without an entry are zero.
 
-# What is added to the size of an entry that may be zero together with all others of a column. Its square is no zero.
+# Number added to the size of an entry that may be zero together with all others of a column; its square does not
+# underflow.
 TINY = 1e-150
 
 
@@ -95,7 +96,7 @@ def turn(rows: Sequence[int], column: Sequence[Scalar], always: bool = False) ->
     """(T, r): T turns the column (entries in the rows) into r in the first of at least two rows and 0 in the others.
 
     |r| is the norm of the column: r itself of two rows; of more it has the sign that loses no digits. always: T is
-    orthogonal where the column is zero, too. Raises SingularState where it is zero at every state.
+    orthogonal even if the column is zero. Raises SingularState if it is zero at every state.
     """
     if always:
         column = [column[0] + copysign(TINY, column[0]), *column[1:]]
@@ -132,5 +133,5 @@ def _put(y: Column, i: int, value: Scalar) -> None:
 
 
 def _nothing(x: Scalar) -> bool:
-    """x is zero, at every state where it is an array of them."""
+    """True if x is zero, at every state if it is an array of them."""
     return not x.any() if isinstance(x, np.ndarray) else is_zero(x)

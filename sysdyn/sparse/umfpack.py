@@ -9,7 +9,7 @@ import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.errors import BackendUnavailable
 
-# The advice to users without UMFPACK.
+# Advice to users without UMFPACK.
 REMEDY = (
     "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev "
     "python3-dev) and then pip install 'sysdyn[umfpack]', or run ./run setup in the source tree; or choose another "
@@ -18,7 +18,7 @@ REMEDY = (
 
 
 def available() -> bool:
-    """scikit-umfpack can be imported and finds its library."""
+    """True if scikit-umfpack can be imported and finds its library."""
     try:
         _module()
     except BackendUnavailable:

@@ -15,7 +15,7 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import Group, Groups, reject_not_finite
 from sysdyn.program.reals import real
 
-# Of more states every k-th is shown, so that at most so many are.
+# Most states that are shown; of more every k-th is (chosen).
 MOST_STATES = 1000
 
 

@@ -1,4 +1,4 @@
-"""Shapes of robots: the visual geometry of URDF and MJCF files, and inertia ellipsoids of bodies that have none."""
+"""Shapes of robots: the visual geometry of URDF and MJCF files, and inertia ellipsoids of bodies without any."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from sysdyn.model.urdf import UrdfReader, read_text
 
 Colour = tuple[float, float, float, float]  # Red, green, blue and opacity, each in 0 … 1.
 
-# What says no colour has this one, and inertias and the lines between them have these.
+# Colours of shapes whose file names none, of inertias, and of the lines between them.
 PLAIN: Colour = (0.78, 0.79, 0.81, 1.0)
 INERTIA: Colour = (0.35, 0.55, 0.75, 0.75)
 BONE: Colour = (0.35, 0.37, 0.40, 1.0)
-# An inertia ellipsoid has half axes of at least so many metres; the radius of a line is this share of its length.
+# Least half axis of an inertia ellipsoid [m], and the radius of a line as a share of its length (chosen).
 LEAST_AXIS, BONE_RADIUS = 0.004, 0.015
-# Names of meshes that begin so are in packages, as ROS and Gazebo have them.
+# Begins of names of meshes that are in packages, as ROS and Gazebo have them.
 PACKAGED = ("package://", "model://")
-# Packages are looked for in the folders of these variables, as ROS does, and in their folder "share".
+# Variables with the folders of packages, and of their folder "share", as in ROS.
 PATHS = ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")
-# Geoms of MuJoCo in groups from this one on are not seen by default.
+# First group of MuJoCo's geoms that is not seen by default.
 HIDDEN_GROUP = 3
-# A warning shows at most so many faults of a file.
+# Most faults of a file that a warning shows (chosen).
 MOST_SHOWN = 4
 
 
@@ -107,7 +107,7 @@ Framed = tuple[str, np.ndarray, Shape, Colour]
 
 
 def shapes_of(model: Model, source: Any = None) -> list[Visual]:
-    """The shapes of a robot: those of its file, and the inertia of each body that has none there.
+    """The shapes of a robot: those in its file, and the inertia of each body without a shape there.
 
     source: the robot file (path or text) or mujoco.MjModel, by default the file that the model was read from; False:
     inertias alone. A FormatWarning tells what of the file cannot be shown.
@@ -168,7 +168,7 @@ def along(direction: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
-    """The shapes in a robot file, its text, an Origin or an mjModel; what cannot be shown is told in `faults`."""
+    """The shapes in a robot file, its text, an Origin or an mjModel; `faults` gets those that cannot be shown."""
     if not isinstance(source, (str, os.PathLike, Origin)):
         return _of_mujoco(source)
     found = source if isinstance(source, Origin) else origin_of(source)
@@ -179,7 +179,7 @@ def _of_file(source: Any, faults: list[str]) -> Iterator[Framed]:
 
 
 def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterator[Framed]:
-    """Those of `<visual>` elements; Gazebo and ROS agree on these."""
+    """The shapes of `<visual>` elements; Gazebo and ROS agree on these."""
     reader = UrdfReader(name, strict=False, snap=True)
     root = reader.root(text)
     colours = {m.get("name"): m for m in root.iterchildren("material")}
@@ -198,7 +198,7 @@ def _of_urdf(text: bytes, name: str, folder: Path, faults: list[str]) -> Iterato
 
 
 def _urdf_colour(reader: UrdfReader, visual: Any, colours: dict[str, Any]) -> Colour | None:
-    """That of its material, which may be described elsewhere; None where it has none."""
+    """The colour of a visual's material, which may be described elsewhere; None if it has none."""
     material = reader.child(visual, "material")
     if material is None:
         return None
@@ -212,7 +212,7 @@ def _urdf_colour(reader: UrdfReader, visual: Any, colours: dict[str, Any]) -> Co
 def _urdf_shapes(
     reader: UrdfReader, element: Any, folder: Path, meshes: dict[str, list[tuple[Mesh, Colour | None]]]
 ) -> list[tuple[Shape, Colour | None]]:
-    """What a child of `<geometry>` describes, and the colours that mesh files give."""
+    """The shapes that a child of `<geometry>` describes, and the colours that mesh files give."""
     if element.tag == "box":
         return [(Box(reader.numbers(element, "size", 3)), None)]
     if element.tag == "sphere":
@@ -239,7 +239,7 @@ def _urdf_shapes(
 def find_mesh(name: str, folder: Path) -> Path | None:
     """The file that package://PACKAGE/PATH, model://…, file://… or a path means in a robot file of that folder.
 
-    Packages are looked for in the folders above it and those of `PATHS`. None where there is no such file.
+    Packages are looked for in the folders above it and those of `PATHS`. None if there is no such file.
     """
     rest = name.rpartition("://")[2]
     if not name.startswith(PACKAGED):
@@ -257,7 +257,7 @@ def find_mesh(name: str, folder: Path) -> Path | None:
 def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
     """The meshes in an STL, OBJ, Collada or other file that trimesh reads, in metres, with the colours it gives them.
 
-    Raises BackendUnavailable where trimesh is missing, and what it raises.
+    Raises BackendUnavailable if trimesh is missing, and what it raises.
     """
     trimesh = package("trimesh")
     if path.suffix.lower() == ".dae":
@@ -277,7 +277,7 @@ def read_mesh(path: Path) -> list[tuple[Mesh, Colour | None]]:
 
 
 def package(name: str) -> Any:
-    """The module of that name. Raises BackendUnavailable, which says how to get what views need."""
+    """The module of that name. Raises BackendUnavailable, which says how to install the packages for views."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of what meshcat imports

@@ -24,25 +24,25 @@ from sysdyn.model.spatial import rotation, rotx, translation
 from sysdyn.views.motion import Motion, motion_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 
-# The longest arrow is this share of the robot's size long.
+# Length of the longest arrow, as a share of the robot's size (chosen).
 LONGEST_ARROW = 0.5
-# Wrenches, and joints without and with the greatest torque, have these colours of Okabe and Ito's palette, or grey.
+# Colours of wrenches and of joints without and with the greatest torque, of Okabe and Ito's palette, or grey.
 FORCE, MOMENT, NO_TORQUE, FULL_TORQUE = "#009E73", "#CC79A7", "#D9D9D9", "#D55E00"
 # The parts of a wrench: name, its first component, unit, colour, number of arrow heads.
 PARTS = (("force", 3, UNIT_OF["fx"], FORCE, 1), ("moment", 0, UNIT_OF["nx"], MOMENT, 2))
-# In an arrow of unit length these are the radii of its shaft and its heads, and the length of a head.
+# Radii of the shaft and the heads of an arrow of unit length, and the length of a head (chosen).
 SHAFT, HEAD, HEAD_LENGTH = 0.02, 0.06, 0.18
-# Objects with these properties are drawn over all others, and show their front only.
+# Properties of objects that are drawn over all others, and show their front only.
 SEEN_THROUGH = {"depthTest": False, "transparent": True, "side": 0}
-# three.js keeps a value until the next key, or goes on to it in a straight line.
+# Modes of three.js between keys: a value is kept until the next key, or goes on to it in a straight line.
 STEPWISE, LINEAR = 2300, 2301
-# The robot stands below this path of the scene.
+# Path of the scene below which the robot stands.
 ROOT = "meshcat/robot"
-# The camera is in this direction from the robot, so many of its sizes away; a robot is at least so many metres large.
+# Direction of the camera from the robot, in sizes of the robot, and the least size of a robot [m] (chosen).
 VIEW, LEAST_SIZE = np.array([0.52, -0.44, 0.26]), 0.2
-# What is played begins at rest, with the slider in view.
+# Commands after which a motion is at rest at its begin, with the slider in view.
 START = "viewer.animator.pause(); viewer.animator.seek(0); viewer.gui.open();"
-# A notebook shows a view so many pixels high.
+# Height of a view in a notebook in pixels (chosen).
 HEIGHT = 480
 
 
@@ -65,7 +65,7 @@ def show(
     visuals: the robot file (path or text) or mujoco.MjModel with the shapes, where the model was not read from it;
         False: inertias alone.
 
-    Raises BackendUnavailable where meshcat is not installed, InvalidInput naming the argument that does not fit.
+    Raises BackendUnavailable if meshcat is not installed, InvalidInput naming the argument that does not fit.
     """
     package("meshcat")
     motion = motion_of(model, q, fx, tau, t)
@@ -84,7 +84,7 @@ class View:
         return write_file(path, self.page.encode())
 
     def open(self) -> Path:
-        """Show the page in the browser, from a temporary file. Raises SysdynError where there is no browser."""
+        """Show the page in the browser, from a temporary file. Raises SysdynError if there is no browser."""
         with tempfile.NamedTemporaryFile(prefix="sysdyn-", suffix=".html", delete=False) as file:
             file.write(self.page.encode())
         if not webbrowser.open(Path(file.name).as_uri()):
@@ -115,7 +115,7 @@ class Track(NamedTuple):
     interpolation: int
 
     def lower(self) -> dict[str, Any]:
-        """As meshcat sends it."""
+        """The track as meshcat sends it."""
         pack = package("meshcat.geometry").pack_numpy_array
         times, values = (pack(x.astype(np.float32).reshape(-1))["array"] for x in (self.times, self.values))
         return {"name": f".{self.name}", "type": self.kind, "times": times, "values": values,
@@ -123,7 +123,7 @@ class Track(NamedTuple):
 
 
 class Scene:
-    """What is said to the viewer: objects at paths, which carry those at longer paths, and what they do over time.
+    """A scene for the viewer: objects at paths, which carry those at longer paths, and their motions over time.
 
     times (N,): of the states; interpolation: of three.js between them.
     """
@@ -143,7 +143,7 @@ class Scene:
         self._commands.append(self.meshcat.commands.SetProperty(name, value, self._path(path)))
 
     def add(self, path: str, T: np.ndarray, shape: Shape, colour: Colour, **look: Any) -> None:
-        """A new object, whose material (look: further properties of it) is that of <object> in it."""
+        """Add an object. look: further properties of its material, which is that of <object> in it."""
         g = self.meshcat.geometry
         red, green, blue = (round(255 * x) for x in colour[:3])
         look = {"opacity": colour[3], "flatShading": isinstance(shape, Mesh), **look}
@@ -175,7 +175,7 @@ class Scene:
 
     @property
     def moving(self) -> bool:
-        """Whether anything varies."""
+        """True if anything varies."""
         return bool(self._tracks)
 
     def packed(self) -> Iterator[bytes]:
@@ -192,12 +192,12 @@ class Scene:
         return self.meshcat.path.Path(tuple(path.split("/")))
 
 
-# The cylinders of three.js lie along y.
+# The pose that turns the y axis, along which the cylinders of three.js lie, onto z.
 _Y_TO_Z = pose(rotx(math.pi / 2).T, np.zeros(3))
 
 
 def body_paths(model: Model) -> list[str]:
-    """Where each body is in the scene, carried by its parent; the last one is that of the base."""
+    """The path of each body in the scene, below that of its parent; the last one is that of the base."""
     paths = [ROOT] * (model.nb + 1)
     for i, name in enumerate(model.body_names):
         paths[i] = f"{paths[model.parent[i]]}/{name.replace('/', '∕')}"
@@ -205,7 +205,7 @@ def body_paths(model: Model) -> list[str]:
 
 
 def _page(model: Model, motion: Motion, shapes: Sequence[Visual], title: str) -> str:
-    """The whole page: the viewer of meshcat, what it is told, and a legend."""
+    """The whole page: the viewer of meshcat, the commands to it, and a legend."""
     scene = Scene(motion.t, LINEAR if motion.timed else STEPWISE)
     middle, size = _extent(model, motion.q[0], shapes)
     paths = body_paths(model)
@@ -320,7 +320,7 @@ class Entry(NamedTuple):
 
 
 def _about_states(motion: Motion) -> list[Entry]:
-    """What the slider says."""
+    """The text at the slider."""
     if motion.total == 1:
         return []
     what = "time is in seconds" if motion.timed else "time is the number of the state"

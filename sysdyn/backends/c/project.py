@@ -18,7 +18,7 @@ from sysdyn.files import atomic
 TEST_STATES = 8
 # Allowed error of a test vector's results, as a fraction of the greatest expected entry of a member; chosen.
 TOLERANCE = 1e-12
-# Allowed error at ill-conditioned test vectors, in multiples of the difference that rounding alone makes there.
+# Allowed error at ill-conditioned test vectors, in multiples of the difference made by rounding alone (chosen).
 ROUNDING = 10.0
 
 
@@ -27,7 +27,7 @@ def export(
 ) -> Path:
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState where no state has a result.
+    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState if no state has a result.
     """
     program = executable.program
     if not program.n_outputs:
@@ -192,7 +192,7 @@ add_test(NAME {name}_test_vectors COMMAND {name}_main)
 def write_folder(folder: str | os.PathLike, files: Mapping[str, str]) -> Path:
     """Write files into `folder`, which is made if it does not exist; a failure leaves no half-written file.
 
-    Raises FileError where that cannot be done, or would replace a file that sysdyn did not write.
+    Raises FileError if that cannot be done, or would replace a file that sysdyn did not write.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():

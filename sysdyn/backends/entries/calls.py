@@ -27,13 +27,13 @@ else:
     # what was built from another state of the source would be called wrongly
     built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
 
-# Calls of one state hold the interpreter's lock: they are for programs of up to this many operations, about 0.1 ms.
+# Most operations of a program with calls of one state, about 0.1 ms, as these hold the interpreter's lock.
 LONGEST = 200_000
-# The quaternions of this many states are looked at before these are computed, while they are in the cache.
+# States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
-SCATTERED, FOR_ALL = 1, 2  # how an array is taken, as there
+SCATTERED, FOR_ALL = 1, 2  # ways to take an array, as in native.c
 
 Function = TypeVar("Function", bound=Callable)
 

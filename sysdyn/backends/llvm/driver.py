@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from sysdyn.backends.llvm.types import Types
 
-# Most entries of one state that are copied singly, as a wide load has to wait for narrow stores.
+# Most entries of one state that are copied singly, as a wide load has to wait for narrow stores (chosen).
 ONE_BY_ONE = 64
-# Number of sums, side by side, into which entries are summed up that are checked one by one.
+# Number of sums, side by side, into which entries are summed up that are checked one by one (chosen).
 SUMS = 4
 # Doubles in a line of the cache.
 LINE = 8

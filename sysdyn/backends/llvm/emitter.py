@@ -29,17 +29,17 @@ from sysdyn.program.operations import ANGULAR, WRAP
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
-# Most operations of a program that is left uncut and searched for twins; both take long in longer ones.
+# Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
 LONGEST = 20_000
-# Number of waiting values at which the guards of segments are looked at.
+# Number of waiting values at which the guards of segments are looked at (chosen).
 WATCHED = 64
-# Most outputs that one function copies, as compile time grows faster than linearly.
+# Most outputs that one function copies, as compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
-# Registers of angles whose sines and cosines are computed together, and share the constants.
+# Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
 SHARING = 2
-# Doubles that the scalar kernel copies at a time.
+# Doubles that the scalar kernel copies at a time (chosen).
 CHUNK = 4
-# Distance, in places, from which two outputs are written separately, without the constant zeros in between.
+# Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
 LEAST_GAP = 4
 
 

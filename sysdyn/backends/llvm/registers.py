@@ -13,9 +13,9 @@ from sysdyn.backends.schedule import schedule
 from sysdyn.program.operations import ANGULAR
 from sysdyn.program.program import Program
 
-# Registers for values that are no constants, of the 32 of AVX-512 and of ARM.
+# Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
 REGISTERS = 30
-# Programs of more operations keep the given order, as trying others takes long.
+# Programs of more operations keep the given order, as trying others takes long (chosen).
 LARGEST = 20_000
 
 

@@ -1,0 +1,63 @@
+"""Programs in other languages: the contract of translators, and the methods of everything that they take.
+
+A translator is a function of a `Source`, in a module of its own, and a method of `Translated`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysdyn.backends import casadi
+from sysdyn.backends.c import project
+from sysdyn.backends.c.code import Description
+from sysdyn.backends.executable import Executable
+
+
+class Source(NamedTuple):
+    """A program as translators take it.
+
+    name: of what is written. description: texts for comments. states: {group: (N, size)}, made if they are asked for,
+    at some of which the program has results, for tests of what is written.
+    """
+
+    name: str
+    executable: Executable
+    description: Description
+    states: Callable[[], Mapping[str, np.ndarray]]
+
+
+class Translated(ABC):
+    """An object with a program that can be written in other languages."""
+
+    @abstractmethod
+    def source(self, name: str | None = None) -> Source:
+        """The program under this name, or under one of its own."""
+
+    def export_c(self, folder: str | os.PathLike, name: str | None = None) -> Path:
+        """Write a C99 project that needs nothing but math.h: NAME.h, NAME.c, main.c, test vectors and CMakeLists.txt.
+
+        NAME_run(in, out, work) computes the same program on one state, with structs for inputs and outputs (their
+        entries are named in the header; blocks of derivatives are members such as dqdd_dq, row by row) and a workspace
+        of the caller, and returns the status bits of the kernel. main checks it against results computed here. name: a
+        C identifier, by default from the robot and the problem, or that of the function. Files of an earlier export
+        are replaced.
+
+        Raises InvalidInput for the name, FileError if the folder cannot be written, SingularState if no test vector
+        has a finite result.
+        """
+        source = self.source(name)
+        return project.export(folder, source.name, source.executable, source.description, source.states())
+
+    def to_casadi(self, name: str | None = None) -> Any:
+        """The program as a casadi.Function: inputs and results by name, each a column of its entries, row by row.
+
+        name: as for `export_c`. Raises BackendUnavailable if CasADi is not installed.
+        """
+        source = self.source(name)
+        return casadi.function(source.executable.program, source.name)
