@@ -37,6 +37,7 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
     second = sd.compile(sd.forward_dynamics(chain(3, seed=4)), level="fast")
     assert second.program.digest == first.program.digest
     assert reported(second) == reported(first)
+    # kernels are told apart from compiled ones by time alone
     assert second._executable.backend.scalar.cached and second._executable.backend.vector.cached
     np.testing.assert_array_equal(f, second(q, qd, tau).f)
     for other in (

@@ -26,6 +26,7 @@ from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model.joints import JOINTS
 from sysdyn.offline import sensitivity_analytic as sensitivity
 from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.sampling import sample_states
 from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
@@ -324,6 +325,39 @@ def test_what_is_wrong_is_named(tree):
             call(q, qd, tau, fx=fx)
 
 
+def test_inputs_are_named_once_and_those_that_are_usually_zero_are_left_out():
+    """External wrenches and values of constraints have to be asked for."""
+    problem = sd.forward_dynamics(sd.chain(3, seed=1)) + sd.Contact("body2", ["a_z"], name="tip")
+    solver = fast(problem, outputs=("qdd", "w"), backend="python")
+    assert solver.derivatives().wrt == ("q", "qd", "tau") and solver.derivatives().of == ("qdd", "w")
+    J = solver.derivatives(of=("w", "qdd", "w"), wrt=("tip", "fx", "tip"))
+    assert (J.of, J.wrt) == (("w", "qdd"), ("tip", "fx")) and J.shapes["w", "fx"] == (1, 3, 6)
+
+
+def test_quantities_that_passes_have_changed_are_refused():
+    """a is that of origins if it is no output, f that of moved parameters."""
+    problem = sd.forward_dynamics(sd.random_tree(3, seed=4)) + sd.Contact("body2", ["a_z"], name="tip")
+    for x, named in (("a", "classical_accelerations"), ("f", "base_parameters")):
+        solver = fast(problem, outputs="qdd", backend="python", passes="all")
+        assert named in solver.choice.passes
+        with pytest.raises(sd.ProblemError, match=f"the pass '{named}' leaves another {x} in the equations"):
+            solver.derivatives(of=x)
+        assert fast(problem, outputs=["qdd", x], backend="python", passes="all").derivatives(of=x).of == (x,)
+
+
+@pytest.mark.parametrize(("of", "wrt"), [("tau", "q"), ("a", "qd"), (("tau", "a"), ("q", "qd"))])
+def test_the_form_of_fewer_operations_is_taken(of, wrt):
+    problem = sensors()
+    solver = fast(problem, outputs=("tau", "a"), backend="python")
+    J = solver.derivatives(of=of, wrt=wrt)
+    system, counts = ordered_system(problem, solver.options, solver.choice), {}
+    for transposed in (False, True):
+        elimination = Elimination(system, *solver.choice.pivots, refined=solver.choice.refined)
+        found = implicit(elimination, (), J.of, J.wrt, transposed)
+        counts[found.method] = found.operations
+    assert J.flops.total == min(counts.values()) == counts[J.method] < max(counts.values())
+
+
 def test_singular_states_raise_or_are_nan():
     """Joints at multiples of π/2, where the accelerometer may not feel the one that it is to tell of."""
     problem = sensors()
@@ -339,6 +373,13 @@ def test_singular_states_raise_or_are_nan():
     found = J(**states, y=y, on_singular="nan")["qdd", "q"]
     solved = np.isfinite(found).all(axis=(1, 2))
     assert np.isnan(found[~solved]).all() and not solved[~expected].any() and solved.sum() > 200
+    # beside them, where pivots are weak but no rounding errors, there are derivatives
+    singular = np.flatnonzero(~expected)[:20]
+    states["q"] = states["q"] + 1e-5 * np.random.default_rng(0).standard_normal(states["q"].shape)
+    beside = J(**{name: x[singular] for name, x in states.items()}, y={"accelerometer": y["accelerometer"][singular]})
+    assert np.isfinite(beside["qdd", "q"]).all()
+    [guard] = J.program.guards
+    assert guard.threshold < 1e-5 < guard.weak
 
 
 def test_derivatives_are_exported_as_c(tree, tmp_path):

@@ -101,6 +101,7 @@ def same(found: sd.Solution, expected: sd.Solution) -> None:
     for name, x in expected._values.items():
         assert np.array_equal(found[name], x, equal_nan=True), name
         assert np.array_equal(getattr(found, name), x, equal_nan=True) and found[name].shape == x.shape
+    # everything that is asked for later follows from the inputs
     assert found._inputs.keys() == expected._inputs.keys()
     for name, x in expected._inputs.items():
         assert np.array_equal(found._inputs[name], x.reshape(-1)), name

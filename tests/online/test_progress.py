@@ -45,7 +45,7 @@ def test_bar_is_shown_again_after_its_block():
         for _ in range(2):
             written()
             bar("variance tau", 0.0)
-            bar._timer.join()
+            bar._timer.join()  # instead of waiting for as long as a user does
             bar("machine code", 0.6)
             bar._drawn._progress.refresh()
             assert "compiling: machine code" in written() and bar._drawn._progress.live.is_started

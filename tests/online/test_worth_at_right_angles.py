@@ -58,6 +58,7 @@ def test_results_are_those_with_pivoting(seed):
         assert whitened == pytest.approx(np.sqrt(estimate.chi2()[k]), rel=1e-7, abs=1e-7)
         pivots = at.information.pivots()
         size = 2.0 * sum(np.log(np.abs(x)) for x in (*pivots.exact, *pivots.noisy))
+        # `log_likelihood` has the determinant beside those of all covariances
         assert size == pytest.approx(estimate._posterior.log_determinant(estimate._states)[k], rel=1e-9, abs=1e-7)
 
 

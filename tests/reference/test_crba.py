@@ -292,6 +292,7 @@ def test_counts_are_those_of_an_instrumented_run(name, monkeypatch):
         monkeypatch.setattr(spatial, function, operator.methodcaller(function))
     q = model.random_state(seed=12)[0]
     Counted.log.clear()
+    # below what makes floats of its arguments
     (H,) = algorithm._recursion(model, np.vectorize(Counted, otypes=[object])(q) if q.size else q.astype(object))
     monkeypatch.undo()
     executed = counted(Counted.log)

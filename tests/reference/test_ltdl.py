@@ -278,6 +278,7 @@ def test_an_instrumented_run_executes_what_the_book_counts(name, monkeypatch):
     L, H = (np.vectorize(Counted, otypes=[object])(A) for A in planted(parent, seed=2))
     x, D = (np.array([Counted(1.0 + k) for k in range(len(parent))]) for _ in range(2))
     runs = {
+        # below what makes floats of its arguments
         "ltl": lambda: algorithms._ltl(paths, None, H),
         "ltdl": lambda: algorithms._ltdl(paths, None, H),
         "mul_H": lambda: algorithms._mul_H(paths, H, x),

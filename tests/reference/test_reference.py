@@ -533,6 +533,7 @@ def test_counts_are_those_of_an_instrumented_run(name, algorithm, monkeypatch):
     base and at the leaves some are not: only one component of f_0 is used), with what `count_flops` says.
     """
     model = COUNTED_MODELS[name]()
+    # below what makes floats of its arguments
     recursion = importlib.import_module(f"sysdyn.reference.{'aba' if algorithm is aba else 'rnea'}")._recursion
     outputs = {rnea: slice(0, 1), newton_euler: slice(0, 4), aba: slice(0, 1)}[algorithm]
     for function in ("sin", "cos"):
