@@ -184,6 +184,19 @@ def test_singular_states_of_necks_and_gimbals_are_not_answered(seed, order):
         assert found["wrong"] == 0 and found["regular"] == 0 and 0 < found["answered"] < 240
 
 
+def test_implicit_derivatives_at_a_singular_state_are_not_numbers():
+    """Beside f, by the factors of an elimination."""
+    model = singular.robot(0)
+    solver = sd.compile(sd.forward_dynamics(model), outputs="all", level="fast", backend="python")
+    J = solver.derivatives(of=("qdd", "f"), wrt="tau")
+    q = singular.positions(40, np.random.default_rng(0))
+    zero = np.zeros_like(q)
+    found = J(q, zero, zero, on_singular="nan")["qdd", "tau"]
+    nearness = solver(q, zero, zero, on_singular="nan").reciprocal_condition()
+    assert J.method.startswith("implicit") and (nearness < singular.SINGULAR).any()
+    assert np.isnan(found[nearness < singular.SINGULAR]).all()
+
+
 def test_derivatives_at_a_singular_state_are_not_numbers():
     """Of q̈, analytic; at others they are the inverse of the inertia."""
     model = singular.robot(0)
