@@ -9,7 +9,21 @@ import numpy as np
 
 from sysdyn.backends import interpreter
 from sysdyn.program.expr import Graph, cos, sin, sqrt
-from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
+from sysdyn.program.operations import (
+    ADD,
+    COPYSIGN,
+    COS,
+    DIV,
+    MUL,
+    NEG,
+    OPERATIONS,
+    SIN,
+    SQRT,
+    SUB,
+    WRAP,
+    Flops,
+)
+from sysdyn.program.plain import wrapped
 from sysdyn.program.program import Program
 
 # Well conditioned, and bounded for bounded operands, so that any number of them can follow each other.
@@ -152,7 +166,7 @@ class Number:
 
 def executed(program: Program, inputs: list[float]) -> tuple[Flops, list[float]]:
     """What a run of the program does, operation by operation, and what it gives."""
-    count = dict.fromkeys(range(10), 0)
+    count = dict.fromkeys(OPERATIONS, 0)
     angles: dict[int, Number] = {}
 
     def counting(kind: int, function):
@@ -168,7 +182,7 @@ def executed(program: Program, inputs: list[float]) -> tuple[Flops, list[float]]
         kind: counting(kind, function)
         for kind, function in (
             (ADD, lambda a, b: a + b), (SUB, lambda a, b: a - b), (MUL, lambda a, b: a * b), (DIV, lambda a, b: a / b),
-            (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt),
+            (NEG, lambda a: -a), (SIN, math.sin), (COS, math.cos), (SQRT, math.sqrt), (WRAP, wrapped),
         )
     }  # fmt: skip
     results = interpreter.run(program, [Number(x) for x in inputs], functions)

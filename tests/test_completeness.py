@@ -55,6 +55,7 @@ VALUES = {
     "seed": (0, 3),
     "inputs": ((), ("gravity", BODY, f"armature:{MODEL.joint_names[0]}")),
     "progress": (True, False, lambda what, done: None),
+    "check_limits": (False, True),
 }  # fmt: skip
 # What an option's values are the names of.
 TABLES = {

@@ -79,10 +79,12 @@ class SquareRoot(NamedTuple):
     information: Information
     shown: dict[str, list[Row]]
 
-    def mean(self, groups: Sequence[tuple[str, list]], system: WhitenedSystem) -> Program:
-        """A program of the solution, with the guards of the factors' program."""
-        program = Program.from_graph(self.assembly.graph, self.assembly.inputs, groups, self.guards)
-        return ranged(program, system.model, self.verdict.safety)
+    def mean(self, groups: Sequence[tuple[str, list]]) -> Program:
+        """A program of the solution, without guards: it is for covariances far from those that were judged.
+
+        Its digits are looked at in each call, see `sysdyn.online.digits`.
+        """
+        return Program.from_graph(self.assembly.graph, self.assembly.inputs, groups)
 
 
 def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:

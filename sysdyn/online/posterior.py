@@ -288,7 +288,7 @@ class Posterior:
         if name == MEAN:
             program = self._stored(name, self.problem.input_sizes)
             if program is None:
-                program = self._store(name, self._root.mean(groups(self._root), self.system))
+                program = self._store(name, self._root.mean(groups(self._root)))
             return compiled(program)
         first, rest = self._stored(FACTORS, self.problem.input_sizes), None
         if first is not None:

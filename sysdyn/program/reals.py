@@ -29,7 +29,7 @@ def refused(dtype: Any, allowed: str = NUMBERS) -> str:
 def real(name: str, x: Any) -> np.ndarray:
     """x as float64. Raises InvalidInput unless it is an array of real numbers."""
     array = array_of(name, x)
-    if array.dtype.kind == "O" and all(type(y) in (int, float) for y in array.flat):
+    if array.dtype.kind == "O" and type(x) in (list, tuple, int) and all(type(y) in (int, float) for y in array.flat):
         array = array.astype(np.float64)  # integers of more digits than NumPy has
     if why := refused(array.dtype) or (refused(np.dtype(bool)) if _holds_booleans(x) else ""):
         raise InvalidInput(f"{name} has {why}")

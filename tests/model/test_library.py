@@ -79,7 +79,7 @@ def test_robots_that_are_not_there(installed):
 def test_load_takes_texts_and_tells_them_apart(tmp_path):
     assert sd.load(URDF).name == "r" and sd.load(f"\n<!-- a -->{URDF}", base="floating").nb == 1
     assert sd.load(MJCF).name == sd.load(MJCF, base="floating").name == "m"
-    with pytest.raises(sd.InvalidInput, match="is an MJCF file; fixed_joints, snap are options of URDF files"):
+    with pytest.raises(sd.InvalidInput, match="is an MJCF file; fixed_joints are options of URDF files"):
         sd.load(MJCF, fixed_joints="keep", snap=False)
     for nothing in (None, 5, b"robot.urdf"):
         for read in (sd.load, sd.load_urdf, sd.load_mjcf):

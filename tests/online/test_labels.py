@@ -78,7 +78,7 @@ def test_frames_are_matched_by_label(prefix):
         (lambda x: x.rename(columns={x.columns[0]: "tau:elbow"}), "tau has the label 'tau:elbow'"),
         (lambda x: x.rename(columns={x.columns[0]: x.columns[1]}), "tau has two columns for 'tau:"),
         (lambda x: x.assign(more=1.0), "tau has the label 'more'"),
-        (lambda x: x.astype(object).where(x < 0.0, "high"), "tau holds no real numbers"),
+        (lambda x: x.astype(object).where(x < 0.0, "high"), "tau, column 'joint0', has type object"),
         (lambda x: x.iloc[:, 0], "tau has the label '0'"),
     ],
 )

