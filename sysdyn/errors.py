@@ -87,7 +87,8 @@ class NoSafeOrdering(ProblemError):
     def __init__(self, message: str):
         first, *rest = message.split("\n")
         count = next((k for k, line in enumerate(rest) if not line.startswith("  ")), len(rest))
-        self.tried = tuple(dict.fromkeys(line.strip() for line in rest[:count]))
+        tried = dict.fromkeys(line.strip() for line in rest[:count])
+        self.tried = tuple(sorted(tried, key=lambda line: "not safe" not in line))  # judged ones first
         shown = [f"  {line}" for line in self.tried[:_MOST_TRIED]]
         more = [f"  … ({len(self.tried)} in all: error.tried)"] if len(self.tried) > _MOST_TRIED else []
         super().__init__("\n".join([first, *shown, *more, *rest[count:]]))
