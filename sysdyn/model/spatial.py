@@ -143,6 +143,9 @@ def dtype_of(*values):
         if isinstance(v, np.ndarray):
             if v.dtype == object or v.ndim == 0:
                 return object
+        elif isinstance(v, (list, tuple)):
+            if dtype_of(*v) is object:
+                return object
         elif not isinstance(v, (float, int, np.floating)):
             return object
     return float

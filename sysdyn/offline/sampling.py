@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import AugmentedSystem, System, common_ancestor
@@ -299,12 +301,36 @@ def _solved(
     system: System, entries: np.ndarray, b: np.ndarray, scaling: tuple[np.ndarray, np.ndarray], refine: int
 ) -> np.ndarray:
     """Unknowns at one state; NaN if the matrix is exactly singular."""
-    (rows, columns), (r, c) = scaling, system.coordinates
-    lu = factors(system.matrix(entries * rows[r] * columns[c]))
-    if lu is None:
-        return np.full(len(system.columns), math.nan)
-    matrix = system.matrix(entries)
-    x = -columns * lu.solve(rows * b)
-    for _ in range(refine):
-        x -= columns * lu.solve(rows * (matrix @ x + b))
-    return x
+    found = PivotedLU.of(system, entries, scaling)
+    return np.full(len(system.columns), math.nan) if found is None else found.solution(b, refine)
+
+
+class PivotedLU(NamedTuple):
+    """The matrix D of a system at one state, with SuperLU's factors of it, equilibrated."""
+
+    D: scipy.sparse.csr_matrix
+    lu: Any
+    rows: np.ndarray
+    columns: np.ndarray
+
+    @staticmethod
+    def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
+        """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
+        (rows, columns), (r, c) = scaling, system.coordinates
+        lu = factors(system.matrix(entries * rows[r] * columns[c]))
+        return None if lu is None else PivotedLU(system.matrix(entries), lu, rows, columns)
+
+    def solve(self, x: np.ndarray) -> np.ndarray:
+        """D⁻¹ x."""
+        return np.asarray(self.columns * self.lu.solve(self.rows * x))
+
+    def solve_transposed(self, x: np.ndarray) -> np.ndarray:
+        """D^-T x."""
+        return np.asarray(self.rows * self.lu.solve(self.columns * x, trans="T"))
+
+    def solution(self, b: np.ndarray, refine: int) -> np.ndarray:
+        """d of D d + b = 0, after so many steps of iterative refinement."""
+        d = -self.solve(b)
+        for _ in range(refine):
+            d -= self.solve(self.D @ d + b)
+        return d

@@ -30,12 +30,10 @@ from sysdyn.sparse.lu import Factors, eliminate
 STATES = 12
 # Most unknowns of a system that is also ordered as a whole, which costs more operations for most larger ones.
 FEW = 500
-
-
 # Divisor of the number of states for factors, whose programs are long and have no doubtful pivots (chosen).
 FEWER = 4
 # Greatest difference of an order's residuals from its mean's, relative to their terms; the mean, which is not asked
-# for, loses the digits of the two (chosen: 36 random problems leave 1.6e-8 at most).
+# for, loses the digits of the two (chosen: 24 random problems leave 1.6e-8 at most).
 LARGEST_ERROR = 1e-7
 # Size that every pivot is below: all states are solved with pivoting.
 ANY = 1e300

@@ -9,13 +9,13 @@ import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.equations.augmented import System
+from sysdyn.offline.sampling import REFINED, PivotedLU
 from sysdyn.sparse.condition import inverse_norm
-from sysdyn.sparse.superlu import factors
 
 # Rounding units of error in each term of D d + b, whose factors are sums of a few rounded products (chosen).
 ROUNDINGS = 4.0
-# Steps of iterative refinement of the solution that results are compared with: later ones change nothing (chosen).
-STEPS = 3
+# The rounding unit.
+UNIT = 2.0**-53
 
 
 def forward_errors(
@@ -51,24 +51,16 @@ def forward_errors(
 
 
 class _Solved:
-    """The equations at one state, D d + b = 0, factored, solved and refined."""
+    """The equations at one state, D d + b = 0, factored, solved and refined. off: how far D d + b may be from 0."""
 
     def __init__(self, system: System, entries: np.ndarray, b: np.ndarray):
-        r, c = system.coordinates
-        self.rows, self.columns = system.scaling
-        self.lu = factors(system.matrix(entries * self.rows[r] * self.columns[c]))
-        self.n = len(b)
+        self.n, self.lu = len(b), PivotedLU.of(system, entries, system.scaling)
         if self.lu is None:
             return
-        D = system.matrix(entries)
-        d = np.zeros(self.n)
-        for _ in range(1 + STEPS):
-            d -= self.columns * self.lu.solve(self.rows * (D @ d + b))
-        self.d = d
-        unit = np.finfo(float).eps / 2.0
-        self.off = np.abs(D @ d + b) + ROUNDINGS * unit * (np.abs(D) @ np.abs(d) + np.abs(b))
-        self.unit = unit
-        self.natural = self.columns * np.abs(d / self.columns).max(initial=0.0)  # a size for each, by its unit
+        D, units = self.lu.D, self.lu.columns
+        self.d = d = self.lu.solution(b, REFINED)
+        self.off = np.abs(D @ d + b) + ROUNDINGS * UNIT * (np.abs(D) @ np.abs(d) + np.abs(b))
+        self.natural = units * np.abs(d / units).max(initial=0.0)  # a size for each unknown, by its unit
 
     def error(self, rows: list[dict[int, float]], bias: np.ndarray, x: np.ndarray) -> float:
         """Relative error of x = Y d + b_Y, with the rows of Y."""
@@ -84,17 +76,16 @@ class _Solved:
         def solve(v: np.ndarray, side: str) -> np.ndarray:
             """Product Y D⁻¹ diag(off) v, or of the transpose with v."""
             if side == "N":
-                return Y @ (self.columns * lu.solve(self.rows * (self.off * v[: self.n])))
+                return Y @ lu.solve(self.off * v[: self.n])
             found = np.zeros(len(v))
-            found[: self.n] = self.off * self.rows * lu.solve(self.columns * (Y.T @ v), trans="T")
+            found[: self.n] = self.off * lu.solve_transposed(Y.T @ v)
             return found
 
         right = (Y @ self.d)[: len(rows)] + bias
-        own = ROUNDINGS * self.unit * ((np.abs(Y) @ np.abs(self.d))[: len(rows)] + np.abs(bias))
+        own = ROUNDINGS * UNIT * ((np.abs(Y) @ np.abs(self.d))[: len(rows)] + np.abs(bias))
         off = np.abs(x - right).max() + own.max() + inverse_norm(solve, Y.shape[0], of="T")
-        size = np.abs(right).max()
-        natural = (np.abs(Y) @ self.natural).max()
-        if size <= ROUNDINGS * self.unit * natural:  # rounding errors: nothing is there to be relative to
+        size, natural = np.abs(right).max(), (np.abs(Y) @ self.natural).max()
+        if size <= ROUNDINGS * UNIT * natural:  # rounding errors: nothing is there to be relative to
             size = natural
         return float(off / size) if size > 0.0 else 0.0
 

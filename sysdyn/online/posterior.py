@@ -100,7 +100,7 @@ class Posterior:
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._progress = progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
-        self._executables: dict[str, Executable | OfFactors] = {}
+        self._executables: dict[str, Executable | AfterFactors] = {}
         self._factors: Factors | None = None
         self.distance = Distance([noise_of(m, problem.model) for m in problem.noisy])
         self.begin()
@@ -243,7 +243,7 @@ class Posterior:
         Raises SingularState if not even pivoting computes them; with `states.refuse` false they are NaN then.
         """
         executable = self._executable(name, groups)
-        if isinstance(executable, OfFactors):
+        if isinstance(executable, AfterFactors):
             found, status = executable.results(states.inputs, states.n, states.solved)
         else:
             found, status = executable.results(states.inputs, states.n)
@@ -268,7 +268,7 @@ class Posterior:
                 x[lost] = np.nan
         return found
 
-    def _executable(self, name: str, groups: Formula) -> Executable | OfFactors:
+    def _executable(self, name: str, groups: Formula) -> Executable | AfterFactors:
         """The program `name` ready to run, made at first use."""
         with self._lock:
             if name not in self._executables:
@@ -280,7 +280,7 @@ class Posterior:
                     stages.say("done", 1.0)
             return self._executables[name]
 
-    def _made(self, name: str, groups: Formula, stages: Stages) -> Executable | OfFactors:
+    def _made(self, name: str, groups: Formula, stages: Stages) -> Executable | AfterFactors:
         def compiled(program: Program) -> Executable:
             stages.say(f"{name}: compiling machine code", 0.6)
             return Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
@@ -302,7 +302,7 @@ class Posterior:
             self._factors = Factors(compiled(first), lambda inputs: pivoted(self.system, dict(inputs)))
         if rest is None:
             rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
-        return OfFactors(self._factors, compiled(rest), groups)
+        return AfterFactors(self._factors, compiled(rest), groups)
 
     def _program(self, groups: Groups, factors: Factors) -> Program:
         """A program of the factors, with zeros for variances that are zero at every state but for rounding."""
@@ -372,7 +372,7 @@ class Factors:
                 kept.update(made)
 
 
-class OfFactors:
+class AfterFactors:
     """A program of the factors, together with these.
 
     groups: the outputs, also at states at which the order of the factors fails.

@@ -272,36 +272,43 @@ def _wrapped(program: Program) -> Program:
     """
     first, n = program.first_op, len(program)
     kind, lhs, rhs = program.kind, program.lhs.astype(np.int64), program.rhs.astype(np.int64)
-    other = np.zeros(first + n, dtype=bool)  # used as more than an angle
-    angle = np.zeros(first + n, dtype=bool)
-    other[program.outputs] = True
-    other[[g.value for g in program.guards]] = True
-    adds = np.isin(kind, (ADD, SUB, NEG))
-    for k in reversed(range(n)):
-        of_angle = kind[k] in ANGULAR or (adds[k] and angle[first + k] and not other[first + k])
-        seen = angle if of_angle else other
-        seen[lhs[k]] = True
-        if rhs[k] >= 0:
-            seen[rhs[k]] = True
-    sums = (kind == ADD) | (kind == SUB)
-    sums &= angle[first:] & ~other[first:]
-    inputs = np.unique(np.concatenate([lhs[sums], rhs[sums]]))
-    inputs = inputs[inputs < program.n_inputs]
-    if not len(inputs):
+    angular, adding = np.isin(kind, ANGULAR), np.isin(kind, (ADD, SUB, NEG))
+    angle = np.zeros(first + n, dtype=bool)  # goes into a sine or cosine, be it by sums
+    found = lhs[angular]
+    while len(found):
+        angle[found] = True
+        more = found[found >= first] - first
+        more = more[adding[more]]
+        found = np.unique(np.concatenate([lhs[more], rhs[more]]))
+        found = found[(found >= 0) & ~angle[found]]
+    inside = adding & angle[first:]
+    if not inside.any():
         return program
-    more = len(inputs)
+    other = np.zeros(first + n, dtype=bool)  # used as more than an angle
+    found = np.concatenate([program.outputs, [g.value for g in program.guards], lhs[~angular & ~inside],
+                            rhs[~angular & ~inside]]).astype(np.int64)  # fmt: skip
+    while not other[found[found >= 0]].all():
+        other[found[found >= 0]] = True
+        more = np.flatnonzero(inside & other[first:])
+        found = np.concatenate([lhs[more], rhs[more]])
+    sums = inside & ~other[first:]
+    inputs = np.unique(np.concatenate([lhs[sums], rhs[sums]]))
+    inputs = inputs[(inputs >= 0) & (inputs < program.n_inputs)]
+    count = len(inputs)
+    if not count:
+        return program
     moved = np.arange(first + n)
-    moved[first:] += more
+    moved[first:] += count
     new = moved.copy()  # as an operand of a sum of angles
-    new[inputs] = first + np.arange(more)
+    new[inputs] = first + np.arange(count)
     left = np.where(sums, new[lhs], moved[lhs])
     right = np.where(rhs < 0, -1, np.where(sums, new[rhs], moved[rhs]))
     return replace(
         program,
-        kind=np.concatenate([np.full(more, WRAP, dtype=kind.dtype), kind]),
+        kind=np.concatenate([np.full(count, WRAP, dtype=kind.dtype), kind]),
         lhs=np.concatenate([inputs, left]).astype(np.int32),
-        rhs=np.concatenate([np.full(more, -1), right]).astype(np.int32),
+        rhs=np.concatenate([np.full(count, -1), right]).astype(np.int32),
         outputs=moved[program.outputs].astype(np.int32),
-        cuts=(program.cuts + more).astype(np.int32),
+        cuts=(program.cuts + count).astype(np.int32),
         guards=tuple(replace(g, value=int(moved[g.value])) for g in program.guards),
     )

@@ -164,12 +164,16 @@ def _substituted(factors: Factors, ends: Sequence[tuple[Scalar, Callable]], begi
             total = total + u * x[j]
         x[factors.col_perm[k]] = -divide(total)
         if k in factors.across:
-            turned = factors.across[k]
-            y = {j: x[j] for j in turned.rows}
-            turned.apply_transposed(y)
-            for j in turned.rows:
-                x[j] = y.get(j, 0.0)
+            _turned(x, factors.across[k], back=True)
     return x
+
+
+def _turned(x: list, turn: Turn, back: bool = False) -> None:
+    """x ← T x, or back by T^T."""
+    y = {j: x[j] for j in turn.rows}
+    (turn.apply_transposed if back else turn.apply)(y)
+    for j in turn.rows:
+        x[j] = y.get(j, 0.0)
 
 
 def _places(factors: Factors) -> Iterator[tuple[int, int]]:
@@ -217,11 +221,7 @@ def solve_transposed(factors: Factors, c: Sequence) -> list:
     steps = list(zip(factors.row_perm, factors.col_perm, factors.pivots, factors.scaled, strict=True))
     for k, (_, pc, pivot, scaled) in enumerate(steps):
         if k in factors.across:
-            turned = factors.across[k]
-            x = {j: r[j] for j in turned.rows}
-            turned.apply(x)
-            for j in turned.rows:
-                r[j] = x.get(j, 0.0)
+            _turned(r, factors.across[k])
         if not scaled:
             r[pc] = divider(pivot, 2)(r[pc])
         for j, u in factors.upper[k].items():

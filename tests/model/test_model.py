@@ -29,7 +29,7 @@ from sysdyn.model import (
     random_tree,
     velocities,
 )
-from sysdyn.model.spatial import X_motion, crm, inertia, rotx, rotz, skew
+from sysdyn.model.spatial import X_motion, crm, cross, inertia, rotx, rotz, skew
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Expr, Graph
 
@@ -420,3 +420,11 @@ def test_every_joint_type_round_trips_through_the_dict():
     for kind in JOINTS:
         m = random_tree(3, seed=1, joints=[kind])
         assert Model.from_dict(m.to_dict()).joints == m.joints
+
+
+def test_lists_of_numbers_make_arrays_of_numbers():
+    """Arrays of objects are for expressions alone: models and calls refuse others."""
+    symbol = Graph().input("x")
+    for vector, dtype in (([0.0, 0.0, 1.0], float), ((1, 2, 3), float), ([symbol, 0.0, 1.0], object)):
+        assert skew(vector).dtype == dtype
+        assert cross(vector, vector).dtype == dtype
