@@ -1,1 +1,1 @@
-"""F. Nori and others, elimination of Newton-Euler systems: counters, orders, the matrix form of the ABA, experiments."""
+"""F. Nori and others, elimination of Newton-Euler systems: counters, orders, matrices of the ABA, and experiments."""
