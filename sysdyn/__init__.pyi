@@ -56,6 +56,7 @@ from sysdyn.measurements.raw import ExternalWrench as ExternalWrench
 from sysdyn.measurements.raw import JointAcceleration as JointAcceleration
 from sysdyn.measurements.raw import JointTorque as JointTorque
 from sysdyn.measurements.raw import JointWrench as JointWrench
+from sysdyn.measurements.raw import Known as Known
 from sysdyn.measurements.wrench_sensors import ForceDirection as ForceDirection
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor as ForceTorqueSensor
 from sysdyn.measurements.wrench_sensors import LoadCells as LoadCells
@@ -126,7 +127,7 @@ __all__ = [
     "Diagnosis", "Estimate", "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection",
     "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult", "Identified",
     "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointTorque",
-    "JointWrench", "Kinematics", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
+    "JointWrench", "Kinematics", "Known", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
     "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
     "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
     "RNEADerivatives", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",

@@ -18,18 +18,19 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.pattern import COLOURS, FILL, KNOWN, MULTIPLIER, Pattern, matrix_pattern
+from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Pattern, matrix_pattern
 from sysdyn.online.solver import Solver
 
 # Suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
 # Symbols of the kinds at brackets.
-SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: "known", MULTIPLIER: r"$\lambda$"}
+SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: KNOWN, MULTIPLIER: r"$\lambda$"}
+SYMBOLS |= {FURTHER: FURTHER}
 # Names of the kinds in the legend, in its order.
 LEGEND = {
     **{x: f"{QUANTITY[x].noun} {QUANTITY[x].symbol}" for x in ("a", "fB", "f", "tau", "fx", "qdd")},
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
-    FILL: "fill-in of L + U",
+    FURTHER: "further quantity", FILL: "fill-in of L + U",
 }  # fmt: skip
 # Side of a matrix in inches (chosen).
 SIDE = 5.3

@@ -18,7 +18,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, SPATIAL
+from sysdyn.model.quantities import QUANTITY, is_spatial
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
@@ -45,8 +45,6 @@ SINGULAR = 1e-12
 EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
 # Entries below this share of their typical size count as zero: 45 rounding units (chosen).
 ROUNDING = 1e-14
-# Kind of an unknown, acceleration or force, by its units.
-_KIND = {name: x.parts for name, x in QUANTITY.items()}
 
 
 class Residual(NamedTuple):
@@ -372,8 +370,8 @@ class LinearSystem(ABC):
         kinds: dict[tuple, int] = {}
         found = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
-            kind = _KIND.get(quantity, quantity), body
-            part = (c - self.layout.columns(quantity, body).start) // 3 if quantity in SPATIAL else c
+            kind = QUANTITY[quantity].parts if quantity in QUANTITY else quantity, body  # acceleration or force
+            part = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
             vector = quantity, body, part
             found.append((vectors.setdefault(vector, len(vectors)), kinds.setdefault(kind, len(kinds))))
         vector_of, kind_of = np.array(found, dtype=int).reshape(-1, 2).T

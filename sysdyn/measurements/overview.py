@@ -24,7 +24,7 @@ _MOTION = {
 def unknowns(problem: Statement) -> Table:
     """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
     model, rows, count = problem.model, [], 0
-    for x in dict.fromkeys(x for x, _ in Layout(model).blocks):
+    for x in dict.fromkeys(x for x, _ in Layout(model, further=problem.further).blocks):
         quantity, size = QUANTITY[x], _size(model, x)
         rows.append((x, quantity.meaning, f"{size:,}", ", ".join(quantity.parts)))
         count += size

@@ -14,14 +14,14 @@ import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.measurements.groups import output_group, value_group, value_of
-from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
-from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
+from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, further
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
 
@@ -216,8 +216,18 @@ class Statement:
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:
-        """Quantities of the unknowns: tau, qdd, fx, a, f, and w if there are constraints."""
-        return (*QUANTITIES, "w") if self.constraints else QUANTITIES
+        """Quantities of the unknowns: tau, qdd, fx, a, f, further ones, and w if there are constraints."""
+        return (*QUANTITIES, *self.further, *(("w",) if self.constraints else ()))
+
+    @cached_property
+    def further(self) -> tuple[str, ...]:
+        """Further quantities that it states or measures; all others are zero."""
+        names = further()
+        if not names:
+            return ()
+        context = Context.at(self.model, *(x.astype(object) for x in self.model.random_state(seed=0)[:2]))
+        used = {x for m in self.valued for x, _ in m.rows(context)}
+        return tuple(x for x in names if x in used)
 
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
         """(body, component) pairs of `quantity` that are stated."""
@@ -233,8 +243,8 @@ class Statement:
 
     @cached_property
     def known_quantities(self) -> tuple[str, ...]:
-        """Quantities among tau, qdd, fx, a, f that are stated at least in part."""
-        return tuple(x for x in QUANTITIES if self.knows(x))
+        """Quantities among tau, qdd, fx, a, f and further ones that are stated at least in part."""
+        return tuple(x for x in (*QUANTITIES, *self.further) if self.knows(x))
 
     @cached_property
     def inputs(self) -> Groups:
@@ -316,8 +326,8 @@ class Statement:
             problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
             for m in measurements:
                 if isinstance(m.of, RawMeasurement):
-                    known = RAW[m.of.quantity]().pairs(problem.model)
-                    if strange := sorted(set(m.of.pairs(problem.model)) - set(known)):
+                    every = known(m.of.quantity).pairs(problem.model)
+                    if strange := sorted(set(m.of.pairs(problem.model)) - set(every)):
                         raise ProblemError(
                             f"{m.name!r} states {m.of.quantity} {strange}, which the model does not have"
                         )
@@ -334,7 +344,11 @@ class Statement:
         if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
-        described = [self.model.digest, names, about, *(p.name for p in self.parameters)]
+        loads = [
+            [x, [{k: C.tolist() for k, C in QUANTITY[x].loads(self.model, i).items()} for i in range(self.model.nb)]]
+            for x in self.further
+        ]
+        described = [self.model.digest, names, about, *(p.name for p in self.parameters), *loads]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:

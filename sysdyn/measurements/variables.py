@@ -1,4 +1,4 @@
-"""Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body.
+"""Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body, and further quantities.
 
 Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint
 i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
@@ -24,12 +24,13 @@ LAYOUTS = ("paper", "net_force")
 class Layout:
     """Columns of D.
 
-    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then w
-    constraint by constraint, then turned blocks, then the multipliers of an estimation problem's equations.
+    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then further
+    quantities, then w constraint by constraint, then turned blocks, then the multipliers of an estimation problem's
+    equations.
 
     constraints: (name, components of its wrench) of each. Its block is ("w", its number).
     turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
-    multipliers: their number; they have no block.
+    multipliers: their number; they have no block. further: names of quantities beside the usual ones.
     """
 
     model: Model
@@ -37,6 +38,7 @@ class Layout:
     constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
     turned: tuple[tuple[str, int], ...] = ()
     multipliers: int = 0
+    further: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.name not in LAYOUTS:
@@ -48,6 +50,7 @@ class Layout:
         inner = ("a", "fB", "f", "tau") if self.name == "net_force" else ("a", "f", "tau")
         bodies = range(self.model.nb)
         outer = tuple((x, i) for i in bodies for x in ("fx", "qdd"))
+        outer += tuple((x, i) for x in self.further for i in bodies)
         return tuple((x, i) for i in bodies for x in inner) + outer + self._blocks_of("w") + self.turned
 
     def _blocks_of(self, quantity: str) -> tuple[tuple[str, int], ...]:

@@ -15,6 +15,7 @@ from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -55,7 +56,8 @@ def compile_derivatives(
     """The implementation of `Solver.derivatives`."""
     of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
-    default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
+    zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
+    default = [name for name in groups if name not in zero]
     wrt = _names("input to differentiate by", wrt, default, groups)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]

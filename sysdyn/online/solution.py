@@ -18,7 +18,7 @@ from sysdyn.files.html import Table
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, SolvedQuantities
 from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
@@ -89,7 +89,7 @@ class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(calls.Result):
+class Solution(calls.Result, SolvedQuantities):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -101,12 +101,6 @@ class Solution(calls.Result):
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    tau: np.ndarray = calls.quantity("tau", _Quantity("tau"))
-    qdd: np.ndarray = calls.quantity("qdd", _Quantity("qdd"))
-    fx: np.ndarray = calls.quantity("fx", _Quantity("fx"))
-    a: np.ndarray = calls.quantity("a", _Quantity("a"))
-    f: np.ndarray = calls.quantity("f", _Quantity("f"))
-    w: np.ndarray = calls.quantity("w", _Quantity("w"))
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -118,7 +112,7 @@ class Solution(calls.Result):
         values = self._values if name not in ("_about", "_given") else {}
         if name in values:
             return values[name]
-        if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
+        if name in QUANTITIES or (values and name in self._problem.quantities):
             raise AttributeError(
                 f"{name} was not asked for: this solver computes {', '.join(values)}; "
                 f"compile with outputs={[*values, name]!r} or 'all'"
@@ -391,3 +385,7 @@ class Solution(calls.Result):
         shapes = ", ".join(f"{name} {x.shape}" for name, x in self._values.items())
         failed = int((~self.ok).sum())
         return f"Solution at {where}: {shapes}" + (f"; {failed} not solved" if failed else "")
+
+
+for _name in SolvedQuantities.__annotations__:
+    setattr(Solution, _name, calls.quantity(_name, _Quantity(_name)))
