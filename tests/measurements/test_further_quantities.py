@@ -10,6 +10,7 @@ import sysdyn as sd
 from sysdyn.app.problem_files import load_task
 from sysdyn.data.log_columns import LogColumns
 from sysdyn.model.quantities import FORCE, QUANTITIES, QUANTITY, Freedoms, KnownQuantities, SolvedQuantities, Spatial
+from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS, RobotFunction
 
 GEAR = 3.0
 ROWS = (
@@ -221,3 +222,19 @@ def test_pictures_of_its_matrix_and_least_norms(arm):
     np.testing.assert_allclose(found.drive, 0.0, atol=1e-9)
     assert set(sd.least_norm(free - sd.ExternalWrench("body1"), q, qd, qdd=qdd, tau=tau, drive=np.zeros(arm.nv),
                              weights={"fx": 1.0}).determined) >= {"drive"}  # fmt: skip
+
+
+def test_functions_of_the_state_take_it(arm, tmp_path, monkeypatch):
+    """By keyword, checked and described by its row."""
+    power = RobotFunction("power [W]", ("q", "qd", "drive"), (), lambda model, q, qd, drive: GEAR * (qd @ drive))
+    monkeypatch.setitem(ROBOT_FUNCTIONS, "power", power)
+    function = sd.kinematics(arm, "power")
+    q, qd, _ = arm.random_state(seed=0, batch=4)
+    x = _values(arm, ROWS[0])
+    np.testing.assert_allclose(function(q, qd, drive=x), GEAR * (qd @ x))
+    with pytest.raises(sd.InvalidInput, match=r"drive has shape \(2,\)"):
+        function(q, qd, drive=np.zeros(2))
+    with pytest.raises(sd.InvalidInput, match="no value was given for 'drive'"):
+        function(q, qd)
+    header = (function.export_c(tmp_path, "power") / "power.h").read_text()
+    assert "torques of the motors, before their gears [N, N m]" in header and "drive[0] drive:joint0" in header

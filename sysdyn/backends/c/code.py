@@ -18,6 +18,7 @@ import numpy as np
 
 from sysdyn.backends.schedule import CONSTANT, LOCAL, Schedule, Segment, schedule
 from sysdyn.errors import InvalidInput
+from sysdyn.program.groups import Group
 from sysdyn.program.operations import COS, OPERATIONS, SIN, WRAP
 from sysdyn.program.plain import HALF_PI
 from sysdyn.program.program import Program
@@ -47,11 +48,10 @@ _STATUS = (
 
 @dataclass(frozen=True)
 class Description:
-    """Texts of the header: one line of the whole, one of each group, and one of each scalar of a group."""
+    """Texts of the header: one line of the whole; meaning, units and labels of the groups of the program."""
 
     title: str
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    entries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    groups: Mapping[str, Group] = field(default_factory=dict)
 
 
 def identifier(text: str) -> str:
@@ -172,8 +172,9 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
         lines = ["typedef struct {"]
         used = self.program.used_inputs if members is self.inputs else np.ones(self.program.n_outputs, dtype=bool)
         for m in members:
-            lines.append(f"    /* {comment(self.description.meanings.get(m.group, m.group))}")
-            for k, entry in enumerate(self.description.entries.get(m.group, ())):
+            group = self.description.groups.get(m.group, Group(m.group, (m.size,)))
+            lines.append(f"    /* {comment(group.says)}")
+            for k, entry in enumerate(group.labels):
                 ignored = "" if used[m.start + k] else ", not read"
                 lines.append(f"     *   {m.name}[{k}] {comment(entry)}{ignored}")
             lines += ["     */", f"    double {m.name}[{m.size}];"]
