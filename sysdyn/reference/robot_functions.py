@@ -38,8 +38,8 @@ class RobotFunction:
     """A function of a robot's state that `kinematics` compiles.
 
     says: what it is, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
-    result; "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function of a
-    frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
+    result; "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function
+    of a frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
     """
 
     says: str

@@ -27,7 +27,7 @@ from sysdyn.program.operations import ADD, MUL, SIN, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-each_width = pytest.mark.parametrize("width", [1, here().width])
+each_width = pytest.mark.parametrize("width", [1, here().lanes()])
 
 
 def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:

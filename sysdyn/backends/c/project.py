@@ -121,7 +121,7 @@ def _main(code: Code) -> str:
 #include "test_vectors.h"
 
 /* Whether found[n] differs from expected[n] by more than the tolerance. */
-static int differs(const char *what, int state, const double *found, const double *expected, int n)
+static int differs(const char *what, int state, const {code.real.name} *found, const {code.real.name} *expected, int n)
 {{
     double size = 0.0, error = 0.0;
     int k;

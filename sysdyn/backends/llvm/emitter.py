@@ -22,8 +22,9 @@ from sysdyn.backends.llvm.segments import (
 )
 from sysdyn.backends.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.backends.llvm.target import Processor, here
-from sysdyn.backends.llvm.types import Types, double
+from sysdyn.backends.llvm.types import Types
 from sysdyn.backends.pairs import Operation, paired, single
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.backends.schedule import MAX_OPS, Segment, Shape, schedule
 from sysdyn.program.operations import ANGULAR, WRAP
 from sysdyn.program.program import Program
@@ -37,7 +38,7 @@ WATCHED = 64
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
 SHARING = 2
-# Doubles that the scalar kernel copies at a time (chosen).
+# Most numbers that the scalar kernel copies at a time (chosen).
 CHUNK = 4
 # Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
 LEAST_GAP = 4
@@ -67,8 +68,8 @@ class _Code:
     def call(self, name: str, *tables: str) -> None:
         self.calls.append(f"  call void @{name}({', '.join(['ptr %work', *tables])})")
 
-    def next_constants(self) -> str:
-        return f"ptr getelementptr (double, ptr @constants, i64 {len(self.constants)})"
+    def next_constants(self, num: str) -> str:
+        return f"ptr getelementptr ({num}, ptr @constants, i64 {len(self.constants)})"
 
     def next_places(self) -> str:
         return f"ptr getelementptr (i64, ptr @places, i64 {len(self.places)})"
@@ -78,12 +79,14 @@ class Emitter(Types):
     """zeros: outputs that are the constant 0 are written, too. twins: limbs that are alike are looked for."""
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None
+        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None,
+        real: Real = DOUBLE,
     ):  # fmt: skip
-        super().__init__(width)
+        super().__init__(width, real)
         self.program, self.processor = program, processor or here()
+        self.register = self.processor.lanes(real)
         # Of one state so many values side by side fill a register.
-        self.lanes = self.processor.width if width == 1 else 1
+        self.lanes = self.register if width == 1 else 1
         whole = twins and len(program) <= LONGEST
         self.twins = whole and width == 1
         self.plan = plan = schedule(program, self.lanes, LONGEST if whole else MAX_OPS)
@@ -110,7 +113,7 @@ class Emitter(Types):
         self._watch(code)
         self._add_copies(code)
         parts = [
-            _table("constants", "double", [double(c) for c in code.constants]),
+            _table("constants", self.num, [self.real.text(c) for c in code.constants]),
             _table("places", "i64", [str(p * self.width) for p in code.places]),
             *self._declarations(),
             *self._sincos(),
@@ -132,11 +135,11 @@ class Emitter(Types):
                 code.names[shape] = f"shape_{len(code.names)}"
                 access: Access = FromTables(self, shape)
                 code.functions.append(self._computing(code.names[shape], access, single(shape)))
-            code.call(code.names[shape], code.next_constants(), code.next_places())
+            code.call(code.names[shape], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
         elif segment.beside:
-            code.functions.append(self._computing(name, SideBySide(slot, segment), single(shape)))
+            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(shape)))
             code.call(name)
         elif shape.angles:
             code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
@@ -161,12 +164,12 @@ class Emitter(Types):
         """status |= OUT_OF_RANGE if an input is beyond its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
-            f"  %status = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            f"  %status = getelementptr {self.num}, ptr %work, i64 {self.status_slot * self.width}",
             f"  %s0 = load {self.ints}, ptr %status, align {self.align}",
         ]
         for k, (number, most) in enumerate(self.program.ranges):
             lines += [
-                f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[number]) * self.width}",
+                f"  %p{k} = getelementptr {self.num}, ptr %work, i64 {int(self.plan.slot[number]) * self.width}",
                 f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}",
                 f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
                 f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
@@ -194,11 +197,11 @@ class Emitter(Types):
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
                 lines.append(
-                    f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[value]) * self.width}"
+                    f"  %p{k} = getelementptr {self.num}, ptr %work, i64 {int(self.plan.slot[value]) * self.width}"
                 )
                 lines.append(f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}")
                 what = f"%x{k}"
-            lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
+            lines.append(f"  %w{k} = getelementptr {self.num}, ptr %work, i64 {place * self.width}")
             lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
         return self._function(name, "", lines)
 
@@ -215,14 +218,14 @@ class Emitter(Types):
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
         watched = {1 << k for k in range(1, self.lanes.bit_length())}
-        by_driver = min(CHUNK, self.processor.width)
+        by_driver = min(CHUNK, self.register)
         pairs = {2} if self.twins else set()
         lines = []
         for width in sorted(self._widths() | packs | watched | pairs):
-            types = Types(width)
+            types = self.of(width)
             lines += declared(types)
             if width in watched:
-                lines.append(f"declare i64 @llvm.vector.reduce.or.v{width}i64({types.ints})")
+                lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
             if width in packs - {by_driver}:
                 vec, suffix = types.vec, types.suffix
                 lines += [
@@ -235,17 +238,17 @@ class Emitter(Types):
         """Functions of angles, of each width, if there are any."""
         makers = ((ANGULAR, sincos_function), ((WRAP,), wrapped_function))
         made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
-        return [make(Types(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
+        return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _driver(self, calls: list[str]) -> str:
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        made = Driver(self.width, min(CHUNK, self.processor.width), self.status_slot)
+        made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
     def _attributes(self) -> str:
-        bits = 64 * max(self.width, self.processor.width)
+        bits = self.real.bits * max(self.width, self.register)
         widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
         return f"{_STACK}attributes #0 = {{ nounwind {widths} }}"
 

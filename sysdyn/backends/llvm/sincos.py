@@ -6,13 +6,8 @@ import math
 from collections.abc import Callable
 
 from sysdyn.backends.llvm.types import Types
-from sysdyn.program.plain import COS, HALF_PI, SIN
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.plain import COS, SIN
 
-# π/2 in three doubles, for products that are not rounded before they are added. Cody & Waite (1980).
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
-# Adding 1.5·2^52 rounds to the nearest integer, which the low bits of the sum hold.
-_MAGIC = 6755399441055744.0
 # Sums of angles up to this one [rad] are rounded by 7e-15: their turns stay, a kernel of one state jumps over the rest.
 _NEAR = 64.0
 
@@ -39,13 +34,13 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
         return value
 
     def signed(value: str, quadrant: str) -> str:
-        turned = new(f"shl {ints} {quadrant}, {i(62)}")
-        sign = new(f"and {ints} {turned}, {i(-(2**63))}")
+        turned = new(f"shl {ints} {quadrant}, {i(types.real.bits - 2)}")
+        sign = new(f"and {ints} {turned}, {i(-(2 ** (types.real.bits - 1)))}")
         bits = new(f"bitcast {vec} {value} to {ints}")
         flipped = new(f"xor {ints} {bits}, {sign}")
         return new(f"bitcast {ints} {flipped} to {vec}")
 
-    shifted, r = _reduced(types, x, 1.0, fuses, len(HALF_PI), new)
+    shifted, r = _reduced(types, x, 1.0, fuses, None, new)
     quadrant = new(f"bitcast {vec} {shifted} to {ints}")
     z = new(f"fmul {vec} {r}, {r}")
     s = fma(new(f"fmul {vec} {r}, {z}"), polynomial(z, SIN), r)
@@ -56,22 +51,24 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     return lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
 
 
-def _reduced(types: Types, x: str, turn: float, fuses: bool, parts: int, new: Callable[[str], str]) -> tuple[str, str]:
-    """(k + _MAGIC, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond LARGEST_ANGLE. turn: a power of 2.
+def _reduced(
+    types: Types, x: str, turn: float, fuses: bool, parts: int | None, new: Callable[[str], str]
+) -> tuple[str, str]:
+    """(k + `to_integer`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
 
-    parts: of π/2 that are used at most.
+    parts: of π/2 that are used at most; None: all.
     """
-    vec, c = types.vec, types.constant
+    vec, c, real = types.vec, types.constant, types.real
 
     def fma(x: str, y: str, z: str) -> str:
         return new(f"call {vec} @llvm.fmuladd.{types.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
 
-    shifted = fma(x, c(2.0 / (turn * math.pi)), c(_MAGIC))
-    k, r = new(f"fsub {vec} {shifted}, {c(_MAGIC)}"), x
-    for part in (_HALF_PI if fuses else HALF_PI)[:parts]:
+    shifted = fma(x, c(2.0 / (turn * math.pi)), c(real.to_integer))
+    k, r = new(f"fsub {vec} {shifted}, {c(real.to_integer)}"), x
+    for part in real.half_pi[fuses][:parts]:
         r = fma(k, c(-turn * part), r)
     size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")
-    fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
+    fits = new(f"fcmp ole {vec} {size}, {c(real.largest_angle)}")
     return shifted, new(f"select {types.bits} {fits}, {vec} {r}, {vec} {c(math.nan)}")
 
 
@@ -89,8 +86,9 @@ def wrapped_function(types: Types, fuses: bool) -> str:
     if types.width > 1:
         return "\n".join([*head, *lines, f"  ret {vec} {r}", "}"])
     near = [
-        "  %size = call double @llvm.fabs.f64(double %x)", f"  %near = fcmp ole double %size, {types.constant(_NEAR)}",
-        "  br i1 %near, label %as_it_is, label %far", "as_it_is:", "  ret double %x", "far:",
+        f"  %size = call {vec} @llvm.fabs.{types.suffix}({vec} %x)",
+        f"  %near = fcmp ole {vec} %size, {types.constant(_NEAR)}",
+        "  br i1 %near, label %as_it_is, label %far", "as_it_is:", f"  ret {vec} %x", "far:",
     ]  # fmt: skip
     return "\n".join([*head, *near, *lines, f"  ret {vec} {r}", "}"])
 
