@@ -378,8 +378,8 @@ def reproduce(
 
     Example: sysdyn reproduce fig1 --quick
     """
-    from sysdyn.paper.experiments import default_folder, names
-    from sysdyn.paper.experiments import reproduce as run
+    from sysdyn.papers.nori.experiments import default_folder, names
+    from sysdyn.papers.nori.experiments import reproduce as run
 
     console = output()
     for name in experiments or names():

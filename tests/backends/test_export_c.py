@@ -25,7 +25,7 @@ from sysdyn.backends.c.project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]

@@ -9,7 +9,7 @@ import sysdyn as sd
 from sysdyn.equations.recursive_orders import aba
 from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.model import chain
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 
 
 def careless(problem):

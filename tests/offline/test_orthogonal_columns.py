@@ -15,7 +15,7 @@ from sysdyn.backends.interpreter import numpy_functions
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve
 from sysdyn.online.solver import Solver
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.expr import is_constant
 from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
 from sysdyn.sparse.tearing import TORN, torn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from sysdyn.app.cli import app
-from sysdyn.paper.experiments import names, reproduce
+from sysdyn.papers.nori.experiments import names, reproduce
 
 
 def test_the_page_keeps_what_other_runs_found(tmp_path):

@@ -30,9 +30,9 @@ from sysdyn.errors import FileError, UnknownName
 from sysdyn.files.atomic import write_file
 
 # The source tree, or the folder that holds the installed package.
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Folders of the experiments: the first in a source tree, the second in an installation.
-FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")
+FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[2] / "experiments")
 # Name of the page of all findings.
 PAGE = "findings.md"
 
