@@ -33,8 +33,7 @@ def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layou
     """Names and places of the unknowns; turn: with unknowns of turned joints. The problem keeps it."""
 
     def make() -> Layout:
-        constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
-        return Layout(problem.model, name, constraints, turned(problem) if turn else (), further=problem.further)
+        return Layout(problem.model, name, problem.wrenches, turned(problem) if turn else (), further=problem.further)
 
     return problem.kept(("layout", name, turn), make)
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
-from sysdyn.measurements.groups import output_group, value_group, value_of
+from sysdyn.measurements.groups import value_group, value_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
@@ -21,7 +21,7 @@ from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES, QUANTITY, further
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
 
@@ -217,7 +217,16 @@ class Statement:
     @cached_property
     def quantities(self) -> tuple[str, ...]:
         """Quantities of the unknowns: tau, qdd, fx, a, f, further ones, and w if there are constraints."""
-        return (*QUANTITIES, *self.further, *(("w",) if self.constraints else ()))
+        return (*QUANTITIES, *self.further, *((self.wrenches.name,) if self.constraints else ()))
+
+    @cached_property
+    def wrenches(self) -> ConstraintWrenches:
+        """The unknown wrenches of its constraints."""
+        return replace(WRENCHES, constraints=tuple((m.name, m.wrench(self.model)) for m in self.constraints))
+
+    def quantity(self, name: str) -> Quantity:
+        """The quantity of this name."""
+        return self.wrenches if name == self.wrenches.name else QUANTITY[name]
 
     @cached_property
     def further(self) -> tuple[str, ...]:
@@ -271,7 +280,9 @@ class Statement:
 
     def outputs(self, outputs: Iterable[Output]) -> Groups:
         """Groups of outputs: quantities, w of the constraints, and values of measurements, as a solver gives them."""
-        return Groups(output_group(x, self.model, self.constraints) for x in outputs)
+        model = self.model
+        made = (value_of(x, model) if isinstance(x, Measurement) else self.quantity(x).group(model) for x in outputs)
+        return Groups(made)
 
     @cached_property
     def values(self) -> Groups:

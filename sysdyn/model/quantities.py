@@ -122,7 +122,7 @@ class Quantity(ABC):
 
     def units(self, model: Model) -> tuple[str, ...]:
         """Unit of each scalar of the flat array."""
-        return tuple(unit for i in range(model.nb) for unit in self.units_at(model, i))
+        return tuple(unit for i in range(len(self.owners(model))) for unit in self.units_at(model, i))
 
     def group(self, model: Model) -> Group:
         """Group of inputs or outputs that holds all of it."""
@@ -207,6 +207,33 @@ class Transmitted(Spatial):
         return super().index(model, name, kind, valid)
 
 
+@dataclass(frozen=True)
+class ConstraintWrenches(Quantity):
+    """The components w of the wrenches of constraints: (nw,). constraints: (name, components) of each."""
+
+    owner: ClassVar[str] = "constraint"
+    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def part(self, model: Model, i: int) -> slice:
+        start = sum(len(components) for _, components in self.constraints[:i])
+        return slice(start, start + len(self.constraints[i][1]))
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        return (sum(len(components) for _, components in self.constraints),)
+
+    def units_at(self, model: Model, i: int) -> list[str]:
+        return [UNIT_OF.get(c, "") for c in self.constraints[i][1]]
+
+    def components(self, model: Model, i: int) -> Sequence[str]:
+        return self.constraints[i][1]
+
+    def suffixes(self, model: Model, i: int) -> list[str]:
+        return [f".{c}" for c in self.constraints[i][1]]
+
+    def owners(self, model: Model) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.constraints)
+
+
 # The state of a robot.
 _STATE = (
     Positions("q", "position", "$q$", "joint positions; quaternions (x, y, z, w) must have unit norm", _POSITION),
@@ -231,6 +258,14 @@ _INNER = (
     Spatial("fB", "net force", "$f^B$", "net forces on the bodies", FORCE),
     Spatial("Xa", "acceleration", "$X a$", "accelerations of parents in coordinates of their children", MOTION),
     Spatial("Xf", "joint wrench", "$X f$", "wrenches across the joints in coordinates of parents", FORCE),
+)
+# The wrenches of the constraints of a problem without any.
+WRENCHES = ConstraintWrenches(
+    "w",
+    "constraint wrench",
+    "$w$",
+    "components of the wrenches of contacts and loop joints, in the axes of each",
+    FORCE,
 )
 # Every quantity by name.
 QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, *_STATED, *_INNER)}

@@ -18,7 +18,7 @@ from sysdyn.files.html import Table
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
-from sysdyn.model.quantities import QUANTITIES, QUANTITY, SolvedQuantities
+from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuantities
 from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
@@ -167,33 +167,18 @@ class Solution(calls.Result, SolvedQuantities):
     def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
         if name is None:
             return values
-        if quantity == "w":
-            idle = {m.name: m for m in self._about.idle}
-            if name in idle:
-                return np.zeros((*self._lead, len(idle[name].components(self._problem.model))))
-            return values[..., self._place(name)[1]]
-        if quantity in QUANTITY:
-            model, known = self._problem.model, QUANTITY[quantity]
+        model = self._problem.model
+        if quantity in self._problem.quantities:
+            known, idle = self._problem.quantity(quantity), {m.name: m for m in self._about.idle}
+            if quantity == WRENCHES.name and name in idle:
+                return np.zeros((*self._lead, len(idle[name].components(model))))
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
-            return block[..., 0] if block.shape[-1] == 1 else block
+            return block[..., 0] if isinstance(known, Freedoms) and block.shape[-1] == 1 else block
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
         if name not in components:
             raise UnknownName(f"component of {quantity!r}:", name, components)
         return values[..., components.index(name)]
-
-    def _place(self, name: str) -> tuple[Constraint, slice]:
-        """The constraint of that name, and the place of its components in w; empty if others make it redundant."""
-        constraints = {m.name: m for m in self._problem.constraints}
-        idle = {m.name: m for m in self._about.idle}
-        if name in idle:
-            return idle[name], slice(0, 0)
-        if name not in constraints:
-            raise UnknownName("constraint", name, (*constraints, *idle))
-        layout = self._problem.layout()
-        columns = layout.columns("w", list(constraints).index(name))
-        start = layout.columns("w", 0).start
-        return constraints[name], slice(columns.start - start, columns.stop - start)
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
@@ -207,10 +192,13 @@ class Solution(calls.Result, SolvedQuantities):
         """
         if reference not in REFERENCES:
             raise UnknownName("reference", reference, REFERENCES)
-        constraint, _ = self._place(name)
+        constraints = {m.name: m for m in (*self._problem.constraints, *self._about.idle)}
+        if name not in constraints:
+            raise UnknownName("constraint", name, constraints)
+        constraint = constraints[name]
         if not isinstance(constraint, FrameConstraint):
             raise InvalidInput(f"{name!r} has no frame: its components are solution['w', {name!r}]")
-        wrench = constraint.spread(self["w", name])
+        wrench = constraint.spread(self[WRENCHES.name, name])
         if reference == constraint.reference:
             return wrench
         model = self._problem.model

@@ -292,7 +292,7 @@ class Driver(Types):
         lines = [
             *self._arguments((*inputs, *outputs)),
             "  %nlast = sub i64 %n, 1",
-            f"  %flags = getelementptr {self.num}, ptr %work, i64 {self.status_slot * self.width}",
+            self.address("%flags", self.status_slot * self.width),
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %block, label %done",
             "block:",
@@ -356,7 +356,7 @@ class Driver(Types):
                 f"  %skip{k} = mul i64 %base, {stride}",
                 f"  %from{k} = add i64 %skip{k}, {run.first}",
                 f"  %row{k} = getelementptr {self.num}, ptr %pointer{run.word}, i64 %from{k}",
-                f"  %cell{k} = getelementptr {self.num}, ptr %work, i64 {run.place * self.width}",
+                self.address(f"%cell{k}", run.place * self.width),
                 f"  %sum{k} = call {self.vec} @{self.mover(way == 'in', run.size)}"
                 f"(ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}, ptr %cell{k})",
                 f"  %with{k} = fadd {self.vec} %total{k}, %sum{k}",

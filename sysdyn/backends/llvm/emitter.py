@@ -164,13 +164,12 @@ class Emitter(Types):
         """status |= OUT_OF_RANGE if an input is beyond its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
-            f"  %status = getelementptr {self.num}, ptr %work, i64 {self.status_slot * self.width}",
+            self.address("%status", self.status_slot * self.width),
             f"  %s0 = load {self.ints}, ptr %status, align {self.align}",
         ]
         for k, (number, most) in enumerate(self.program.ranges):
             lines += [
-                f"  %p{k} = getelementptr {self.num}, ptr %work, i64 {int(self.plan.slot[number]) * self.width}",
-                f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}",
+                *self.load(f"%x{k}", f"%p{k}", int(self.plan.slot[number]) * self.width),
                 f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
                 f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
                 f"  %b{k} = select {self.bits} %c{k}, {self.ints} {far}, {self.ints} {good}",
@@ -196,13 +195,9 @@ class Emitter(Types):
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
-                lines.append(
-                    f"  %p{k} = getelementptr {self.num}, ptr %work, i64 {int(self.plan.slot[value]) * self.width}"
-                )
-                lines.append(f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}")
                 what = f"%x{k}"
-            lines.append(f"  %w{k} = getelementptr {self.num}, ptr %work, i64 {place * self.width}")
-            lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
+                lines += self.load(what, f"%p{k}", int(self.plan.slot[value]) * self.width)
+            lines += self.store(what, f"%w{k}", place * self.width)
         return self._function(name, "", lines)
 
     def _function(self, name: str, parameters: str, body: list[str]) -> str:

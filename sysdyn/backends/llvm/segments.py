@@ -80,18 +80,12 @@ class Inline(Access):
         self._numbers: dict[Constant, int] = {}
 
     def read(self, k: int, to: str) -> list[str]:
-        return [
-            f"  {to}p = getelementptr {self.types.num}, ptr %work, i64 {self._reads[k]}",
-            f"  {to} = load {self.types.vec}, ptr {to}p, align {self.types.align}",
-        ]
+        return self.types.load(to, f"{to}p", self._reads[k])
 
     def write(self, k: int, what: str) -> list[str]:
         lines = []
         for n, place in enumerate(self._writes[k]):
-            lines += [
-                f"  %w{k}_{n} = getelementptr {self.types.num}, ptr %work, i64 {place}",
-                f"  store {self.types.vec} {what}, ptr %w{k}_{n}, align {self.types.align}",
-            ]
+            lines += self.types.store(what, f"%w{k}_{n}", place)
         return lines
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
@@ -168,17 +162,13 @@ class SideBySide(Access):
         places, vec = self.reads[k], self.types.vec
         if len(set(places)) == 1:
             return [
-                f"  {to}p = getelementptr {self.types.num}, ptr %work, i64 {places[0]}",
-                f"  {to}l = load {self.types.num}, ptr {to}p",
+                *self.types.of(1).load(f"{to}l", f"{to}p", places[0]),
                 f"  {to}s = insertelement {vec} poison, {self.types.num} {to}l, i32 0",
                 f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
             ]
         runs = _consecutive(places)
         if len(runs) == 1:  # whatever is loaded beyond the last lane is not used
-            return [
-                f"  {to}p = getelementptr {self.types.num}, ptr %work, i64 {places[0]}",
-                f"  {to} = load {vec}, ptr {to}p, align {self.types.size}",
-            ]
+            return self.types.load(to, f"{to}p", places[0], self.types.size)
         lines, value = [], "poison"
         for n, run in enumerate(runs):
             joined = to if n == len(runs) - 1 else f"{to}j{n}"
@@ -191,12 +181,11 @@ class SideBySide(Access):
         (lane, length), types = run, self.types
         if length == 1:
             return [
-                f"  {tag}p = getelementptr {types.num}, ptr %work, i64 {places[lane]}",
-                f"  {tag}l = load {types.num}, ptr {tag}p",
+                *types.of(1).load(f"{tag}l", f"{tag}p", places[lane]),
                 f"  {joined} = insertelement {types.vec} {value}, {types.num} {tag}l, i32 {lane}",
             ]
         return [
-            f"  {tag}p = getelementptr {types.num}, ptr %work, i64 {places[lane] - lane}",
+            types.address(f"{tag}p", places[lane] - lane),
             f"  {joined} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
             f"(ptr {tag}p, i32 {types.size}, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
         ]
@@ -205,17 +194,17 @@ class SideBySide(Access):
         places, types, lines = self.writes[k], self.types, []
         for n, (lane, length) in enumerate(_consecutive(places)):
             at = f"%w{k}_{n}"
-            lines.append(f"  {at} = getelementptr {types.num}, ptr %work, i64 {places[lane] - lane * (length > 1)}")
             if length == types.width:
-                lines.append(f"  store {types.vec} {what}, ptr {at}, align {types.size}")
+                lines += types.store(what, at, places[lane], types.size)
             elif length == 1:
                 lines.append(f"  %e{k}_{n} = extractelement {types.vec} {what}, i32 {lane}")
-                lines.append(f"  store {types.num} %e{k}_{n}, ptr {at}")
+                lines += types.of(1).store(f"%e{k}_{n}", at, places[lane])
             else:
-                lines.append(
+                lines += [
+                    types.address(at, places[lane] - lane),
                     f"  call void @llvm.masked.store.{types.suffix}.p0"
-                    f"({types.vec} {what}, ptr {at}, i32 {types.size}, {types.bits} {_mask(types, lane, length)})"
-                )
+                    f"({types.vec} {what}, ptr {at}, i32 {types.size}, {types.bits} {_mask(types, lane, length)})",
+                ]
         return lines
 
 
@@ -330,16 +319,11 @@ class _Operations:
         if kind == EXTERNAL:
             self.lines += self.access.read(number, to)
         elif lanes == self._lanes[code]:
-            self._at(to, self._spilled[code])
-            types = self._wide(lanes)
-            self.lines.append(f"  {to} = load {types.vec}, ptr {to}p, align {self.access.types.align}")
+            self.lines += self._wide(lanes).load(to, f"{to}p", self._spilled[code], self.access.types.align)
         else:  # the first value of a pair
             self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {self._operand(code, 2)}, i32 0")
         self._known[code, lanes] = to
         return to
-
-    def _at(self, name: str, place: int) -> None:
-        self.lines.append(f"  {name}p = getelementptr {self.access.types.num}, ptr %work, i64 {place}")
 
     def _spill(self, result: int) -> None:
         """Keep a result in the workspace."""
@@ -349,9 +333,7 @@ class _Operations:
             places.append(self.end)
             self.end += types.width
         self._spilled[result] = place = places.pop()
-        to = self._name()
-        self._at(to, place)
-        self.lines.append(f"  store {types.vec} {name}, ptr {to}p, align {self.access.types.align}")
+        self.lines += types.store(name, f"{self._name()}p", place, self.access.types.align)
 
     def _angular(self, to: str, kind: int | str, angle: int, x: str) -> None:
         """A sine or cosine, of the pair that is computed once an angle."""
@@ -384,7 +366,7 @@ def watching(
     Up to `together` of them are looked at at a time.
     """
     lines = [
-        f"  %at = getelementptr {types.num}, ptr %work, i64 {status_slot * types.width}",
+        types.address("%at", status_slot * types.width),
         f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
     ]
     found, k = "%found0", 0
@@ -393,8 +375,7 @@ def watching(
         wide = types.of(size * types.width)
         bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
         lines += [
-            f"  %p{k} = getelementptr {types.num}, ptr %work, i64 {(first + k) * types.width}",
-            f"  %v{k} = load {wide.vec}, ptr %p{k}, align {types.size}",
+            *wide.load(f"%v{k}", f"%p{k}", (first + k) * types.width, types.size),
             *_flags(wide, k, bad, weak),
         ]
         flags = f"%gc{k}"
@@ -421,10 +402,7 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
     for start in range(0, len(segment.reads), together):
         packed = "zeroinitializer"
         for k, value in enumerate(segment.reads[start : start + together], start):
-            lines += [
-                f"  %p{k} = getelementptr {types.num}, ptr %work, i64 {int(slot[value]) * width}",
-                f"  %x{k} = load {types.vec}, ptr %p{k}, align {types.align}",
-            ]
+            lines += types.load(f"%x{k}", f"%p{k}", int(slot[value]) * width)
             lines += _put(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
             packed = f"%in{k}"
         lines += [
@@ -437,8 +415,7 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
             if 0 <= lane < together:
                 lines += [
                     *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
-                    f"  %w{local} = getelementptr {types.num}, ptr %work, i64 {int(slot[value]) * width}",
-                    f"  store {types.vec} %v{local}, ptr %w{local}, align {types.align}",
+                    *types.store(f"%v{local}", f"%w{local}", int(slot[value]) * width),
                 ]
     return lines
 

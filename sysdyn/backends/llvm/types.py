@@ -24,6 +24,18 @@ class Types:
         """The types of the same numbers for another width."""
         return Types(width, self.real)
 
+    def address(self, at: str, place: int) -> str:
+        """The line that makes `at` the address of a place of the workspace."""
+        return f"  {at} = getelementptr {self.num}, ptr %work, i64 {place}"
+
+    def load(self, to: str, at: str, place: int, align: int = 0) -> list[str]:
+        """Lines that load the value at a place, whose address is then `at`."""
+        return [self.address(at, place), f"  {to} = load {self.vec}, ptr {at}, align {align or self.align}"]
+
+    def store(self, what: str, at: str, place: int, align: int = 0) -> list[str]:
+        """Lines that store a value at a place, whose address is then `at`."""
+        return [self.address(at, place), f"  store {self.vec} {what}, ptr {at}, align {align or self.align}"]
+
     def constant(self, x: float) -> str:
         return self.real.text(x) if self.width == 1 else f"splat ({self.num} {self.real.text(x)})"
 
