@@ -34,7 +34,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 # Most numbers of states that are held at once (chosen).
-MOST = 2**27
+MOST_NUMBERS = 2**27
 
 # {measurement: (m,)} of values that are the same in every state.
 Values = Mapping[str, np.ndarray]
@@ -101,8 +101,9 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
     for chunk in log:
         chunks.append(chunk)
         count += len(chunk.rows)
-        if count * width > MOST:
-            raise FileError(f"{source} has more than {MOST // width:,} states, too many at once: estimate it as a log")
+        if count * width > MOST_NUMBERS:
+            most = MOST_NUMBERS // width
+            raise FileError(f"{source} has more than {most:,} states, too many at once: estimate it as a log")
     if not chunks:
         raise FileError(f"{source} has no states")
 

@@ -16,7 +16,7 @@ SHOWN = 8  # Most terms that are shown of a direction (chosen).
 # Relative difference of amounts shown as equal, and share of a direction below which a term is left out (chosen).
 ROUNDED = 1e-6
 # Least shares of a pivot in its column and in its row; the next pair is for the pivots left over (chosen).
-PIVOTS = ((1e-3, 1e-3), (1e-7, 0.0))
+PIVOT_SHARES = ((1e-3, 1e-3), (1e-7, 0.0))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]
     """Reduced row echelon form of `rows` (k, n) and its pivots, in the columns `order` as they come."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
-    for of_column, of_row in PIVOTS:
+    for of_column, of_row in PIVOT_SHARES:
         for c in order.tolist():
             done = len(pivots)
             if done == len(rows):

@@ -21,7 +21,7 @@ from sysdyn.model import Model
 
 # Least share of a row that is new, for the row to be taken; the second one if no other row is left (chosen).
 NEW = (1e-3, 1e-7)
-ATTEMPTS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
+MOST_COMBINATIONS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
         return None
     whole = [c for c in candidates if c.exact and not c.split and 0 < rank(c.seen) == len(c.seen)]
     rest = [c for c in candidates if not c.exact or c.split]
-    for forced in islice(chain.from_iterable(combinations(whole, k) for k in range(len(whole) + 1)), ATTEMPTS):
+    for forced in islice(chain.from_iterable(combinations(whole, k) for k in range(len(whole) + 1)), MOST_COMBINATIONS):
         held = np.vstack([c.seen for c in forced] or [np.zeros((0, missing))])
         if rank(held) < len(held):
             continue

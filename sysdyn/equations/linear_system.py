@@ -44,7 +44,7 @@ SINGULAR = 1e-12
 # to rows with errors beyond EXACT (chosen); MAGNIFIED is the share of such terms at a state that is just not singular.
 EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
 # Entries below this share of their typical size count as zero: 45 rounding units (chosen).
-ROUNDING = 1e-14
+ENTRY_ROUNDING = 1e-14
 
 
 class Residual(NamedTuple):
@@ -253,7 +253,7 @@ class LinearSystem(ABC):
 
     def cleaned(self, entries: np.ndarray) -> np.ndarray:
         """One row of `values`, entries that are zero but for rounding replaced by zero."""
-        return np.where(np.abs(entries) > ROUNDING * self.typical_sizes, entries, 0.0)
+        return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`scaling` that suits one state best, one row of `values`; see `least_condition`."""

@@ -22,11 +22,10 @@ from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import path
+from sysdyn.sparse.least_squares import UNVARIED
 
 # A block of unknowns: quantity and body.
 Block = tuple[str, int]
-# Greatest difference of constant coefficients between two random states: between rounding and motion (chosen).
-CONSTANT = 1e-9
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
@@ -103,7 +102,7 @@ class _Known:
 
 def _alike(first: list[list[float]], second: list[list[float]]) -> bool:
     """True if the coefficients are the same at two states but for rounding, so that they are constant."""
-    return len(first) == len(second) and bool(np.allclose(first, second, rtol=CONSTANT, atol=CONSTANT))
+    return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
 
 
 def _rows(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:

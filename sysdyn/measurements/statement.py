@@ -25,7 +25,7 @@ from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWr
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
 
-MOST_KEPT = 8  # Most layouts and systems of equations that a statement keeps (chosen).
+MOST_SYSTEMS = 8  # Most layouts and systems of equations that a statement keeps (chosen).
 
 Kept = TypeVar("Kept")
 
@@ -81,7 +81,7 @@ class Statement:
     # ---- kept results ----------------------------------------------------------------------------------------------
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """The kept result for this key, else the result of `make()`; the latest `MOST_KEPT` are kept.
+        """The kept result for this key, else the result of `make()`; the latest `MOST_SYSTEMS` are kept.
 
         A statement does not change, so that its layouts and systems of equations can be used again. Copies and pickles
         leave them out.
@@ -90,7 +90,7 @@ class Statement:
         found = store.get(key)
         if found is None:
             found = make()
-            for old in list(store)[: max(0, len(store) + 1 - MOST_KEPT)]:
+            for old in list(store)[: max(0, len(store) + 1 - MOST_SYSTEMS)]:
                 store.pop(old, None)
             store[key] = found
         return found

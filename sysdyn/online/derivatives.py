@@ -38,7 +38,7 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 BOTH = 300_000
 
 # Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
-STATES = 256
+JUDGED_STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
 
@@ -120,7 +120,7 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
     groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
     program = Program.from_graph(found.graph, found.inputs, groups)
-    verdict = recursion.judged(problem, program, labels, options.external_wrenches, STATES)
+    verdict = recursion.judged(problem, program, labels, options.external_wrenches, JUDGED_STATES)
     return [(x, zero, label, weak) for (x, _), label, (zero, weak)
             in zip(pivots, labels, verdict.guards, strict=True)]  # fmt: skip
 

@@ -13,7 +13,7 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 
 # Sampled states among which test vectors are found (chosen).
-STATES = 64
+VECTOR_STATES = 64
 
 
 def problem_name(problem: Problem) -> str:
@@ -26,4 +26,4 @@ def source(name: str, problem: Problem, outputs: Groups, executable: Executable)
     """A compiled problem for translators. outputs: its groups of outputs."""
     title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(problem.inputs)}"
     description = Description(title, {**problem.inputs, **outputs})
-    return Source(name, executable, description, partial(sample_states, problem, STATES, seed=EXAMPLE_SEED))
+    return Source(name, executable, description, partial(sample_states, problem, VECTOR_STATES, seed=EXAMPLE_SEED))

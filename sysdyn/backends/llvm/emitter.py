@@ -31,13 +31,13 @@ from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
 # Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
-LONGEST = 20_000
+LONGEST_WHOLE = 20_000
 # Number of waiting values at which the guards of segments are looked at (chosen).
 WATCHED = 64
 # Most outputs that one function copies, as compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
-SHARING = 2
+ANGLES_TOGETHER = 2
 # Most numbers that the scalar kernel copies at a time (chosen).
 CHUNK = 4
 # Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
@@ -87,9 +87,9 @@ class Emitter(Types):
         self.register = self.processor.lanes(real)
         # Of one state so many values side by side fill a register.
         self.lanes = self.register if width == 1 else 1
-        whole = twins and len(program) <= LONGEST
+        whole = twins and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
-        self.plan = plan = schedule(program, self.lanes, LONGEST if whole else MAX_OPS)
+        self.plan = plan = schedule(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
@@ -98,7 +98,7 @@ class Emitter(Types):
         self.status_slot = self.watched + WATCHED + max((len(x.shape.guards) for x in plan.segments), default=0)
         self.n_slots = self.status_slot + 1  # and more, as the module is written
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
-        self.together = self.lanes if width == 1 else SHARING
+        self.together = self.lanes if width == 1 else ANGLES_TOGETHER
 
     def module(self) -> str:
         """The IR text."""

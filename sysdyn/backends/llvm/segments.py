@@ -19,7 +19,7 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 # Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
 # blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.
-WINDOW = 64
+BLOCK_LENGTH = 64
 
 
 class Access(ABC):
@@ -253,8 +253,8 @@ class _Operations:
         last = {x: t for t, (_, operands) in enumerate(steps) for x in operands}
         loads, stores = moves(steps, registers)
         for t, (operation, loaded) in enumerate(zip(what, loads, strict=True)):
-            if t and t % WINDOW == 0:
-                self._next_block(f"block_{t // WINDOW}")
+            if t and t % BLOCK_LENGTH == 0:
+                self._next_block(f"block_{t // BLOCK_LENGTH}")
             for x in loaded:
                 self._known.pop((x, 1), None)
                 self._known.pop((x, 2), None)
