@@ -188,6 +188,7 @@ CURRENT: dict[str, tuple[Callable[[], Iterable[Row]], tuple[str, ...], tuple[str
 }  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("file", CURRENT)
 def test_rows_are_what_is_counted_today(file):
     again, same, by = CURRENT[file]
