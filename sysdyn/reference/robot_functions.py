@@ -272,11 +272,11 @@ class Kinematics(Translated):
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> tuple:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
-        groups, given = self.function.groups, {"q": q, "qd": qd, "fx": fx}
+        inputs, given = self.function.inputs, {"q": q, "qd": qd, "fx": fx}
         given = {name: x for name, x in given.items() if x is not None} | others
-        if given.keys() != groups.keys():
-            groups.arranged(named(", ".join(self.names), tuple(groups), (), (), given))
-        return tuple(given[x] for x in groups)
+        if given.keys() != inputs.keys():
+            self.function.groups.arranged(named(", ".join(self.names), tuple(inputs), (), (), given))
+        return tuple([given[x] for x in inputs])
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""
