@@ -435,7 +435,7 @@ def show_cache(
     if clear:
         cache.clear()
     kept = cache.entries()
-    size, most = sum(entry.size for entry in kept) / cache.UNIT, cache.limit() / cache.UNIT
+    size, most = sum(entry.size for entry in kept) / cache.MEBIBYTE, cache.limit() / cache.MEBIBYTE
     output().print(f"{where}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 

@@ -15,11 +15,11 @@ from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
 from sysdyn.program.operations import ADD, SUB
 
 # Refinements of the colours, and the refinements by whose colours a match spreads, one after the other (chosen).
-ROUNDS, LEVELS = 8, (8, 5, 3, 1, 0)
+REFINEMENTS, LEVELS = 8, (8, 5, 3, 1, 0)
 # Most inputs of one colour that can be seeds, and seeds that are tried at a time (chosen).
 ALIKE, SEEDS = 4, 6
 # Least worth of a match: operations whose operands are matched, too, less operations whose operands are not (chosen).
-LEAST = 20
+LEAST_WORTH = 20
 
 # Operands that are no values: constants, and none at all.
 _CONSTANT, _NONE = -1, -2
@@ -56,13 +56,13 @@ class Twins:
         return number if kind == EXTERNAL else number + self._n_outside if kind == LOCAL else _CONSTANT
 
     def _refined(self) -> list[list[int]]:
-        """Colours of all values after 0 … ROUNDS refinements."""
+        """Colours of all values after 0 … REFINEMENTS refinements."""
         n = self._n_outside
         colour = np.zeros(len(self._users), dtype=np.uint64)
         colour[n:] = 1 + self._kind
         operands = [np.array(x) for x in (self._lhs, self._rhs)]
         found = [colour]
-        for _ in range(ROUNDS):
+        for _ in range(REFINEMENTS):
             below = np.append(_mixed(colour, 1), _mixed(np.array([3, 5], dtype=np.uint64), 1))  # at −2 and −1
             above, users = _mixed(colour[n:], 2), np.zeros_like(colour)
             for x in operands:
@@ -78,7 +78,7 @@ class Twins:
         found: dict[int, int] = {}
         while seeds := self._seeds():
             best = max((self._spread(*seed) for seed in seeds), key=self._worth)
-            if self._worth(best) < LEAST:
+            if self._worth(best) < LEAST_WORTH:
                 break
             found.update(best)
             self._twin.update(best)

@@ -141,7 +141,7 @@ def test_prepared_calls_leave_no_references_and_outlive_their_solver():
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="looks for an instruction")
 def test_registers_on_the_stack_begin_at_its_lines():
     program = arranged(random_program(3, blocks=12))
-    module = target.library().parse_assembly(Emitter(program, target.here().width).module())
+    module = target.library().parse_assembly(Emitter(program, target.here().lanes()).module())
     text = target.here().machine(2).emit_assembly(module)
     segments, run = text.split("\nrun:")
     assert re.search(r"andq\s+\$-64, %rsp", run[: run.index("call")])

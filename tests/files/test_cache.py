@@ -301,7 +301,7 @@ def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
     left = {x.path.name for x in cache.entries()}
     assert left == {busy.name, *(entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10))}
     assert all(path.exists() for path in strange)
-    assert sum(x.size for x in cache.entries()) <= 0.1 * cache.UNIT
+    assert sum(x.size for x in cache.entries()) <= 0.1 * cache.MEBIBYTE
     cache.clear()
     assert cache.entries() == [] and all(path.exists() for path in strange)
 

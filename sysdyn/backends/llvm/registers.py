@@ -16,7 +16,7 @@ from sysdyn.program.program import Program
 # Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
 REGISTERS = 30
 # Programs of more operations keep the given order, as trying others takes long (chosen).
-LARGEST = 20_000
+LONGEST_ARRANGED = 20_000
 
 
 def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
@@ -78,7 +78,7 @@ def arranged(program: Program, registers: int = REGISTERS) -> Program:
     A program with pieces that share their code keeps its order.
     """
     program, start = angles_first(program)
-    if not 0 < len(program) <= LARGEST or any(segment.shared for segment in schedule(program).segments):
+    if not 0 < len(program) <= LONGEST_ARRANGED or any(segment.shared for segment in schedule(program).segments):
         return program
     operands = _operands(program)
     given = list(range(len(program)))

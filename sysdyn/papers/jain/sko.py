@@ -41,8 +41,7 @@ from sysdyn.papers.jain.operators import (
     slices,
 )
 from sysdyn.reference.generic import checked_array, is_number, run
-
-SINGULAR = 1e-13  # Rounding of a pivot of H P H*, as a fraction of H R H*, R the composite inertias (chosen).
+from sysdyn.reference.ltdl import PIVOT_ROUNDING
 
 Task = tuple[int, np.ndarray]  # (k, B): a task frame on node k, which moves with B* V(k).
 
@@ -275,7 +274,7 @@ class SKOModel:
         owner = [(i, component) for i, (_, B) in enumerate(tasks) for component in range(B.shape[1])]
 
         def require(row: int, pivot) -> None:
-            if is_number(pivot) and not pivot > SINGULAR * compliance[row, row]:
+            if is_number(pivot) and not pivot > PIVOT_ROUNDING * compliance[row, row]:
                 i, component = owner[row]
                 raise SingularState(
                     f"component {component} of task {i}, on {label(tasks[i][0], self.names)}, does not move "
@@ -335,7 +334,7 @@ class SKOModel:
         if not is_number(pivot):
             return
         scale = 0.0 if self._dtype.hasobject else self.H[k][row] @ self.R[k] @ self.H[k][row]
-        if not pivot > SINGULAR * scale:
+        if not pivot > PIVOT_ROUNDING * scale:
             name = str(k) if self.names is None else self.names[k]
             raise SingularState(
                 f"H P H* of {label(k, self.names)} is not positive definite: pivot {row} is {pivot:.3g}, with "
