@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -158,7 +159,7 @@ class Solution(calls.Result):
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        return self._found.lead
+        return () if self._is_row else self._found.lead
 
     @property
     def _values(self) -> dict[str, np.ndarray]:
@@ -339,7 +340,7 @@ class Solution(calls.Result):
 
     @property
     def _n(self) -> int:
-        return int(np.prod(self._lead, dtype=int))
+        return math.prod(self._lead)
 
     def _shaped(self, x: np.ndarray) -> np.ndarray:
         return x.reshape((*self._lead, *x.shape[1:]))
