@@ -153,6 +153,17 @@ class Estimate(Solution):
         chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
         return {name: self._whitening.expected(noise, found) for name, noise in chosen.items()}
 
+    def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (σ² μ² (n, m), its expectation)} at n states, μ = Σ⁻¹ ε; of full covariances (n, m (m + 1) / 2).
+
+        These are the lower triangles, row by row, of L^T μ μ^T L and L^T Cov(μ) L. The difference is the derivative of
+        the log-likelihood by log σ, and by the lower triangular X of a covariance L (1 + X) (1 + X)^T L^T. Both are
+        zero for what no other equation checks, and what is switched off.
+        """
+        found = self._multipliers()
+        chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
+        return {name: self._whitening.moments(noise, found) for name, noise in chosen.items()}
+
     # ---- whitened equations -------------------------------------------------------------------------------------
 
     @functools.cached_property

@@ -167,6 +167,21 @@ class Whitening:
         mean = _mean(r[:, :, None] * r[:, None, :] + S - S @ M @ S, on[:, :, None] & on[:, None, :], S[0])
         return 0.5 * (mean + mean.T)
 
+    def moments(self, noise: Noise, found: Multipliers) -> tuple[np.ndarray, np.ndarray]:
+        """Lower triangles (n, numbers), row by row, of z z^T and of its expectation L^T Cov(μ) L, z = L^T μ.
+
+        Their diagonals if components are independent.
+        """
+        part = self.noisy.places[noise.name]
+        mu = found.mu[:, part]
+        if not noise.full:
+            S = self._variances[:, part]
+            return S * mu * mu, S * found.variance[:, part]
+        L = np.linalg.cholesky(self.covariance(noise))
+        z, H = np.einsum("nji,nj->ni", L, mu), L.swapaxes(1, 2) @ found.full[noise.name] @ L
+        i, j = np.tril_indices(noise.size)
+        return z[:, i] * z[:, j], H[:, i, j]
+
 
 def _mean(x: np.ndarray, on: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """Mean of x (n, …) over the states at which each entry is on."""
