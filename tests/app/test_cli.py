@@ -199,6 +199,7 @@ def test_diagnose_says_what_is_missing(tmp_path):
     assert "too few equations" in error("solve", path, "--random", 1)
 
 
+@pytest.mark.slow
 def test_flops_lists_every_order_in_both_scopes():
     result = run("flops", ROBOT, "--problem", "inverse")
     solver = sd.compile(sd.inverse_dynamics(sd.chain(3)), "rnea", ["tau"])
@@ -257,6 +258,7 @@ def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == ["icub_forward.png", "icub_inverse.png"]
 
 
+@pytest.mark.slow
 def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
     monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)

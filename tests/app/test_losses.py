@@ -163,6 +163,7 @@ def needs(out: str) -> None:
     pytest.importorskip({".parquet": "pyarrow", ".h5": "h5py"}.get(Path(out).suffix, "numpy"))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_signals_and_full_disks_leave_everything_as_it_was(found, out):
     needs(out)

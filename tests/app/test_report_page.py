@@ -30,6 +30,7 @@ def leg(tmp_path_factory) -> str:
     return written(tmp_path_factory.mktemp("leg") / "leg.html", str(PROBLEMS / "hopping_leg.toml"))
 
 
+@pytest.mark.slow
 def test_the_page_of_an_estimate(leg, tmp_path):
     for title in ("The robot", "The matrix", "Operations", "Orders considered", "Time on this machine"):
         assert f"<h2>{title}</h2>" in leg

@@ -51,6 +51,7 @@ def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:
     return Program.from_graph(graph, [("x", x)], [("y", outputs)], watched)
 
 
+@pytest.mark.slow(after=1)
 @each_width
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
@@ -171,6 +172,7 @@ def side_by_side(segment: Segment) -> list[Operation]:
     return both[0]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("mirrored", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))

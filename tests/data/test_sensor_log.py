@@ -242,6 +242,7 @@ def test_states_with_gaps_are_left_out(tmp_path, suffix):
     assert_estimates(read_back(tmp_path / "out.csv"), expected(keep), recorded()["t"][keep, 0])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_without_a_sensor_is_a_problem_without_it(tmp_path, suffix):
     """State by state, against problems that never had the component that is missing."""
@@ -494,6 +495,7 @@ def test_the_command_line(tmp_path):
 # ---- wrenches of contacts ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wrenches_of_contacts_have_columns(tmp_path):
     """w:NAME.fx and std:w:NAME.fx, of a chain held at its tip, with noisy torques: Cov(w) = J Σ J^T, w = J τ + w₀."""
     model = sd.chain(3)

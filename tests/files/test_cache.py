@@ -362,6 +362,7 @@ def compile_and_solve(where: str, ordering: str) -> list[list[float]]:
     return [solver(q[0], qd[0], tau[0]).qdd.tolist(), *solver(q, qd, tau).qdd.tolist()]
 
 
+@pytest.mark.slow
 def test_processes_compile_one_problem_at_the_same_time(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(compile_and_solve, [(str(tmp_path), "aba")] * 4)

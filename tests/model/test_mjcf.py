@@ -506,7 +506,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_without_mujoco(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn\[mujoco\]'"):
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn-robotics\[mujoco\]'"):
         load_mjcf(path("gantry"))
     with warnings.catch_warnings(), pytest.raises(BackendUnavailable):
         MujocoState(object())

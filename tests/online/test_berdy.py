@@ -30,6 +30,7 @@ def solver(berdy):
     return sd.compile(problem, backend="python", level="fast")
 
 
+@pytest.mark.slow
 def test_agrees_with_what_berdy_found(berdy, solver):
     stored = json.loads(RECORDED.read_text())
     solution = solver(stored["q"], stored["qd"], y=stored["y"])

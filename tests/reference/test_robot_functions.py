@@ -180,6 +180,7 @@ def test_batches_are_as_many_single_calls_on_either_back_end(zoo):
             agree(shared[name][at], other[name])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_icub_agrees_with_pinocchio(base):
     model, frame = icub(base), "l_hand"

@@ -16,6 +16,7 @@ from sysdyn.backends.llvm.registers import angles_first, arranged
 from sysdyn.backends.llvm.target import LOCK, Processor, here, library, version
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
+from sysdyn.program.collector import no_collection
 from sysdyn.program.program import Program
 
 # Parts of the package on whose code the machine code of a program depends.
@@ -34,7 +35,7 @@ def compile_kernel(
     zeros: write outputs that are the constant 0, too; where not, they are there already. processor: by default
     this machine's. Object code is cached on disk by program, width, level, zeros, processor and versions.
     """
-    with LOCK:
+    with LOCK, no_collection():
         llvm = library()
         processor = processor or here()
         target = processor.machine(level if width == 1 else min(level, BATCHES))

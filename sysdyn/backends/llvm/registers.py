@@ -185,11 +185,17 @@ class _Ready:
 
 def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
     """Loads, and stores of values that are no outputs, of a program in this order."""
-    first, n_in = program.first_op, program.n_inputs
-    pairs = list(zip(program.lhs.tolist(), program.rhs.tolist(), strict=True))
-    steps = [(first + k, [v for v in {*pairs[k]} if 0 <= v < n_in or v >= first]) for k in order]
-    loads, stores = moves(steps, registers)
+    steps = _steps(program)
+    loads, stores = moves([steps[k] for k in order], registers)
     return sum(map(len, loads)) + len(stores.difference(program.outputs.tolist()))
+
+
+@lru_cache(maxsize=1)
+def _steps(program: Program) -> list[tuple[int, list[int]]]:
+    """(result, operands that are no constants) of each operation."""
+    first, n_in = program.first_op, program.n_inputs
+    pairs = zip(program.lhs.tolist(), program.rhs.tolist(), strict=True)
+    return [(k, [v for v in {*pair} if 0 <= v < n_in or v >= first]) for k, pair in enumerate(pairs, first)]
 
 
 def moves(steps: Sequence[tuple[int, Sequence[int]]], registers: int) -> tuple[list[list[int]], set[int]]:

@@ -6,7 +6,7 @@ With φ = (1 − ℰ_φ)⁻¹, θ̈ the generalized accelerations and T the gene
     α = φ* (H* θ̈ + a)      f = φ (M α + b)      T = H f = ℳ θ̈ + C
 
 Nothing else is known of the blocks: nodes may be bodies, several bodies, or a body and its rotors. Numbering and
-notation are those of `sysdyn.reference.operators`.
+notation are those of `sysdyn.papers.jain.operators`.
 
 A. Jain, "Graph theoretic foundations of multibody dynamics", part II (2011), "Jain II".
 """
@@ -28,8 +28,7 @@ from sysdyn.errors import InvalidInput, ModelError, SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import cross_force
-from sysdyn.reference.generic import checked_array, is_number, run
-from sysdyn.reference.operators import (
+from sysdyn.papers.jain.operators import (
     SPO,
     BackwardLyapunov,
     BlockDiagonal,
@@ -41,6 +40,7 @@ from sysdyn.reference.operators import (
     segment_tree,
     slices,
 )
+from sysdyn.reference.generic import checked_array, is_number, run
 
 SINGULAR = 1e-13  # Rounding of a pivot of H P H*, as a fraction of H R H*, R the composite inertias (chosen).
 
