@@ -9,8 +9,8 @@ and each standard deviation relative to itself. The iCub has noisy torques, join
 force/torque sensors, and external wrenches that are either known or noisy, too.
 
 Standard deviations and w-tests are those of solutions that nobody has asked before, less the time of the solution
-itself, which takes turns with them. Their `ratio` is to the mean in the same turns, or of one state to their kernels, run
-one after the other.
+itself, which takes turns with them. Their `ratio` is to the mean in the same turns, or of one state to their kernels,
+run one after the other.
 
 Writes experiments/results/estimation.csv.
 """
