@@ -50,6 +50,7 @@ def test_asleep():
 """
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["alone", "worker"])
 def test_the_dearest_tests_are_listed_by_cpu_time(tmp_path, arguments):
     (tmp_path / "test_x.py").write_text(TESTS)
@@ -80,6 +81,7 @@ def test_of_a_family(k):
 """
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("arguments", "ran"),
     [(["-n", "1"], 1), (["."], 1), (["--slow", "-n", "1"], 4), (["-m", "not slow"], 1), (["-m", "slow"], 3)],

@@ -57,6 +57,7 @@ def test_each_table_has_a_block_that_adds_to_it():
     assert found == [[x] for x in tables]
 
 
+@pytest.mark.slow
 def test_a_joint(names):
     model = names["model"]
     assert {joint.kind for joint in model.joints} == {"translational", "revolute"}

@@ -232,6 +232,7 @@ COMPILING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("command", COMPILING, ids=lambda x: x[0])
 def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
     asked = []
@@ -287,6 +288,7 @@ def test_problem_files_are_well_posed_and_in_the_table(path):
     assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", ["icub_inverse", "load_cells"])
 def test_problem_files_are_solved(name):
     path = next(path for path in PROBLEMS if path.stem == name)

@@ -196,6 +196,7 @@ def test_output_that_nobody_reads(found):
     assert found["stdout unread"] == [141, []] and found["stdout closed"] == [2, []]
 
 
+@pytest.mark.slow
 def test_output_in_ascii(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(

@@ -44,6 +44,7 @@ def test_the_page_of_an_estimate(leg, tmp_path):
     assert not re.search(r'(?:src|href)="|https?://(?!www.w3.org)', leg)  # it loads nothing
 
 
+@pytest.mark.slow
 def test_a_browser_draws_it_and_zooms(leg, tmp_path):
     zoomed = """(() => { const svg = document.querySelector("figure svg"), before = svg.viewBox.baseVal.width;
         svg.dispatchEvent(new WheelEvent("wheel", {deltaY: -300, clientX: 100, clientY: 300}));

@@ -46,6 +46,7 @@ each_width = pytest.mark.parametrize("width", WIDTHS)
 # ---- values --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", BACKENDS)
 @settings(max_examples=12)
 @given(seeds)

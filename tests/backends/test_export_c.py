@@ -325,6 +325,7 @@ def test_the_command_line_exports(tmp_path):
 # ---- CasADi --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", ["forward", "floating", "sensors", "measured"])
 def test_casadi_gives_what_the_solver_gives(case):
     pytest.importorskip("casadi")

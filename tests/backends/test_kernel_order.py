@@ -92,6 +92,7 @@ def test_traffic_of_programs_that_can_be_counted_by_hand():
     assert traffic(arranged(program), in_turn(program)) == len(x)  # each added at once
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make, output", [(sd.inverse_dynamics, "tau"), (sd.forward_dynamics, "qdd")])
 def test_less_is_moved_for_a_robot(make, output):
     program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python").program

@@ -164,6 +164,7 @@ def assert_estimates(found: dict[str, np.ndarray], solution: sd.Solution, t: np.
 # ---- formats -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("written", FORMATS)
 @pytest.mark.parametrize("read", FORMATS)
 def test_every_format_is_read_and_written(tmp_path, read, written):

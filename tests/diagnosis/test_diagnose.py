@@ -386,6 +386,7 @@ def advised(text: str, problem: Problem) -> Problem:
     return problem + added
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", ["wrench", "base", "two knees", "nothing", "accelerometers"])
 def test_examples_in_suggestions_do(case):
     model = icub("floating")
@@ -590,6 +591,7 @@ def by_count(seed: int, noisy: bool) -> Problem:
     return Problem(model, known + sensors(model, rng, 1 + gone // 2, "sensor ", noise))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("seed", "noisy"), [*((seed, False) for seed in SINGULAR), *((seed, True) for seed in SINGULAR_WITH_NOISE)]
 )

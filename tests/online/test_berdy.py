@@ -41,6 +41,7 @@ def test_agrees_with_what_berdy_found(berdy, solver):
     assert max(berdy.difference(solver.model, np.array(mean), places, solution).values()) < 1e-8
 
 
+@pytest.mark.slow
 def test_agrees_with_berdy_itself(berdy, solver):
     pytest.importorskip("idyntree")
     estimator, _, state, _ = berdy.one_state("small", berdy.Deviations())

@@ -187,6 +187,7 @@ def test_what_is_switched_off_is_as_if_it_were_not_there(arm):
     assert np.allclose(by_state.tau[::2], on.tau[::2]) and np.abs(by_state.tau[1] - on.tau[1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_batches_files_and_bound_calls_agree(arm, tmp_path):
     q, qd, y = measured(arm, 9, 2)
     batch = arm(q, qd, y=y)

@@ -231,6 +231,7 @@ def test_what_is_seen_of_pivots():
     np.testing.assert_allclose(seen.least, [0.5, noise / 2, 1.0, 0.0])
 
 
+@pytest.mark.slow
 def test_the_determinant_tells_singular_states():
     """As the condition number does, at ten times the cost."""
     problem = load_cells(8)

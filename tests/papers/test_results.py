@@ -289,6 +289,7 @@ VERDICTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("module", "file", "change", "before", "after"), VERDICTS)
 def test_a_verdict_changes_with_the_data(module, file, change, before, after, tmp_path):
     assert before in module.findings(RESULTS)

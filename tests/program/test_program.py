@@ -122,6 +122,7 @@ def test_counts_of_each_kind():
     assert example().flops == executed(example(), [0.4, 1.3])[0] == Flops(mul=3, add=3, div=1, sqrt=1, trig=1)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make", [sd.inverse_dynamics, sd.forward_dynamics])
 def test_counts_of_a_solver_are_those_of_an_instrumented_execution(make):
     model = sd.random_tree(4, seed=3)
@@ -141,6 +142,7 @@ def test_the_digest_is_that_of_the_content():
     assert example().digest == "96177d4a546301fa6ae25c642d93b10134e9dc3ec4cd0d8741585b04539c3423"
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_in_every_process():
     code = (
         "import sysdyn as sd\n"

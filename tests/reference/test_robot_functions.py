@@ -140,6 +140,7 @@ def zoo() -> sd.Kinematics:
     return sd.kinematics(ZOO, everything("body8"), level=0)
 
 
+@pytest.mark.slow
 def test_every_joint_type_agrees_with_the_reference_algorithms(zoo):
     q, qd, qdd, fx = state(ZOO, 5)
     check_state(ZOO, "body8", zoo(q, qd, fx), q, qd, fx)

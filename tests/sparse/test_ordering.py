@@ -370,6 +370,7 @@ def test_a_search_stops_when_it_is_told_to(name):
 # ---- restarts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [x for x in EXACT if x != "natural"])
 def test_restarts_are_fixed_by_their_seed(name):
     """Permutations with safe pivots, the same for the same seed, and others than those of another one."""
