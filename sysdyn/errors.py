@@ -123,7 +123,7 @@ class FormatWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """The results of a solver may be less accurate than expected: the message gives the figure seen offline."""
+    """Results may be less accurate than expected: the message gives the figure."""
 
 
 class CacheWarning(UserWarning):

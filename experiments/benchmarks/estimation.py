@@ -8,17 +8,24 @@ exact equations, by singular value decompositions: the mean, quantity by quantit
 and each standard deviation relative to itself. The iCub has noisy torques, joint accelerations, accelerometers and
 force/torque sensors, and external wrenches that are either known or noisy, too.
 
+Standard deviations and w-tests are those of solutions that nobody has asked before, less the time of the solution
+itself, which takes turns with them. Their `ratio` is to the mean in the same turns, or of one state to their kernels,
+run one after the other.
+
 Writes experiments/results/estimation.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
 
 import icub_models
 import numpy as np
 import scipy.linalg
-from common import timed, write_csv
+from common import Timing, timed, write_csv
 
 import sysdyn as sd
 from sysdyn.measurements.groups import value_group
@@ -163,8 +170,44 @@ def icub_problem(wrenches: sd.Measurement) -> sd.Problem:
     ])  # fmt: skip
 
 
+def beyond(first: Callable[[], object], whole: Callable[[], object], number: int, repeat: int) -> tuple[Timing, float]:
+    """(time of `whole` less that of `first`, its median ratio to the latter), turn by turn; of processor time."""
+    times = []
+    for call in (first, whole):
+        call()
+    for _ in range(repeat):
+        turn = []
+        for call in (first, whole):
+            began = time.thread_time()
+            for _ in range(number):
+                call()
+            turn.append((time.thread_time() - began) / number)
+        times.append(turn)
+    more = [b - a for a, b in times]
+    return Timing(median(more), min(more), max(more)), median((b - a) / a for a, b in times)
+
+
+def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
+    """The bare kernels of these results of one state, of the factors and then of each, as prepared calls."""
+    posterior, steps = solution._posterior, []
+    arrays = solution._inputs
+    factors = posterior._factors.executable
+    for executable in (factors, *(posterior._executables[name].executable for name in names)):
+        outputs, status = executable.backend.new(1)
+        steps.append(executable.step(arrays, outputs, status, None, single=True))
+        if executable is factors:
+            steps[-1]()
+            arrays = outputs
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
+
+
 def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
-    """Times of the mean, and of the standard deviations of the torques, on one thread.
+    """Times of the mean, and of the standard deviations of the torques and the w-test, on one thread.
 
     Most repetitions are so short that other work on the machine does not interrupt them.
     """
@@ -177,20 +220,40 @@ def icub(what: str, wrenches: sd.Measurement, states: int) -> list[dict]:
     step = solver.bind(q.copy(), qd.copy(), y=y)
     batch = [np.repeat(x[None], states, axis=0) for x in (q, qd)]
     many = {name: np.repeat(x[None], states, axis=0) for name, x in y.items()}
-    estimates = solver(*batch, y=many, threads=1)
-    times = {
-        "mean, bind, one state": timed(step, repeat=201, number=50),
-        "mean, plain call, one state": timed(lambda: solver(q, qd, y=y), repeat=201, number=50),
-        "mean, batch, a state": timed(lambda: solver(*batch, y=many, threads=1), repeat=101).scaled(1 / states),
-        "std of tau, batch, a state": timed(lambda: estimates.std("tau")).scaled(1 / states),
+    solution = solver(q, qd, y=y)
+    solution.std("tau"), solution.normalised_residuals()
+
+    def one() -> sd.Estimate:
+        return solver(q, qd, y=y)
+
+    def all_states() -> sd.Estimate:
+        return solver(*batch, y=many, threads=1)
+
+    asked = {
+        "std of tau": (lambda x: x.std("tau"), ["variance tau"]),
+        "w-test": (lambda x: x.normalised_residuals(), ["residuals", "redundancy"]),
     }
+    times: dict[str, tuple[Timing, float | str]] = {
+        "mean, bind, one state": (timed(step, repeat=201, number=50), ""),
+        "mean, plain call, one state": (timed(one, repeat=201, number=50), ""),
+        "mean, batch, a state": (timed(all_states, repeat=101).scaled(1 / states), ""),
+    }
+    for name, (ask, programs) in asked.items():
+        bare = kernels(solution, programs)
+        whole, _ = beyond(one, lambda ask=ask: ask(one()), 50, 51)
+        alone, _ = beyond(step, lambda bare=bare: (step(), bare()), 50, 51)
+        times[f"{name}, one state"] = whole, whole.least / alone.least
+        times[f"{name}, its kernels after that of the mean"] = alone, ""
+        found, ratio = beyond(all_states, lambda ask=ask: ask(all_states()), 1, 15)
+        times[f"{name}, batch, a state"] = found.scaled(1 / states), ratio
     unknowns = len(sd.BlockSystem(problem).columns)
     print(f"iCub, {what}: {unknowns} unknowns, {problem.ny} values, {solver.flops.end_to_end.total} operations")
     rows = []
-    for name, x in times.items():
-        print(f"  {name:<28}{x.median * 1e6:8.2f} µs  ({x.least * 1e6:.2f} … {x.greatest * 1e6:.2f})")
+    for name, (x, ratio) in times.items():
+        shown = f"{ratio:.2f}" if ratio else ""
+        print(f"  {name:<44}{x.median * 1e6:8.2f} µs  ({x.least * 1e6:.2f} … {x.greatest * 1e6:.2f})  {shown}")
         rows.append({"what": f"iCub, {what}: {name}", "problems": 1, "seconds": f"{x.median:.4g}",
-                     "least": f"{x.least:.4g}", "greatest": f"{x.greatest:.4g}",
+                     "least": f"{x.least:.4g}", "greatest": f"{x.greatest:.4g}", "ratio": shown,
                      "operations": solver.flops.end_to_end.total})  # fmt: skip
     return rows
 
@@ -203,7 +266,7 @@ def main() -> None:
     rows = icub("wrenches known", sd.ExternalWrench("all"), options.states)
     rows += icub("wrenches noisy", sd.ExternalWrench("all", noise=0.1, name="wrenches"), options.states)
     rows += random_problems(options.problems)
-    columns = ("what", "problems", "mean", "std", "seconds", "least", "greatest", "operations")
+    columns = ("what", "problems", "mean", "std", "seconds", "least", "greatest", "ratio", "operations")
     write_csv("estimation", [{column: row.get(column, "") for column in columns} for row in rows])
 
 

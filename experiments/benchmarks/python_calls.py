@@ -4,9 +4,9 @@
 
 Needs `pin`, icub-models and example-robot-data. A plain call is what is written first: solver(q, qd, tau).qdd beside
 pin.aba(model, data, q, qd, tau), both of which give a new array, and derivatives(q, qd, tau) beside
-pin.computeABADerivatives. All other calls take and leave arrays that exist already, of both libraries.
-The batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads as to ours. Writes
-experiments/results/python_calls.csv.
+pin.computeABADerivatives; and beside our own bound call of the same program. All other calls take and leave arrays
+that exist already, of both libraries. The batch goes to pin.rneaInParallel or pin.abaInParallel with as many threads
+as to ours. Writes experiments/results/python_calls.csv.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # else pin's idle threads s
 import pinocchio as pin
 from common import close, compared, write_csv
 from rivals import ROBOTS, CannotBuild, Robot
+
+import sysdyn as sd
 
 # A repetition has this many calls.
 CALLS = 200
@@ -98,6 +100,26 @@ def plain(robot: Robot) -> list[dict]:
     return rows
 
 
+def over_bound(robot: Robot) -> list[dict]:
+    """Plain calls beside bound ones of the same program, which take turns; the ratio is that of plain to bound."""
+    model = robot.model
+    arrays = [a[0].copy() for a in robot.states(1)[0]]
+    fx, rows = np.zeros((model.nb, 6)), []
+    inverse, forward = robot.solver("inverse"), robot.solver("forward")
+    J, frame = forward.derivatives(), model.body_names[-1]
+    K = sd.kinematics(model, [f"pose:{frame}", f"jacobian:{frame}"])
+    pairs = {
+        "inverse": (lambda: inverse(*arrays).tau, inverse.bind(*arrays, fx=fx)),
+        "forward": (lambda: forward(*arrays).qdd, forward.bind(*arrays, fx=fx)),
+        "derivatives of forward": (lambda: J(*arrays), J.bind(*arrays, fx=fx)),
+        "pose and Jacobian": (lambda: K(arrays[0]), K.bind(arrays[0])),
+    }
+    for what, (call, step) in pairs.items():
+        ratio = compared(repeated(step), repeated(call), each=(CALLS, CALLS))
+        rows.append(ratio.row(f"{robot.name}, {what}, bound over plain call", None, peer="our plain call", threads=1))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=20_000)
@@ -106,7 +128,7 @@ def main() -> None:
     rows = []
     for robot in ROBOTS.values():
         try:
-            rows += plain(robot)
+            rows += plain(robot) + over_bound(robot)
         except CannotBuild as why:
             print(f"{robot.name} is left out: {why}")
             continue

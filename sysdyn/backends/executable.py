@@ -12,6 +12,7 @@ import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend, Results
 from sysdyn.backends.entries import calls
+from sysdyn.backends.kernel import Kernel, address, words
 from sysdyn.backends.team import MOST_THREADS, TEAM, cores
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 
@@ -21,6 +22,11 @@ THREAD_OPERATIONS = 2_500_000
 SHARES = 4
 # Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller (chosen).
 KERNEL_PARTS = 8
+# Most bytes of results between two programs: they stay in the second-level cache until they are read (measured: half a
+# megabyte takes as long, two megabytes twice as long).
+BETWEEN = 2**18
+# The same for back ends that compute all states of a block at once (chosen).
+BETWEEN_AT_ONCE = 2**25
 CORES = cores()  # Counted once: counting costs more than a small kernel.
 
 
@@ -55,7 +61,11 @@ class Executable:
         if asked is not None:
             checked_threads(asked)
             return max(1, min(asked, -(-n // self.backend.width), MOST_THREADS))
-        worth = min(CORES, n * len(self.program) // THREAD_OPERATIONS)
+        return self._worth(n, len(self.program))
+
+    def _worth(self, n: int, operations: int) -> int:
+        """Number of threads that n states of so many operations are worth."""
+        worth = min(CORES, n * operations // THREAD_OPERATIONS)
         return worth if worth > 1 and TEAM.ready() else 1
 
     def results(self, inputs: Arrays, n: int, threads: int | None = None) -> Results:
@@ -63,6 +73,54 @@ class Executable:
         outputs, status = self.backend.new(n)
         self.run(inputs, outputs, status, threads)
         return outputs, status
+
+    def behind(self, first: Executable, inputs: Arrays, n: int) -> tuple[Results, np.ndarray]:
+        """(results at n states of this program, whose inputs are the outputs of another; status (n,) of the latter).
+
+        Block by block, so that what lies between the two stays in the cache. inputs: those of `first`.
+        """
+        found = self.backend.new(n), np.empty(n, dtype=np.int64)
+        width, row = self.backend.width, max(1, 8 * first.program.n_outputs)
+        one, two = (x.backend.kernel(False) if n > 1 else None for x in (first, self))
+        if one is None or two is None:
+            self._behind(first, inputs, *found, max(1, BETWEEN_AT_ONCE // row))
+            return found
+        block = max(1, BETWEEN // row // width) * width
+        run = partial(self._behind_by_kernels, first, one, two, inputs, *found, block)
+        threads = self._worth(n, len(first.program) + len(self.program))
+        if threads > 1:
+            TEAM.run([partial(run, *x) for x in _shares(n, KERNEL_PARTS * threads, width)], threads)
+        else:
+            run(0, n)
+        return found
+
+    def _behind(self, first: Executable, inputs: Arrays, results: Results, failed: np.ndarray, block: int) -> None:
+        outputs, status = results
+        for start in range(0, len(status), block):
+            own = slice(start, min(start + block, len(status)))
+            some = {name: x if x.ndim == 1 else x[own] for name, x in inputs.items()}
+            between, failed[own] = first.results(some, own.stop - start)
+            self.run(between, {name: x[own] for name, x in outputs.items()}, status[own])
+
+    def _behind_by_kernels(
+        self, first: Executable, one: Kernel, two: Kernel, inputs: Arrays, results: Results, failed: np.ndarray,
+        block: int, start: int, size: int,
+    ) -> None:  # fmt: skip
+        between, _ = first.backend.new(block)
+        own = words(first.program, one.own_work(), inputs, between, failed)
+        other = words(self.program, two.own_work(), between, *results)
+        # addresses move on from state to state, but for those of what lies between
+        further, beyond = _distances(own), _distances(other)
+        further[len(own) - 2 * len(between) :] = beyond[2 : 2 + 2 * len(between)] = 0
+        own += start * further
+        other += start * beyond
+        further, beyond, places = block * further, block * beyond, (address(own), address(other))
+        for at in range(0, size, block):
+            some = min(block, size - at)
+            one.run(places[0], some)
+            two.run(places[1], some)
+            own += further
+            other += beyond
 
     def step(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, out, single: bool, threads: int = 1) -> Step:
         """The run with these arrays as a call without arguments; `out` is shown as its results.
@@ -75,7 +133,7 @@ class Executable:
             for share in _shares(len(status), self.threads(len(status), threads), self.backend.width)
         ]
         keep = made, inputs, outputs, status
-        if single:  # holds the interpreter's lock
+        if single and calls.held(self.program):
             return Step(made[0][0], out, status, keep)
         # each part keeps the arrays: a call that is interrupted goes on in its threads
         parts = [partial(_alone, Lock(), call, keep) for call, _ in made]
@@ -134,6 +192,13 @@ def _shares(n: int, parts: int, width: int) -> list[tuple[int, int]]:
     """(first state, number of states) of each part: whole registers, but for the last."""
     share = -(-n // (parts * width)) * width
     return [(start, min(share, n - start)) for start in range(0, n, share)] if parts > 1 and n else [(0, n)]
+
+
+def _distances(own: np.ndarray) -> np.ndarray:
+    """Bytes from state to state at the words that hold addresses of rows and of the status, 0 at all others."""
+    found = np.zeros_like(own)
+    found[1], found[2::2] = 8, 8 * own[3::2]
+    return found
 
 
 def _alone(lock: Lock, call: Callable[[], None], keep: object) -> None:

@@ -68,18 +68,23 @@ class Results(NamedTuple, Generic[Key]):
 class Layout(NamedTuple, Generic[Key]):
     """Places in a row of results of a plain call, outputs and then inputs.
 
-    places: by output, where it is, and its shape; input_places: where inputs are in such a row and `rest`, those after
-    the last one that is given, put together.
+    places: by output, where it is, and its shape; input_places: where inputs are in a row of all of them, which begins
+    at `begin` in such a row, and ends with `rest`, those after the last one that is given.
     """
 
     places: dict[Key, tuple[slice, tuple[int, ...]]]
-    input_places: list[tuple[str, slice]]
+    input_places: dict[str, slice]
+    begin: int
     rest: np.ndarray
 
     def results(self, row: np.ndarray) -> Results[Key]:
         values = {key: row[part].reshape(shape) for key, (part, shape) in self.places.items()}
-        whole = np.concatenate([row, self.rest])
-        return Results({name: whole[part] for name, part in self.input_places}, (), values, np.True_)
+        inputs = self.inputs(row)
+        return Results({name: inputs[part] for name, part in self.input_places.items()}, (), values, np.True_)
+
+    def inputs(self, row: np.ndarray) -> np.ndarray:
+        """All inputs, in the order of `input_places`."""
+        return np.concatenate([row[self.begin :], self.rest])
 
 
 class Many(Generic[Key]):
@@ -123,12 +128,8 @@ class Calls(Generic[Key]):
         self._batches: dict[Hashable, Batches | None] = {}
         self.plain: list = []  # calls of one state, for `sysdyn.backends.entries.calls.entry`
         program = executable.program
-        begins = np.cumsum([0, *(size for _, size in (*program.output_groups, *program.input_groups))]).tolist()
-        parts = [*itertools.starmap(slice, itertools.pairwise(begins))]
-        n = len(program.output_groups)
-        shown = [self._results[name] for name, _ in program.output_groups]
-        self._places = {key: (part, shape) for (key, shape), part in zip(shown, parts[:n], strict=True)}
-        self._input_places = [(name, part) for (name, _), part in zip(program.input_groups, parts[n:], strict=True)]
+        shown = program.output_places.items()
+        self._places = {self._results[name][0]: (part, self._results[name][1]) for name, part in shown}
 
     # ---- the shortest way -----------------------------------------------------------------------------------------
 
@@ -194,11 +195,11 @@ class Calls(Generic[Key]):
         noises = [self.inputs.noises[name] for name in given.noise or ()]
         found |= {noise.group: np.sqrt(found[noise.group]) for noise in noises}  # exactly what was squared
         flat = np.concatenate([found[name].reshape(-1) for name, _ in program.input_groups])
-        places = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
-        if not np.array_equal(flat[places], labels) or (given.active and self._switches.lacking(found, 1).any()):
+        found_at = np.argsort(flat, kind="stable")[len(flat) - len(labels) :]
+        if not np.array_equal(flat[found_at], labels) or (given.active and self._switches.lacking(found, 1).any()):
             return None
-        begins = {name: part.start - program.n_outputs for name, part in self._input_places}
-        arguments = [*map(Argument, shapes, np.split(places, ends))]
+        begins = {name: part.start for name, part in program.input_places.items()}
+        arguments = [*map(Argument, shapes, np.split(found_at, ends))]
         for k, noise in enumerate(noises, len(arguments) - len(noises)):
             least, greatest = np.sqrt(noise.declared / FAR), np.sqrt(noise.declared * FAR)  # beyond: digits are checked
             arguments[k] = arguments[k]._replace(deviations=(least, greatest))
@@ -209,7 +210,7 @@ class Calls(Generic[Key]):
             for name in self.inputs.switches for k in np.flatnonzero(found[switch_group(name)] == 0.0).tolist()
         ]  # fmt: skip
         last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1)
-        layout = Layout(self._places, self._input_places, constants[last + 1 :])
+        layout = Layout(self._places, program.input_places, program.n_outputs, constants[last + 1 :])
         shown = Shown(make, tuple(self._places), tuple(shape for _, shape in self._places.values()), about, layout)
         call = entries.one_state(self._executable.backend, arguments, constants, quaternions, names, shown, muted)
         if call is not None:

@@ -17,9 +17,7 @@ from sysdyn.diagnosis.words import at_states, few
 from sysdyn.errors import LostDigits
 from sysdyn.measurements.noise import Noise
 from sysdyn.offline.safety import VANISHING
-
-# Inputs or results by name, arrays (n, size).
-Arrays = Mapping[str, np.ndarray]
+from sysdyn.online.states import Arrays, Row
 
 # Factor of a declared variance, either way, beyond which covariances are far and results are checked (chosen).
 FAR = 1e4
@@ -45,17 +43,25 @@ class Distance:
     def __init__(self, noises: Sequence[Noise]):
         self._noises = tuple(noises)
         self._declared = np.concatenate([x.declared for x in noises]) if noises else np.zeros(0)
+        self._full = np.repeat([x.full for x in noises], [x.scalars for x in noises]).astype(bool)
+        self._bytes = self._declared.tobytes()
+        self._groups = tuple(x.group for x in noises)
         self._inverses = {x.name: _inverse_factor(x) for x in noises if x.full}
+
+    def is_near(self, row: Row) -> bool:
+        """False if `far` has to look at the covariances of one state."""
+        own = row.values[row.places.columns(self._groups)]
+        if own.tobytes() == self._bytes:  # as in most calls
+            return True
+        same = own[self._full] == self._declared[self._full]
+        ratio = (own / self._declared)[~self._full]
+        return bool(same.all() and not (ratio > FAR).any() and not (ratio < 1.0 / FAR).any())
 
     def far(self, inputs: Arrays, n: int, limit: float = FAR) -> np.ndarray:
         """Numbers of the states at which some variance is beyond `limit` times the declared one, or below its inverse.
 
         inputs: (size,) or (n, size) by group.
         """
-        if n == 1:  # most calls have no other noise, which is seen at once
-            own = [np.reshape(inputs[x.group], -1) for x in self._noises]
-            if not own or np.array_equal(np.concatenate(own), self._declared):
-                return np.empty(0, dtype=int)
         found = np.zeros(n, dtype=bool)
         for low, high in self._ratios(inputs).values():
             found |= (high > limit) | (low < 1.0 / limit)

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sysdyn.equations.augmented import AugmentedSystem
-from sysdyn.measurements.groups import SWITCH, group_of, switch_group
-from sysdyn.measurements.noise import Noise
+from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
-from sysdyn.online.posterior import Part, Posterior, States
+from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
+from sysdyn.online.states import Row, States
+from sysdyn.online.whitening import Multipliers, NoisyComponents, Whitening
 from sysdyn.problem import Problem
 
 # Share of its own error in the residual of a component below which no other equation checks it (chosen).
@@ -99,10 +100,8 @@ class Estimate(Solution):
 
         NaN for components that are switched off.
         """
-        return {
-            name: self._shaped(np.where(self._on(name), -np.einsum("nij,nj->ni", self._factor(name), x), np.nan))
-            for name, x in self._whitened().items()
-        }
+        own = self._whitening
+        return self._by_name(own.hidden(-own.residuals(self._whitened())))
 
     def normalised_residuals(self) -> dict[str, np.ndarray]:
         """Normalised residuals {name: w (…, m)}: standard normal if noise is as declared; beyond 4 a fault is likely.
@@ -110,36 +109,29 @@ class Estimate(Solution):
         The w-test of Baarda: that a component alone is wrong. NaN if no other equation checks it, or it is switched
         off.
         """
-        result = {}
-        for name, (mu, M) in self._multipliers().items():
-            # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
-            inverse = np.linalg.inv(self._factor(name))
-            variance = np.einsum("nii->ni", M)
-            checked = variance > UNCHECKED * np.einsum("nji,nji->ni", inverse, inverse)
-            with np.errstate(all="ignore"):
-                result[name] = self._shaped(np.where(checked, -mu / np.sqrt(variance), np.nan))
-        return result
+        found = self._multipliers()
+        # Cov(μ) of an unchecked component is zero, that of one that all others determine is Σ⁻¹
+        checked = found.variance > UNCHECKED * found.alone
+        with np.errstate(all="ignore"):
+            return self._by_name(np.where(checked, -found.mu / np.sqrt(found.variance), np.nan))
 
     def leverage(self) -> dict[str, np.ndarray]:
         """Leverage {name: h (…, m)}: share of a component's own error in the estimate, 1 if nothing else checks it.
 
         They sum to the number of noisy equations less `redundancy`; 0 for components that are switched off.
         """
-        result = {}
-        for name, (_, M) in self._multipliers().items():
-            checked = np.einsum("nij,nji->ni", self._covariance(name), M)
-            result[name] = self._shaped(self._on(name) * (1.0 - checked))
-        return result
+        return self._by_name(self._whitening.unchecked(self._multipliers()))
 
     def chi2(self) -> np.ndarray:
         """Sum ε^T Σ⁻¹ ε (…) over all noisy equations: χ² distributed with `redundancy` degrees of freedom."""
-        return self._shaped(np.sum([np.sum(x * x, axis=1) for x in self._whitened().values()], axis=0))
+        parts = self._noisy.by_name(self._whitened())
+        return self._shaped(np.sum([np.sum(x * x, axis=1) for x in parts.values()], axis=0))
 
     @property
     def redundancy(self) -> np.ndarray:
         """Number of equations (…) beyond the number of unknowns: degrees of freedom of `chi2`."""
         equations, unknowns = self._equations().shape
-        off = [np.sum(x == 0.0, axis=-1) for name, x in self._inputs.items() if group_of(name).role == SWITCH]
+        off = [np.sum(x == 0.0, axis=-1) for name, x in self._states.inputs.items() if group_of(name).role == SWITCH]
         return np.broadcast_to(equations - unknowns - sum(off), self._n).reshape(self._lead)
 
     def log_likelihood(self) -> np.ndarray:
@@ -148,8 +140,8 @@ class Estimate(Solution):
         log p = −½ (χ² + log |det K| + ν log 2π), ν = redundancy.
         """
         det = self._posterior.log_determinant(self._states)
-        for name in self._noises:
-            det = det + 2.0 * np.log(np.einsum("nii->ni", self._factor(name))).sum(axis=1)
+        for noise in self._noisy.noises.values():
+            det = det + 2.0 * self._whitening.logarithms(noise)
         return -0.5 * (self.chi2() + self._shaped(det) + self.redundancy * math.log(2.0 * math.pi))
 
     def expected_noise(self, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -157,70 +149,46 @@ class Estimate(Solution):
 
         One iteration of expectation maximisation; see `sysdyn.learn_noise`.
         """
-        multipliers = self._multipliers()
-        return {
-            name: _expected(noise, self._covariance(name), *multipliers[name], self._on(name))
-            for name, noise in self._noises.items()
-            if name in names
-        }
+        found = self._multipliers()
+        chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
+        return {name: self._whitening.expected(noise, found) for name, noise in chosen.items()}
 
-    # ---- whitened equations and switches ------------------------------------------------------------------------
+    def noise_moments(self, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (σ² μ² (n, m), its expectation)} at n states, μ = Σ⁻¹ ε; of full covariances (n, m (m + 1) / 2).
+
+        These are the lower triangles, row by row, of L^T μ μ^T L and L^T Cov(μ) L. The difference is the derivative of
+        the log-likelihood by log σ, and by the lower triangular X of a covariance L (1 + X) (1 + X)^T L^T. Both are
+        zero for what no other equation checks, and what is switched off.
+        """
+        found = self._multipliers()
+        chosen = {name: noise for name, noise in self._noisy.noises.items() if name in names}
+        return {name: self._whitening.moments(noise, found) for name, noise in chosen.items()}
+
+    # ---- whitened equations -------------------------------------------------------------------------------------
 
     @functools.cached_property
     def _states(self) -> States:
+        if self._is_row:
+            layout = self._given.layout
+            return States(Row(layout.inputs(self._row), layout.input_places), 1, self._about.refuse)
         return States(self._inputs, self._n, self._about.refuse, np.broadcast_to(self.ok, self._lead).reshape(-1))
 
     @property
-    def _noises(self) -> dict[str, Noise]:
-        return {noise.name: noise for noise in self._posterior.noises}
+    def _noisy(self) -> NoisyComponents:
+        return self._posterior.noisy
 
-    def _whitened(self) -> dict[str, np.ndarray]:
-        """Whitened residuals {name: L⁻¹ (Y d + y₀ − y) (n, m)}; zero for components that are switched off."""
-        found = self._posterior.residuals(self._states)
-        return {name: x * self._on(name) for name, x in found.items()}
+    @functools.cached_property
+    def _whitening(self) -> Whitening:
+        return Whitening(self._noisy, self._states)
 
-    def _multipliers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Multipliers {name: (μ = Σ⁻¹ ε (n, m), Cov(μ) (n, m, m))}; zero for components that are switched off."""
-        shares, result = self._posterior.redundancy(self._states), {}
-        for name, x in self._whitened().items():
-            inverse = np.linalg.inv(self._factor(name))
-            M = inverse.swapaxes(1, 2) @ shares[name] @ inverse
-            result[name] = np.einsum("nji,nj->ni", inverse, x), M * self._both(name)
-        return result
+    def _whitened(self) -> np.ndarray:
+        """Whitened residuals L⁻¹ (Y d + y₀ − y) (n, m) of all components; zero for those that are switched off."""
+        return self._whitening.switched(self._posterior.residuals(self._states))
 
-    def _covariance(self, name: str) -> np.ndarray:
-        """Covariance Σ (n, m, m) of the call."""
-        noise = self._noises[name]
-        return noise.matrix(np.broadcast_to(self._inputs[noise.group], (self._n, noise.scalars)))
+    def _multipliers(self) -> Multipliers:
+        shares = self._posterior.redundancy(self._states)
+        return self._whitening.multipliers(self._whitened(), shares)
 
-    def _factor(self, name: str) -> np.ndarray:
-        """Factor L (n, m, m), L L^T = Σ; as of the identity for components that are switched off."""
-        S = self._covariance(name)
-        return np.linalg.cholesky(np.where(self._both(name), S, np.eye(S.shape[1])))
-
-    def _on(self, name: str) -> np.ndarray:
-        """(n or 1, m or 1) bool: False for components that are switched off."""
-        return np.atleast_2d(self._inputs.get(switch_group(name), 1.0)) != 0.0
-
-    def _both(self, name: str) -> np.ndarray:
-        """(n or 1, m or 1, m or 1) bool: False for pairs of which a component is switched off."""
-        on = self._on(name)
-        return on[:, :, None] & on[:, None, :]
-
-
-def _expected(noise: Noise, S: np.ndarray, mu: np.ndarray, M: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.
-
-    Standard deviations (m,) or a covariance (m, m), as the noise is declared; components never on keep theirs.
-    """
-    on = np.broadcast_to(on, mu.shape)
-    if noise.full:  # components that are off are expected as the others tell by correlation
-        on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
-    r = np.einsum("nij,nj->ni", S, mu)
-    expected = r[:, :, None] * r[:, None, :] + S - S @ M @ S
-    both = on[:, :, None] & on[:, None, :]
-    count = both.sum(axis=0)
-    mean = np.where(both, expected, 0.0).sum(axis=0) / np.maximum(count, 1)
-    mean = np.where(count > 0, mean, S[0])
-    mean = 0.5 * (mean + mean.T)
-    return mean if noise.full else np.sqrt(np.diagonal(mean))
+    def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """{noise: (…, size)} of values (n, m) of all components."""
+        return self._noisy.by_name(self._shaped(x))

@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from sysdyn.diagnosis.words import at_states
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import FileError, SingularState, UnknownName
 from sysdyn.files import cache
-from sysdyn.measurements.noise import Noise, noise_of
+from sysdyn.measurements.noise import noise_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import output_groups
 from sysdyn.offline.options import Options
@@ -38,6 +38,8 @@ from sysdyn.offline.square_root import AtState, Estimated, SquareRoot, pivoted, 
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.online import storage
 from sysdyn.online.digits import KEPT, Distance, sizes_of_mean
+from sysdyn.online.states import Arrays, Row, States
+from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import product
@@ -48,8 +50,6 @@ CODE_LEVEL = 0
 VANISHING_VARIANCE = 1e-22
 # Number of states at which variances that are zero at every state are found (chosen).
 SAMPLES = 4
-# Most entries of all states whose factors are kept at a time: 32 MB (chosen).
-MOST_ENTRIES = 4_000_000
 # Most states of which the form with pivoting is kept, about a megabyte each for a humanoid (chosen).
 MOST_KEPT = 64
 # Names of the programs of the factors and of the mean, and of the inputs of all others.
@@ -63,26 +63,8 @@ Terms = Mapping[int, Any]
 Groups = list[tuple[str, list]]
 # Outputs as a function of the factors, of all states as expressions or of one state as numbers.
 Formula = Callable[[Estimated], Groups]
-# Inputs or results, arrays (n, size) by group.
-Arrays = Mapping[str, np.ndarray]
 # Sizes that errors are relative to, as a function of results at some states and the numbers of these.
 Sizes = Callable[[Arrays, np.ndarray], Arrays]
-
-
-class States(NamedTuple):
-    """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN.
-
-    solved (n,) bool: True for states that have an estimate, None for all. Results of the others are NaN.
-    """
-
-    inputs: Arrays
-    n: int
-    refuse: bool
-    solved: np.ndarray | None = None
-
-    def at(self, chosen: np.ndarray) -> Arrays:
-        """Inputs {group: (k, size)} of some of the states, by number."""
-        return {name: np.broadcast_to(x, (self.n, x.shape[-1]))[chosen] for name, x in self.inputs.items()}
 
 
 class Posterior:
@@ -100,7 +82,7 @@ class Posterior:
         self.problem, self._passes, self._options, self._key = problem, choice.passes, options, key
         self._progress = progress
         self._components = {m.name: tuple(m.components(problem.model)) for m in options.measured}
-        self._executables: dict[str, Executable | AfterFactors] = {}
+        self._executables: dict[str, Ready] = {}
         self._factors: Factors | None = None
         self.distance = Distance([noise_of(m, problem.model) for m in problem.noisy])
         self.begin()
@@ -121,9 +103,10 @@ class Posterior:
     def _root(self) -> SquareRoot:
         return square_root(self.system, Stages(None, self._progress))
 
-    @property
-    def noises(self) -> list[Noise]:
-        return self.system.noises
+    @functools.cached_property
+    def noisy(self) -> NoisyComponents:
+        """The noisy components, in the order of `residuals`."""
+        return NoisyComponents(self.system.noises, [m.name for m in self.problem.switchable])
 
     # ---- mean ---------------------------------------------------------------------------------------------------
 
@@ -134,22 +117,27 @@ class Posterior:
             root = self._root
             return output_groups(self.system, root.assembly, root.solution, self._options.outputs)
 
-        return self._run(MEAN, groups, states._replace(refuse=False), lambda found, _: sizes_of_mean(found))
+        states = States(states.inputs, states.n, refuse=False)
+        found = self._run(MEAN, groups, states, lambda found, _: sizes_of_mean(found))
+        return {name: found[:, part] for name, part in self._executables[MEAN].places.items()}
 
     # ---- covariances --------------------------------------------------------------------------------------------
 
     def variances(self, part: Part, states: States) -> np.ndarray:
         """Variances (n, size) of the scalars of a part."""
 
+        name = f"variance {_words(part)}"
+        scalars = None if name in self._executables else self._scalars(part)  # which raises UnknownName
+
         def groups(of: Estimated) -> Groups:
-            scalars = self._scalars(part)(of)
-            return [("variance", [product(z, z) for z in map(of.information.deviations, scalars)])]
+            chosen = (scalars or self._scalars(part))(of)
+            return [("variance", [product(z, z) for z in map(of.information.deviations, chosen)])]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             x = found["variance"]
             return {"variance": np.maximum(x, VANISHING_VARIANCE * x.max(axis=1, initial=0.0, keepdims=True))}
 
-        return self._run(f"variance {_words(part)}", groups, states, sizes, 1.0)["variance"]
+        return self._run(name, groups, states, sizes, 1.0)
 
     def covariance(self, first: Part, second: Part, states: States) -> np.ndarray:
         """Covariances (n, size of first, size of second) between two parts."""
@@ -165,8 +153,9 @@ class Posterior:
             sizes = np.maximum(rows[:, :, None] * columns[:, None], least[:, None, None])
             return {name: sizes[:, k] for k, name in enumerate(found)}
 
-        found = self._run(f"covariance {_words(first)} {_words(second)}", groups, states, sizes, 1.0)
-        return np.stack([*found.values()], axis=1)
+        name = f"covariance {_words(first)} {_words(second)}"
+        found = self._run(name, groups, states, sizes, 1.0)
+        return found.reshape(states.n, len(self._executables[name].places), -1)
 
     def _scalars(self, part: Part) -> Callable[[Estimated], Sequence[Terms]]:
         """Each scalar in terms of unknowns of the system; of none if it is a known input. Raises UnknownName."""
@@ -190,8 +179,8 @@ class Posterior:
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
-    def residuals(self, states: States) -> Arrays:
-        """Residuals {name: ε (n, m)} of the whitened noisy equations; before the estimate errors of variance 1."""
+    def residuals(self, states: States) -> np.ndarray:
+        """Residuals ε (n, m) of the whitened noisy equations, in their order; at first errors of variance 1."""
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
@@ -203,8 +192,8 @@ class Posterior:
 
         return self._run("residuals", groups, states, sizes, -0.5)
 
-    def redundancy(self, states: States) -> Arrays:
-        """Covariances {name: Cov(ε) (n, m, m)} of the whitened residuals; for independent components the diagonal."""
+    def redundancy(self, states: States) -> np.ndarray:
+        """Covariances (n, numbers) of the whitened residuals, of each `Noise` as its own: variances, or a triangle."""
 
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
@@ -215,8 +204,7 @@ class Posterior:
                 found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
             return found
 
-        found = self._run("redundancy", groups, states, lambda found, _: dict.fromkeys(found, np.ones((1, 1))))
-        return {noise.name: noise.matrix(found[noise.name]) for noise in self.noises}
+        return self._run("redundancy", groups, states, lambda found, _: dict.fromkeys(found, np.ones((1, 1))))
 
     def log_determinant(self, states: States) -> np.ndarray:
         """Logarithm (n,) log |det [0 E^T W^T; E 0 0; W 0 −1]|."""
@@ -230,23 +218,23 @@ class Posterior:
 
         found = self._run("determinant", groups, states, sizes, {"exact": 0.0, "noisy": -0.5})
         with np.errstate(divide="ignore"):
-            return 2.0 * np.sum([np.log(np.abs(x)).sum(axis=1) for x in found.values()], axis=0)
+            logs = np.log(np.abs(found))
+        return 2.0 * np.sum([logs[:, x].sum(axis=1) for x in self._executables["determinant"].places.values()], axis=0)
 
     # ---- programs -----------------------------------------------------------------------------------------------
 
     def _run(
         self, name: str, groups: Formula, states: States, sizes: Sizes,
         power: float | Mapping[str, float] = 0.0,
-    ) -> Arrays:  # fmt: skip
-        """Outputs (n, size) of the program `name`, which `groups` describes; see `Distance.errors`.
+    ) -> np.ndarray:  # fmt: skip
+        """Outputs (n, size), of all groups, of the program `name`, which `groups` describes; see `Distance.errors`.
 
         Raises SingularState if not even pivoting computes them; with `states.refuse` false they are NaN then.
         """
         executable = self._executable(name, groups)
-        if isinstance(executable, AfterFactors):
-            found, status = executable.results(states.inputs, states.n, states.solved)
-        else:
-            found, status = executable.results(states.inputs, states.n)
+        if states.n == 1 and (one := executable.at_one(states, self.distance)) is not None:
+            return one
+        found, status = executable.results(states.inputs, states.n, states.solved)
         failed = np.flatnonzero(status)
         if len(failed):
             if states.refuse and (states.solved is None or states.solved[failed].any()):
@@ -266,10 +254,12 @@ class Posterior:
                 raise self.distance.lost(f"the {name}", states.inputs, states.n, lost)
             for x in found.values():
                 x[lost] = np.nan
-        return found
+        return np.concatenate([*found.values()], axis=1) if len(found) != 1 else next(iter(found.values()))
 
-    def _executable(self, name: str, groups: Formula) -> Executable | AfterFactors:
+    def _executable(self, name: str, groups: Formula) -> Ready:
         """The program `name` ready to run, made at first use."""
+        if (found := self._executables.get(name)) is not None:
+            return found
         with self._lock:
             if name not in self._executables:
                 stages = Stages(None, self._progress)
@@ -280,7 +270,7 @@ class Posterior:
                     stages.say("done", 1.0)
             return self._executables[name]
 
-    def _made(self, name: str, groups: Formula, stages: Stages) -> Executable | AfterFactors:
+    def _made(self, name: str, groups: Formula, stages: Stages) -> Ready:
         def compiled(program: Program) -> Executable:
             stages.say(f"{name}: compiling machine code", 0.6)
             return Executable(backend_named(self._options.backend)(program, CODE_LEVEL))
@@ -289,7 +279,7 @@ class Posterior:
             program = self._stored(name, self.problem.input_sizes)
             if program is None:
                 program = self._store(name, self._root.mean(groups(self._root)))
-            return compiled(program)
+            return Ready(compiled(program))
         first, rest = self._stored(FACTORS, self.problem.input_sizes), None
         if first is not None:
             rest = self._stored(f"{name} of {first.digest}", [(ENTRIES, first.n_outputs)])
@@ -337,27 +327,55 @@ class Posterior:
         return program
 
 
-class Factors:
-    """The factors of the square-root form at states; the ones of the last call are kept.
+class _OneState(threading.local):
+    """Prepared calls of one state, a set for each thread.
 
-    pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None if singular.
+    inputs (n_inputs,), outputs (1, n_outputs) and status (1,) are arrays of its own. of: the inputs of the outputs,
+    None if there are none. busy: they are in use; a signal's handler may ask for results, too.
+    """
+
+    def __init__(self, executable: Executable, outputs_before: Callable[[], np.ndarray] | None = None):
+        program = executable.program
+        self.inputs = np.zeros(program.n_inputs) if outputs_before is None else outputs_before()[0]
+        self.outputs, self.status = np.zeros((1, program.n_outputs)), np.zeros(1, dtype=np.int64)
+        inputs, outputs = (
+            {name: x[..., part] for name, part in places.items()}
+            for x, places in ((self.inputs, program.input_places), (self.outputs, program.output_places))
+        )
+        self.run = executable.step(inputs, outputs, self.status, None, single=True)
+        self.of: np.ndarray | None = None
+        self.busy = False
+
+
+class Factors:
+    """The factors of the square-root form at states; at one state, those of the last call are kept.
+
+    one: prepared calls of one state, None if the back end has none. pivoted: the form
+    with pivoting at each of the states (inputs (k, size) by group), None if singular.
     """
 
     def __init__(self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]]):
         self.executable, self._pivoted = executable, pivoted
+        self._places = self._like = executable.program.input_places
+        self.one = _OneState(executable) if executable.backend.kernel(True) else None
         self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
-        self._last: tuple[Arrays, np.ndarray, np.ndarray] | None = None
+
+    def row(self, states: States) -> Row | None:
+        """The inputs of one state in a row; None if they are in another order."""
+        row = states.row(self._places)
+        if row.places is not self._like:  # most states come from one program
+            if row.places != self._places:
+                return None
+            self._like = row.places
+        return row
 
     def at(self, inputs: Arrays, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """(factors (n, entries), status (n,)), for inputs that nobody changes."""
-        last = self._last
-        if last is None or last[0] is not inputs:
-            outputs, status = self.executable.results(inputs, n)
-            last = self._last = inputs, outputs[ENTRIES], status
-        return last[1], last[2]
+        """(factors (n, entries), status (n,))."""
+        outputs, status = self.executable.results(inputs, n)
+        return outputs[ENTRIES], status
 
     def again(self, inputs: Arrays, n: int, chosen: Sequence[int]) -> Iterator[AtState | None]:
-        """The form with pivoting at each of these states, for inputs that nobody changes; see `at`."""
+        """The form with pivoting at each of these states, for inputs that nobody changes."""
         if self._again is None or self._again[0] is not inputs:
             self._again = inputs, {}
         kept = self._again[1]
@@ -372,40 +390,65 @@ class Factors:
                 kept.update(made)
 
 
-class AfterFactors:
+class Ready:
+    """A program ready to run. places: of its outputs in a row."""
+
+    def __init__(self, executable: Executable):
+        self.executable, self.places = executable, executable.program.output_places
+
+    def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
+        """Outputs (1, n_outputs) at one state by prepared calls; None if anything has to be looked at."""
+        return None
+
+    def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
+        """({output: (n, size)}, status (n,)) as of an `Executable`."""
+        return self.executable.results(inputs, n)
+
+
+class AfterFactors(Ready):
     """A program of the factors, together with these.
 
     groups: the outputs, also at states at which the order of the factors fails.
     """
 
     def __init__(self, factors: Factors, executable: Executable, groups: Formula):
-        self.factors, self.executable, self._groups = factors, executable, groups
+        super().__init__(executable)
+        self.factors, self._groups = factors, groups
+        one = factors.one
+        self._one = _OneState(executable, lambda: one.outputs) if one else None
+
+    def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
+        factors, one = self.factors.one, self._one
+        if factors is None or one is None or factors.busy:
+            return None
+        row = self.factors.row(states)
+        if row is None or not distance.is_near(row):
+            return None
+        try:
+            factors.busy = True
+            if factors.of is not row.values:
+                factors.of = None
+                factors.inputs[:] = row.values
+                factors.run()
+                factors.of = row.values
+            if factors.status[0]:
+                return None
+            one.run()
+            return None if one.status[0] else one.outputs.copy()
+        finally:
+            factors.busy = False
 
     def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
-        """({output: (n, size)}, status (n,)) as of an `Executable`; zero also for states that pivoting solves.
+        """As of any program; the status is zero also for states that pivoting solves.
 
         solved (n,) bool: states at which pivoting is tried if the order fails, None for all.
         """
-        step = max(1, MOST_ENTRIES // max(1, self.executable.program.n_inputs))
-        if n <= step:
-            entries, failed = self.factors.at(inputs, n)
-            outputs, status = self.executable.results({ENTRIES: entries}, n)
-            status |= failed
-            chosen = np.flatnonzero(status if solved is None else (status != 0) & solved)
-            if len(chosen):
-                self._solve_again(inputs, chosen.tolist(), outputs, status)
-            return outputs, status
-        starts = range(0, n, step)
-        parts = [
-            self.results(
-                {name: x if x.ndim == 1 else x[k : k + step] for name, x in inputs.items()},
-                min(step, n - k),
-                None if solved is None else solved[k : k + step],
-            )
-            for k in starts
-        ]
-        outputs = {name: np.concatenate([found[name] for found, _ in parts]) for name in parts[0][0]}
-        return outputs, np.concatenate([status for _, status in parts])
+        (outputs, status), failed = self.executable.behind(self.factors.executable, inputs, n)
+        status |= failed
+        chosen = np.flatnonzero(status if solved is None else (status != 0) & solved)
+        if len(chosen):
+            self._solve_again(inputs, chosen.tolist(), outputs, status)
+        return outputs, status
 
     def _solve_again(self, inputs: Arrays, chosen: Sequence[int], outputs: Arrays, status: np.ndarray) -> None:
         """Replace outputs and status of the chosen states that pivoting solves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +31,7 @@ REFERENCES = ("local", "world")
 # The attributes of an Estimate that other solutions lack, since they follow from noise.
 OF_ESTIMATES = (
     "std", "covariance", "residuals", "normalised_residuals", "leverage", "chi2", "redundancy", "log_likelihood",
-    "expected_noise",
+    "expected_noise", "noise_moments",
 )  # fmt: skip
 
 
@@ -152,7 +153,7 @@ class Solution(calls.Result, SolvedQuantities):
 
     @property
     def _lead(self) -> tuple[int, ...]:
-        return self._found.lead
+        return () if self._is_row else self._found.lead
 
     @property
     def _values(self) -> dict[str, np.ndarray]:
@@ -321,7 +322,7 @@ class Solution(calls.Result, SolvedQuantities):
 
     @property
     def _n(self) -> int:
-        return int(np.prod(self._lead, dtype=int))
+        return math.prod(self._lead)
 
     def _shaped(self, x: np.ndarray) -> np.ndarray:
         return x.reshape((*self._lead, *x.shape[1:]))

@@ -28,6 +28,25 @@ ARRAYS = {
 }  # fmt: skip
 
 
+class Places(dict[str, slice]):
+    """Places {group: its part} in a row of all inputs, or of all outputs."""
+
+    def __init__(self, groups: Sequence[Group]):
+        ends = np.cumsum([0, *(size for _, size in groups)]).tolist()
+        super().__init__({name: slice(a, b) for (name, _), a, b in zip(groups, ends, ends[1:], strict=False)})
+        self._columns: dict[tuple[str, ...], slice | np.ndarray] = {}
+
+    def columns(self, groups: tuple[str, ...]) -> slice | np.ndarray:
+        """The numbers of these groups side by side, as a slice if they follow one another."""
+        kept = self._columns.get(groups)
+        if kept is None:
+            numbers = np.concatenate([np.arange(0), *(np.arange(self[x].start, self[x].stop) for x in groups)])
+            first = int(numbers[0]) if len(numbers) else 0
+            together = np.array_equal(numbers, np.arange(first, first + len(numbers)))
+            kept = self._columns[groups] = slice(first, first + len(numbers)) if together else numbers
+        return kept
+
+
 @dataclass(frozen=True)
 class Guard:
     """A value that must stay away from zero for the program to be valid at a state.
@@ -73,6 +92,16 @@ class Program:
     @property
     def n_outputs(self) -> int:
         return sum(size for _, size in self.output_groups)
+
+    @cached_property
+    def input_places(self) -> Places:
+        """{group: place in a row of all inputs}."""
+        return Places(self.input_groups)
+
+    @cached_property
+    def output_places(self) -> Places:
+        """{group: place in a row of all outputs}."""
+        return Places(self.output_groups)
 
     @property
     def first_op(self) -> int:

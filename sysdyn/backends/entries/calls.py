@@ -18,6 +18,7 @@ import numpy as np
 
 from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.kernel import Kernel, address, words
+from sysdyn.program.program import Program
 
 try:
     from sysdyn.backends.entries import native  # type: ignore[attr-defined]
@@ -98,6 +99,11 @@ def quantity(name: str, general: Any) -> Any:
     return native.Quantity(sys.intern(name), lambda result: general.__get__(result, type(result))) if built else general
 
 
+def held(program: Program) -> bool:
+    """True if calls of one state hold the interpreter's lock: of programs so short that none waits long for it."""
+    return len(program) <= LONGEST_PLAIN
+
+
 # ---- prepared -----------------------------------------------------------------------------------------------------
 
 
@@ -106,19 +112,20 @@ def prepared(
 ) -> tuple[Callable[[], None], object]:
     """(a call without arguments that runs these states, the objects that have to live as long as the call).
 
-    single: the state is the only one; the call is one of least latency, and holds the interpreter's lock.
+    single: the state is the only one; the call is one of least latency, and holds the interpreter's lock if `held`.
     """
     kernel = backend.kernel(single)
     assert kernel, "the back end has machine code"
-    array, work = kernel.shared_work if single else kernel.work()
+    alone = single and held(backend.program)
+    array, work = kernel.shared_work if alone else kernel.work()
     own = words(backend.program, work, inputs, outputs, status, start)
-    if not single:
+    if not alone:
         call: Callable[[], None] = partial(kernel.run, address(own), size)
     elif built:
         call = native.prepared(kernel.address, address(own), size)
     else:
-        held = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)
-        call = partial(held, address(own), size)
+        function = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)
+        call = partial(function, address(own), size)
     return call, (kernel, array, own)
 
 
@@ -137,11 +144,11 @@ def one_state(
     """
     program, kernel = backend.program, backend.kernel(True) if built else None
     shapes = [*(x.shape for x in arguments), *shown.shapes]
-    if not kernel or len(program) > LONGEST_PLAIN or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
+    if not kernel or not held(program) or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
         return None
     inputs, outputs = constants.copy(), np.zeros(program.n_outputs)
     array, work = kernel.shared_work
-    own = words(program, work, _parts(program.input_groups, inputs), _parts(program.output_groups, outputs),
+    own = words(program, work, _parts(program.input_places, inputs), _parts(program.output_places, outputs),
                 np.zeros(1, dtype=np.int64))  # fmt: skip
     last = max((int(x.inputs.max()) for x in arguments if x.inputs.size), default=-1) + 1
     targets, places = [], np.empty(0, dtype=np.int64)
@@ -152,7 +159,7 @@ def one_state(
         targets.append((*_axes(shape), numbers.size, first, scattered * SCATTERED + bool(deviations) * FOR_ALL))
         squared += zip(numbers, *deviations, strict=True) if deviations else ()
         places = np.concatenate([places, numbers.astype(np.int64)]) if scattered else places
-    begins = np.cumsum([0, *(size for _, size in program.output_groups)]).tolist()
+    begins = [part.start for part in program.output_places.values()]
     first_word = len(own) - 2 * len(program.output_groups)
     rows = [(*_axes(shape), first_word + 2 * k, begins[k]) for k, shape in enumerate(shown.shapes)]
     keys = tuple(sys.intern(key) if isinstance(key, str) else key for key in shown.keys)  # compared as objects
@@ -212,15 +219,14 @@ def batch(
     if not kernel:
         return None
     outputs, status = backend.new(1)
-    own = words(backend.program, 0, _parts(backend.program.input_groups, constants), outputs, status)
+    own = words(backend.program, 0, _parts(backend.program.input_places, constants), outputs, status)
     targets = [(*_axes(x.shape), x.inputs.size, word, 0) for x, word in zip(arguments, whole, strict=True)]
     return Batch(kernel, own, _table(targets, AXES + 4), _table(turning, 2), constants)
 
 
-def _parts(groups: Sequence[tuple[str, int]], row: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Groups of numbers that follow one another."""
-    ends = np.cumsum([size for _, size in groups])[:-1]
-    return {name: x for (name, _), x in zip(groups, np.split(row, ends), strict=True)}
+def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Groups of numbers in a row."""
+    return {name: row[part] for name, part in places.items()}
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:

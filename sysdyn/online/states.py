@@ -1,0 +1,70 @@
+"""States of a call, at which results are asked for later: their inputs by group, or in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from sysdyn.program.program import Places
+
+# Inputs or results by name, arrays (size,) or (n, size).
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+
+
+class Row(NamedTuple):
+    """All inputs of one state, one after the other, in an array that nobody changes."""
+
+    values: np.ndarray
+    places: Places
+
+
+class States:
+    """n states, whose inputs nobody changes.
+
+    given: inputs {group: (size,) or (n, size)}, or a row of one state. refuse: lost digits raise LostDigits, else they
+    are NaN. solved (n,) bool: True for states that have an estimate, None for all. Results of the others are NaN.
+    """
+
+    def __init__(self, given: Arrays | Row, n: int, refuse: bool, solved: np.ndarray | None = None):
+        self.n, self.refuse, self.solved = n, refuse, solved
+        self._row = given if isinstance(given, Row) else None
+        if self._row is None:
+            self.__dict__["inputs"] = given
+
+    @cached_property
+    def inputs(self) -> Arrays:
+        """Inputs {group: (size,) or (n, size)}."""
+        assert self._row is not None
+        return {name: self._row.values[part] for name, part in self._row.places.items()}
+
+    def row(self, places: Places) -> Row:
+        """The inputs of one state in a row, of these places unless there is one, the same at each call."""
+        if self._row is None:
+            self._row = Row(np.concatenate([self.inputs[name].reshape(-1) for name in places]), places)
+        return self._row
+
+    def beside(self, groups: tuple[str, ...]) -> np.ndarray:
+        """Groups as columns (n or 1, m)."""
+        if self._row is not None:
+            values, places = self._row
+            return values[places.columns(groups)][None]
+        return beside([self.inputs[x] for x in groups])
+
+    def group(self, name: str) -> np.ndarray:
+        """Inputs (size,) or (n, size) of one group."""
+        return self.inputs[name] if self._row is None else self._row.values[self._row.places[name]]
+
+    def at(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """Inputs {group: (k, size)} of some of the states, by number."""
+        return {name: np.broadcast_to(x, (self.n, x.shape[-1]))[chosen] for name, x in self.inputs.items()}
+
+
+def beside(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays (size,) or (n, size) as columns of one, (n or 1, m)."""
+    n = max((len(x) for x in parts if x.ndim == 2), default=1)
+    if n == 1:  # several times faster
+        return np.concatenate([x.reshape(-1) for x in parts])[None]
+    return np.concatenate([np.broadcast_to(x, (n, x.shape[-1])) for x in parts], axis=1)

@@ -1,0 +1,194 @@
+"""Covariances and switches of the noisy components of a call, side by side, and what whitened residuals come to.
+
+Components are in the order of the noises. Independent ones, most of them, are treated together, and a full covariance
+Σ = L L^T by its factor. With whitened residuals x, Cov(x) = S and switches s of 0 or 1:
+
+    ε = L x,   μ = Σ⁻¹ ε = L^-T x,   Cov(μ) = L^-T S L⁻¹
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.measurements.groups import switch_group
+from sysdyn.measurements.noise import Noise
+from sysdyn.online.states import States, beside
+
+
+class Multipliers(NamedTuple):
+    """Multipliers μ (n, m) of all components, their variances (n, m), and those that each would have as the only check.
+
+    full: Cov(μ) (n, k, k) of the noises with full covariances. Zero for components that are switched off.
+    """
+
+    mu: np.ndarray
+    variance: np.ndarray
+    alone: np.ndarray
+    full: dict[str, np.ndarray]
+
+
+class NoisyComponents:
+    """The noisy components of a problem. switched: names of the noises that have switches."""
+
+    def __init__(self, noises: Sequence[Noise], switched: Sequence[str]):
+        self.noises = {x.name: x for x in noises}
+        self.full = [x for x in noises if x.full]
+        self.places = _places(noises, [x.size for x in noises])
+        self.numbers = _places(noises, [x.scalars for x in noises])
+        # the variance of each component among the numbers of all covariances
+        own = [np.arange(x.size) * (np.arange(x.size) + 3) // 2 if x.full else np.arange(x.size) for x in noises]
+        self._variances = np.concatenate([self.numbers[x.name].start + k for x, k in zip(noises, own, strict=True)])
+        self._groups = tuple(x.group for x in noises)
+        self._switches = [switch_group(x.name) if x.name in switched else None for x in noises]
+        self._ones = [np.ones(x.size) for x in noises]
+
+    def covariances(self, states: States) -> np.ndarray:
+        """Numbers (n or 1, …) of all covariances."""
+        return states.beside(self._groups)
+
+    def variances(self, numbers: np.ndarray) -> np.ndarray:
+        """Variances (n or 1, m) among the numbers of covariances."""
+        return numbers[:, self._variances] if self.full else numbers
+
+    def switches(self, states: States) -> np.ndarray | None:
+        """Switches (n or 1, m) of all components, False for those that are off; None if there are none."""
+        if not any(self._switches):
+            return None
+        pairs = zip(self._switches, self._ones, strict=True)
+        return beside([one if group is None else states.group(group) for group, one in pairs]) != 0.0
+
+    def by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns of all components by noise."""
+        if x.ndim == 1:  # twice as fast
+            return {name: x[part] for name, part in self.places.items()}
+        return {name: x[..., part] for name, part in self.places.items()}
+
+
+class Whitening:
+    """The covariances of a call at n states."""
+
+    def __init__(self, noisy: NoisyComponents, states: States):
+        self.noisy, self.n = noisy, states.n
+        self.on = noisy.switches(states)
+        self._numbers = noisy.covariances(states)
+        self._variances = noisy.variances(self._numbers)
+        # of independent components; 1 for those that are off
+        self._deviations = np.sqrt(self._variances if self.on is None else np.where(self.on, self._variances, 1.0))
+
+    def switched(self, x: np.ndarray) -> np.ndarray:
+        """x (n, m), zero for components that are off."""
+        return x if self.on is None else x * self.on
+
+    def hidden(self, x: np.ndarray) -> np.ndarray:
+        """x (n, m), NaN for components that are off."""
+        return x if self.on is None else np.where(self.on, x, np.nan)
+
+    # ---- full covariances -----------------------------------------------------------------------------------------
+
+    def covariance(self, noise: Noise) -> np.ndarray:
+        """Σ (n, k, k) of the call."""
+        numbers = self._numbers[:, self.noisy.numbers[noise.name]]
+        return noise.matrix(np.broadcast_to(numbers, (self.n, noise.scalars)))
+
+    def both(self, noise: Noise) -> np.ndarray | bool:
+        """(n or 1, k, k) bool: False for pairs of which a component is off."""
+        if self.on is None:
+            return True
+        on = self.on[:, self.noisy.places[noise.name]]
+        return on[:, :, None] & on[:, None, :]
+
+    def factor(self, noise: Noise) -> np.ndarray:
+        """L (n, k, k), L L^T = Σ; as of the identity for components that are off."""
+        S = self.covariance(noise)
+        return np.linalg.cholesky(np.where(self.both(noise), S, np.eye(noise.size)))
+
+    # ---- of whitened residuals ------------------------------------------------------------------------------------
+
+    def residuals(self, x: np.ndarray) -> np.ndarray:
+        """ε (n, m) of whitened residuals x (n, m)."""
+        found = self._deviations * x
+        for noise in self.noisy.full:
+            part = self.noisy.places[noise.name]
+            found[:, part] = np.einsum("nij,nj->ni", self.factor(noise), x[:, part])
+        return found
+
+    def multipliers(self, x: np.ndarray, shares: np.ndarray) -> Multipliers:
+        """Of whitened residuals x (n, m), and the numbers (n, …) of their covariances."""
+        inverse = 1.0 / self._deviations
+        share = self.noisy.variances(shares)
+        mu, variance, alone = inverse * x, self.switched(inverse * share * inverse), inverse * inverse
+        full = {}
+        for noise in self.noisy.full:
+            part = self.noisy.places[noise.name]
+            L = np.linalg.inv(self.factor(noise))
+            full[noise.name] = M = (
+                L.swapaxes(1, 2) @ noise.matrix(shares[:, self.noisy.numbers[noise.name]]) @ L * self.both(noise)
+            )
+            mu[:, part] = np.einsum("nji,nj->ni", L, x[:, part])
+            variance[:, part] = np.einsum("nii->ni", M)
+            alone = np.array(np.broadcast_to(alone, x.shape))
+            alone[:, part] = np.einsum("nji,nji->ni", L, L)
+        return Multipliers(mu, variance, alone, full)
+
+    def unchecked(self, found: Multipliers) -> np.ndarray:
+        """Share (n, m) of the variance of each component that no other checks, 1 − diagonal of Σ Cov(μ); 0 if off."""
+        shares = self._variances * found.variance
+        for noise in self.noisy.full:
+            part = self.noisy.places[noise.name]
+            shares[:, part] = np.einsum("nij,nji->ni", self.covariance(noise), found.full[noise.name])
+        return self.switched(1.0 - shares)
+
+    def logarithms(self, noise: Noise) -> np.ndarray:
+        """Sum (n or 1,) of the logarithms of the diagonal of L."""
+        if not noise.full:
+            return np.log(self._deviations[:, self.noisy.places[noise.name]]).sum(axis=1)
+        return np.log(np.einsum("nii->ni", self.factor(noise))).sum(axis=1)
+
+    def expected(self, noise: Noise, found: Multipliers) -> np.ndarray:
+        """Mean of E[ε ε^T] = r r^T + Σ − Σ Cov(μ) Σ, r = Σ μ, over the states at which components are on.
+
+        Standard deviations (k,) or a covariance (k, k), as the noise is declared; components never on keep theirs.
+        """
+        part = self.noisy.places[noise.name]
+        mu = found.mu[:, part]
+        on = np.ones(mu.shape, dtype=bool) if self.on is None else np.broadcast_to(self.on[:, part], mu.shape)
+        if not noise.full:
+            S = np.broadcast_to(self._variances[:, part], mu.shape)
+            r = S * mu
+            return np.sqrt(_mean(r * r + S - S * found.variance[:, part] * S, on, S[0]))
+        # components that are off are expected as the others tell by correlation
+        on = np.broadcast_to(on.any(axis=1, keepdims=True), mu.shape)
+        S, M = self.covariance(noise), found.full[noise.name]
+        r = np.einsum("nij,nj->ni", S, mu)
+        mean = _mean(r[:, :, None] * r[:, None, :] + S - S @ M @ S, on[:, :, None] & on[:, None, :], S[0])
+        return 0.5 * (mean + mean.T)
+
+    def moments(self, noise: Noise, found: Multipliers) -> tuple[np.ndarray, np.ndarray]:
+        """Lower triangles (n, numbers), row by row, of z z^T and of its expectation L^T Cov(μ) L, z = L^T μ.
+
+        Their diagonals if components are independent.
+        """
+        part = self.noisy.places[noise.name]
+        mu = found.mu[:, part]
+        if not noise.full:
+            S = self._variances[:, part]
+            return S * mu * mu, S * found.variance[:, part]
+        L = np.linalg.cholesky(self.covariance(noise))
+        z, H = np.einsum("nji,nj->ni", L, mu), L.swapaxes(1, 2) @ found.full[noise.name] @ L
+        i, j = np.tril_indices(noise.size)
+        return z[:, i] * z[:, j], H[:, i, j]
+
+
+def _mean(x: np.ndarray, on: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Mean of x (n, …) over the states at which each entry is on."""
+    count = on.sum(axis=0)
+    return np.where(count > 0, np.where(on, x, 0.0).sum(axis=0) / np.maximum(count, 1), otherwise)
+
+
+def _places(noises: Sequence[Noise], sizes: Sequence[int]) -> dict[str, slice]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return {x.name: slice(*ends) for x, ends in zip(noises, pairwise(ends), strict=True)}

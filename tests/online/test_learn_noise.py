@@ -1,0 +1,156 @@
+"""Learnt covariances: within their own statistical errors of the true ones, at a likelihood that never fell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+
+ARM = sd.chain(4, seed=1)
+MATRIX = np.array([[0.05, 0.01, 0.0], [0.01, 0.08, 0.02], [0.0, 0.02, 0.06]])
+STATES = 1500
+
+
+def problem(*more: sd.Measurement, torque: float = 0.5, wrenches: sd.Measurement | None = None) -> sd.Problem:
+    return sd.Problem(ARM, [
+        sd.JointAcceleration("all", noise=0.2, name="encoders"), sd.JointTorque("all", noise=torque, name="torques"),
+        wrenches or sd.ExternalWrench("all"), *more,
+    ])  # fmt: skip
+
+
+def imu(noise: object = 0.05) -> sd.Measurement:
+    return sd.Accelerometer("body3", noise=noise, name="imu")
+
+
+# problems whose declared noise is the true one; covariances to begin with; what is learnt
+CASES = {
+    "too large a guess": (problem(imu()), {"imu": 1.0}, ["imu"]),
+    "too small a guess": (problem(imu(), torque=5.0), {"torques": 0.05}, ["torques"]),
+    "much too large a guess": (problem(imu(), torque=0.05), {"torques": 1.0}, ["torques"]),
+    "a matrix": (problem(imu(MATRIX)), {"imu": 0.3 * np.eye(3), "torques": 2.0}, ["imu", "torques"]),
+    "a prior": (
+        problem(sd.ForceTorqueSensor("joint3", noise=0.1, name="cell"),
+                sd.Prior(sd.ExternalWrench("body3", noise=3.0), name="push"),
+                torque=0.1, wrenches=sd.ExternalWrench(["body0", "body1", "body2"], name="none")),
+        {"push": 1.0}, ["push"],
+    ),
+    "all, in part undetermined": (problem(imu()), {"torques": 5.0, "encoders": 2.0, "imu": 0.5}, None),
+}  # fmt: skip
+
+
+def learnt(problem: sd.Problem, begin: dict, learn: Sequence[str] | None, **given) -> sd.Learned:
+    solver = sd.compile(problem, outputs=["tau"], level="fast")
+    q, qd, qdd = ARM.random_state(seed=0, batch=STATES)
+    fx = np.zeros((STATES, ARM.nb, 6))
+    if any(m.name == "push" for m in problem.noisy):
+        fx[:, 3] = 3.0 * np.random.default_rng(2).standard_normal((STATES, 6))
+    y = sd.predict(problem, q, qd, qdd, fx, seed=1)
+    y = {name: x for name, x in y.items() if name not in ("ExternalWrench", "push", "none")}
+    return sd.learn_noise(solver, q, qd, y=y, noise=begin, learn=learn, **given)
+
+
+def deviations(noise: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diagonal(noise)) if np.ndim(noise) == 2 else np.asarray(noise)
+
+
+@pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_true_noise_is_found_within_its_statistical_error(name):
+    true, begin, learn = CASES[name]
+    found = learnt(true, begin, learn)
+    assert found.converged and len(found.log_likelihood) <= 60 and (np.diff(found.log_likelihood) >= 0.0).all()
+    off = []
+    for m in true.noisy:
+        if m.name in found.error:
+            wrong = np.log(deviations(found.noise[m.name]) / deviations(m.noise)) / found.error[m.name]
+            off += wrong[found.error[m.name] < 1.0].tolist()
+    # of normally distributed errors the greatest of some tens, and their size
+    assert np.abs(off).max() < 4.0 and np.sqrt(np.mean(np.square(off))) < 2.0
+
+
+def test_no_change_raises_the_likelihood_of_what_was_learnt():
+    true, begin, learn = CASES["a matrix"]
+    found = learnt(true, begin, learn)
+    solver = sd.compile(true, outputs=["tau"], level="fast")
+    q, qd, qdd = ARM.random_state(seed=0, batch=STATES)
+    y = {name: x for name, x in sd.predict(true, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
+    rng = np.random.default_rng(0)
+    best = found.log_likelihood[-1]
+    for _ in range(20):
+        B = np.eye(3) + 0.03 * rng.standard_normal((3, 3))
+        other = {
+            "imu": B @ found.noise["imu"] @ B.T,
+            "torques": found.noise["torques"] * np.exp(0.03 * rng.standard_normal(4)),
+        }
+        assert np.sum(solver(q, qd, y=y, noise=other).log_likelihood()) < best + 1e-3
+
+
+def test_the_derivative_of_the_likelihood_is_that_of_the_moments():
+    true = problem(imu(MATRIX), sd.Switchable(sd.JointAcceleration("joint1", noise=0.4, name="gyro")))
+    solver = sd.compile(true, outputs=["tau"], level="fast")
+    q, qd, qdd = ARM.random_state(seed=0, batch=30)
+    y = {name: x for name, x in sd.predict(true, q, qd, qdd, seed=1).items() if name != "ExternalWrench"}
+    on = np.arange(30) % 3 > 0
+
+    def likelihood(noise):
+        return solver(q, qd, y=y, noise=noise, active={"gyro": on}).log_likelihood()
+
+    begin = {"torques": np.full(4, 0.4), "gyro": np.full(1, 0.3), "imu": 1.3 * MATRIX}
+    moments = solver(q, qd, y=y, noise=begin, active={"gyro": on}).noise_moments([*begin])
+    step, L = 1e-5, np.linalg.cholesky(begin["imu"])
+    for name in ("torques", "gyro"):
+        for k in range(len(begin[name])):
+            both = [
+                begin | {name: begin[name] * np.exp(sign * step * (np.arange(len(begin[name])) == k))}
+                for sign in (1, -1)
+            ]
+            slope = (likelihood(both[0]) - likelihood(both[1])) / (2.0 * step)
+            np.testing.assert_allclose(np.subtract(*moments[name])[:, k], slope, atol=1e-5)
+    for k, (i, j) in enumerate(zip(*np.tril_indices(3), strict=True)):
+        X = np.zeros((3, 3))
+        X[i, j] = step
+        factors = [L @ (np.eye(3) + sign * X) for sign in (1, -1)]
+        slope = likelihood(begin | {"imu": factors[0] @ factors[0].T}) - likelihood(
+            begin | {"imu": factors[1] @ factors[1].T}
+        )
+        np.testing.assert_allclose(np.subtract(*moments["imu"])[:, k], slope / (2.0 * step), atol=1e-5)
+
+
+def test_what_the_log_does_not_determine_is_said():
+    """Only the sum of the variances of two sensors that always agree; and nothing of what nobody checks."""
+    sum_alone = problem(
+        imu(),
+        sd.JointTorque("joint3", noise=0.5, name="again"),
+        sd.ModelNoise("tau", ["body3"], noise=0.5, name="friction"),
+    )
+    with pytest.warns(sd.AccuracyWarning, match=r"does not determine .*'encoders': qdd\(joint3\)"):
+        found = learnt(problem(imu()), {}, ["encoders"])
+    assert found.converged and found.error["encoders"][3] > 1.0 and (found.error["encoders"][:3] < 0.1).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert learnt(sum_alone, {"imu": 1.0}, "imu").converged
+    unchecked = (
+        sd.inverse_dynamics(ARM) - sd.JointAcceleration("all") + sd.JointAcceleration("all", noise=0.3, name="alone")
+    )
+    with pytest.warns(sd.AccuracyWarning, match=r"'alone': .*\(inf\)"):
+        found = learnt(unchecked, {"alone": 0.7}, None)
+    assert np.allclose(found.noise["alone"], 0.7, rtol=1e-6) and np.isinf(found.error["alone"]).all()
+
+
+def test_states_that_were_not_solved_do_not_count():
+    true = sd.Problem(ARM, [
+        sd.Switchable(sd.JointAcceleration("all", noise=0.2, name="encoders")),
+        sd.JointTorque("all", noise=0.5, name="torques"), sd.Accelerometer("body3", noise=0.05, name="imu"),
+        sd.ExternalWrench("all"),
+    ])  # fmt: skip
+    whole = learnt(true, {"imu": 0.5}, "imu")
+    on = np.ones((STATES, 4), dtype=bool)
+    some = learnt(true, {"imu": 0.5}, "imu", active={"encoders": on}, on_singular="nan")
+    np.testing.assert_allclose(some.noise["imu"], whole.noise["imu"], rtol=1e-9)
+    with pytest.raises(sd.InvalidInput, match="iterations is 0"):
+        learnt(true, {}, "imu", iterations=0)
+    assert not learnt(true, {"imu": 0.5}, "imu", iterations=1).converged
