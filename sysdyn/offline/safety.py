@@ -66,6 +66,9 @@ WEAK = 1e-3
 HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
 STEADY = 1e-8
+# Share of its typical size below which a pivot of exact equations is weak, whatever errors were seen: it is a difference
+# of terms that lost six digits, which no residual tells (chosen).
+CANCELLED = 1e-6
 # Multiple of the size of a pivot at which digits were lost, below which it is weak; used while at most the share FEW of
 # the states have weak pivots (chosen).
 MARGIN, FEW = 2.0, 0.25
@@ -241,6 +244,8 @@ def judge(
     if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
         return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True, again=again)
     weak = np.maximum(small.expected(usual, regular, weak), apart.share(seen) * small.typical)
+    if not noisy:
+        weak = np.maximum(weak, CANCELLED * small.typical)
     guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
     return Verdict(safety, guards, _at(inputs, worst))
 

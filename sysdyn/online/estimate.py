@@ -168,7 +168,8 @@ class Estimate(Solution):
 
     @functools.cached_property
     def _states(self) -> States:
-        return States(self._inputs, self._n, self._about.refuse, np.broadcast_to(self.ok, self._lead).reshape(-1))
+        solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
+        return States(self._inputs, self._n, self._about.refuse, solved, self._found.again)
 
     @property
     def _noises(self) -> dict[str, Noise]:

@@ -40,6 +40,7 @@ from sysdyn.online import storage
 from sysdyn.online.digits import KEPT, Distance, sizes_of_mean
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_PIVOT
 from sysdyn.sparse.information import product
 
 # Level of code generation for the programs, which are large and run seldom.
@@ -73,12 +74,14 @@ class States(NamedTuple):
     """n states: inputs {group: (size,) or (n, size)}; refuse: lost digits raise LostDigits, else they are NaN.
 
     solved (n,) bool: True for states that have an estimate, None for all. Results of the others are NaN.
+    again (n,) bool: True for states whose mean was solved with pivoting, as all results of them are; None for none.
     """
 
     inputs: Arrays
     n: int
     refuse: bool
     solved: np.ndarray | None = None
+    again: np.ndarray | None = None
 
     def at(self, chosen: np.ndarray) -> Arrays:
         """Inputs {group: (k, size)} of some of the states, by number."""
@@ -116,6 +119,12 @@ class Posterior:
         # classical accelerations differ from a by a function of q and q̇, and have its covariance: none is fixed
         equations, measured = self._options.equations, self._options.measured
         return whitened_system(self.problem, equations.layout, equations.known, self._passes, outputs=measured)
+
+    @functools.cached_property
+    def _stated(self) -> WhitenedSystem:
+        """The same equations in frames as stated: what a turn rounds counts near singular states."""
+        equations, measured = self._options.equations, self._options.measured
+        return whitened_system(self.problem, equations.layout, equations.known, outputs=measured)
 
     @functools.cached_property
     def _root(self) -> SquareRoot:
@@ -181,12 +190,10 @@ class Posterior:
             return lambda of: [of.shown[quantity][place]]
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
-        layout, scalars = self.system.layout, self.system.reported(quantity)
-        if name is not None:
-            chosen = layout.columns(*layout.block(quantity, name))
-            columns = layout.quantity_columns(quantity)
-            scalars = [x for c, x in zip(columns, scalars, strict=True) if c in chosen]
-        return lambda _: scalars
+        layout = self.system.layout
+        columns = layout.quantity_columns(quantity)
+        chosen = columns if name is None else layout.columns(*layout.block(quantity, name))
+        return lambda of: [x for c, x in zip(columns, of.system.reported(quantity), strict=True) if c in chosen]
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
@@ -195,7 +202,7 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
-            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in self.system.places()]
+            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in of.system.places()]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             size = np.max([np.abs(x).max(axis=1, initial=1.0) for x in found.values()], axis=0)
@@ -209,7 +216,7 @@ class Posterior:
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
             found: Groups = []
-            for noise, rows in self.system.places():
+            for noise, rows in of.system.places():
                 shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
                 pairs = [(i, j) for i in range(noise.size) for j in (range(i + 1) if noise.full else [i])]
                 found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
@@ -244,7 +251,7 @@ class Posterior:
         """
         executable = self._executable(name, groups)
         if isinstance(executable, AfterFactors):
-            found, status = executable.results(states.inputs, states.n, states.solved)
+            found, status = executable.results(states.inputs, states.n, states.solved, states.again)
         else:
             found, status = executable.results(states.inputs, states.n)
         failed = np.flatnonzero(status)
@@ -299,7 +306,7 @@ class Posterior:
                 self._store(FACTORS, made)
             first = made
         if self._factors is None or self._factors.executable.program.digest != first.digest:
-            self._factors = Factors(compiled(first), lambda inputs: pivoted(self.system, dict(inputs)))
+            self._factors = Factors(compiled(first), lambda inputs: pivoted(self._stated, dict(inputs)))
         if rest is None:
             rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
         return AfterFactors(self._factors, compiled(rest), groups)
@@ -381,17 +388,20 @@ class AfterFactors:
     def __init__(self, factors: Factors, executable: Executable, groups: Formula):
         self.factors, self.executable, self._groups = factors, executable, groups
 
-    def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
+    def results(
+        self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
+    ) -> Results:
         """({output: (n, size)}, status (n,)) as of an `Executable`; zero also for states that pivoting solves.
 
-        solved (n,) bool: states at which pivoting is tried if the order fails, None for all.
+        solved (n,) bool: states at which pivoting is tried if the order fails, None for all. again: see `States`.
         """
         step = max(1, MOST_ENTRIES // max(1, self.executable.program.n_inputs))
         if n <= step:
             entries, failed = self.factors.at(inputs, n)
             outputs, status = self.executable.results({ENTRIES: entries}, n)
             status |= failed
-            chosen = np.flatnonzero(status if solved is None else (status != 0) & solved)
+            failing = (status != 0) if again is None else (status != 0) | again
+            chosen = np.flatnonzero(failing if solved is None else failing & solved)
             if len(chosen):
                 self._solve_again(inputs, chosen.tolist(), outputs, status)
             return outputs, status
@@ -400,7 +410,7 @@ class AfterFactors:
             self.results(
                 {name: x if x.ndim == 1 else x[k : k + step] for name, x in inputs.items()},
                 min(step, n - k),
-                None if solved is None else solved[k : k + step],
+                *(None if x is None else x[k : k + step] for x in (solved, again)),
             )
             for k in starts
         ]
@@ -415,10 +425,10 @@ class AfterFactors:
             always[name] = zero[start : start + size]
             start += size
         for k, form in zip(chosen, self.factors.again(inputs, len(status), chosen), strict=True):
+            status[k] = BAD_PIVOT if form is None else 0
             if form is not None:
                 for name, x in self._groups(form):
                     outputs[name][k] = np.where(always[name], 0.0, np.array(x, dtype=float))
-                status[k] = 0
 
 
 def _forked() -> None:
