@@ -66,8 +66,8 @@ WEAK = 1e-3
 HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
 STEADY = 1e-8
-# Share of its typical size below which a pivot of exact equations is weak, whatever errors were seen: it is a difference
-# of terms that lost six digits, which no residual tells (chosen).
+# Share of its typical size below which a pivot of exact equations is weak, whatever errors were seen: a difference
+# of terms that lost six digits, which no residual tells (chosen). STEADY is the same for estimates.
 CANCELLED = 1e-6
 # Multiple of the size of a pivot at which digits were lost, below which it is weak; used while at most the share FEW of
 # the states have weak pivots (chosen).
@@ -244,8 +244,7 @@ def judge(
     if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
         return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True, again=again)
     weak = np.maximum(small.expected(usual, regular, weak), apart.share(seen) * small.typical)
-    if not noisy:
-        weak = np.maximum(weak, CANCELLED * small.typical)
+    weak = np.maximum(weak, (STEADY if noisy else CANCELLED) * small.typical)
     guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
     return Verdict(safety, guards, _at(inputs, worst))
 

@@ -130,8 +130,8 @@ class Solver(Translated):
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
             declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
-        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
-            States at which a pivot only comes near zero are solved again with pivoting in any case.
+        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
+            `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
         threads: for batches; default as many cores as the batch is worth.
         Arrays of a batch are read again for later requests to the solution (`std`, `backward_error`).
 
@@ -198,8 +198,8 @@ class Solver(Translated):
         # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
         # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
         lost = WEAK_PIVOT | OUT_OF_RANGE
-        vanishing = 0 if self.problem.noisy else BAD_PIVOT | BAD_OUTPUT
-        self._repivot(run, np.flatnonzero((run.status & lost != 0) & (run.status & ~(lost | vanishing) == 0)))
+        pivots = lost | BAD_PIVOT | BAD_OUTPUT
+        self._repivot(run, np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0)))
         bad = np.flatnonzero(run.status)
         if not len(bad):
             return
