@@ -67,8 +67,8 @@ HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
 STEADY = 1e-8
 # Share of its low size below which a pivot of exact equations is weak, whatever errors were seen: a difference of terms
-# that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW: share of the states at which a pivot is smaller than its low size, for
-# some range over many decades (chosen).
+# that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW: share of the states at
+# which a pivot is smaller than its low size, for some range over many decades (chosen).
 CANCELLED, LOW = 1e-5, 0.25
 # Multiple of the size of a pivot at which digits were lost, below which it is weak; used while at most the share FEW of
 # the states have weak pivots (chosen).
