@@ -31,11 +31,29 @@ from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples
-from sysdyn.paper import curves
-from sysdyn.paper.counters import RBDA, matrix_aba_cost, right_hand_side, row_pivoting, solution_cost, umfpack_pivots
-from sysdyn.paper.curves import COUNTERS, END_TO_END, EQUAL, NOTHING, PUBLISHED, REWRITTEN, SOLVE, between, curve, row
-from sysdyn.paper.experiments import main, read_csv, write_csv
-from sysdyn.paper.matrix_aba import matrix_aba, transformations
+from sysdyn.papers.nori import curves
+from sysdyn.papers.nori.counters import (
+    RBDA,
+    matrix_aba_cost,
+    right_hand_side,
+    row_pivoting,
+    solution_cost,
+    umfpack_pivots,
+)
+from sysdyn.papers.nori.curves import (
+    COUNTERS,
+    END_TO_END,
+    EQUAL,
+    NOTHING,
+    PUBLISHED,
+    REWRITTEN,
+    SOLVE,
+    between,
+    curve,
+    row,
+)
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program

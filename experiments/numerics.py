@@ -31,9 +31,9 @@ from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.safety import GUARD
 from sysdyn.offline.sampling import is_singular, pivoted_solve, sample_matrix, sample_states, stacked
-from sysdyn.paper.counters import umfpack_pivots
-from sysdyn.paper.experiments import main, read_csv, write_csv
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.counters import umfpack_pivots
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant
 from sysdyn.program.program import Program

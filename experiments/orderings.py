@@ -33,9 +33,9 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix
-from sysdyn.paper.counters import umfpack_pivots
-from sysdyn.paper.experiments import main, read_csv, write_csv
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.counters import umfpack_pivots
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.lu import Pivots

@@ -14,8 +14,8 @@ import sysdyn as sd
 from sysdyn.app.matrix_plot import COLOURS, KNOWN, LEGEND, save_pictures
 from sysdyn.equations.recursive_orders import rnea
 from sysdyn.measurements.variables import LAYOUTS
-from sysdyn.paper.counters import umfpack_pivots
-from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori.counters import umfpack_pivots
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.sparse.lu import eliminate
 
 TITLE = "inverse dynamics is triangular"

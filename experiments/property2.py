@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.measurements.variables import LAYOUTS
-from sysdyn.paper.experiments import main, read_csv, write_csv
-from sysdyn.paper.matrix_aba import matrix_aba
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori.matrix_aba import matrix_aba
 
 TITLE = "the articulated-body algorithm as a triangular matrix"
 CLAIM = (

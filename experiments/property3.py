@@ -18,8 +18,8 @@ from sysdyn.errors import SingularState
 from sysdyn.model import Fixed, Free, Revolute
 from sysdyn.model.kinematics import forward_kinematics
 from sysdyn.model.spatial import X_inverse, X_motion, inertia, rotation, rotz, translation
-from sysdyn.paper import problems
-from sysdyn.paper.experiments import main, read_csv, write_csv
+from sysdyn.papers.nori import problems
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 
 TITLE = "two feet on load cells, and on a slippery floor"
 CLAIM = (

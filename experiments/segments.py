@@ -13,9 +13,9 @@ import sysdyn as sd
 from sysdyn.app.matrix_plot import save_pictures
 from sysdyn.app.robots import load_robot
 from sysdyn.errors import BackendUnavailable
-from sysdyn.paper.experiments import main, read_csv, write_csv
-from sysdyn.reference.operators import segment_pattern, segment_tree, slices
-from sysdyn.reference.sko import SKOModel
+from sysdyn.papers.jain.operators import segment_pattern, segment_tree, slices
+from sysdyn.papers.jain.sko import SKOModel
+from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 
 TITLE = "Segments: the sparsity of the spatial operators of a tree"
 CLAIM = (

@@ -5,6 +5,7 @@ from sysdyn import measurements as measurements
 from sysdyn import model as model
 from sysdyn import offline as offline
 from sysdyn import online as online
+from sysdyn import papers as papers
 from sysdyn import problem as problem
 from sysdyn import program as program
 from sysdyn import reference as reference
@@ -56,6 +57,7 @@ from sysdyn.measurements.raw import ExternalWrench as ExternalWrench
 from sysdyn.measurements.raw import JointAcceleration as JointAcceleration
 from sysdyn.measurements.raw import JointTorque as JointTorque
 from sysdyn.measurements.raw import JointWrench as JointWrench
+from sysdyn.measurements.raw import Known as Known
 from sysdyn.measurements.wrench_sensors import ForceDirection as ForceDirection
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor as ForceTorqueSensor
 from sysdyn.measurements.wrench_sensors import LoadCells as LoadCells
@@ -126,9 +128,9 @@ __all__ = [
     "Diagnosis", "Estimate", "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection",
     "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult", "Identified",
     "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointTorque",
-    "JointWrench", "Kinematics", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
-    "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
-    "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
+    "JointWrench", "Kinematics", "Known", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint",
+    "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState",
+    "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
     "RNEADerivatives", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",
     "Switchable", "SysdynError", "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile",
     "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log",

@@ -12,8 +12,16 @@ from collections.abc import Iterable
 _LONGEST_NAME = 200
 
 
-# A message names at most so many of the orders that were tried.
+# Most orders that were tried that a message names (chosen).
 _MOST_TRIED = 3
+
+# Name by which pip knows sysdyn: "sysdyn" there is another project, of system dynamics.
+DISTRIBUTION = "sysdyn-robotics"
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of this package."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class SysdynError(Exception):

@@ -18,7 +18,7 @@ NAMES = {
     "ltl": ("sysdyn.reference", "ltl"),
     "mul_H": ("sysdyn.reference", "mul_H"),
     "pinv": ("sysdyn.reference", "pinv"),
-    "SKOModel": ("sysdyn.reference", "SKOModel"),
+    "SKOModel": ("sysdyn.papers.jain", "SKOModel"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import hashlib
@@ -79,12 +80,22 @@ def pytest_unconfigure() -> None:
 
 _EVERY = pytest.StashKey[bool]()
 _left_out: set[str] = set()
+_collected: collections.Counter[str] = collections.Counter()  # items of each test so far
 
 
 def every_test(config: pytest.Config) -> bool:
     """Whether tests marked `slow` run: with --slow, --lf or a choice of marks, and in files that are named."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS and not all(map(os.path.isdir, config.args))
     return named or any(config.getoption(name, None) for name in ("slow", "lf", "markexpr"))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`slow(after=n)`: of the parameter sets of a test the first n are run always."""
+    for mark in [mark for mark in item.own_markers if mark.name == "slow" and "after" in mark.kwargs]:
+        test = item.nodeid.partition("[")[0]
+        _collected[test] += 1
+        if _collected[test] <= mark.kwargs["after"]:
+            item.own_markers.remove(mark)
 
 
 @pytest.hookimpl(trylast=True)  # after what -k and --lf choose

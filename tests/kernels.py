@@ -25,13 +25,14 @@ def run_kernel(
     words = [space[1], status[1:].ctypes.data]
     keep = []
     for name, size in program.input_groups:
-        x = np.ascontiguousarray(inputs[name], dtype=float)
+        x = np.ascontiguousarray(inputs[name], dtype=kernel.real.dtype)
         assert x.shape in ((size,), (n, size))
         keep.append(x)
         words += [x.ctypes.data, 0 if x.ndim == 1 else size]
     outputs = {}
     for name, size in program.output_groups:
-        out = np.full((n + 2, size + 2), CANARY)  # rows longer than needed, so that the stride matters
+        # rows longer than needed, so that the stride matters
+        out = np.full((n + 2, size + 2), CANARY, dtype=kernel.real.dtype)
         outputs[name] = out
         words += [0 if name in skip else out[1:, 1:].ctypes.data, size + 2]
     arguments = np.array(words, dtype=np.int64)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import sysdyn as sd
-from sysdyn.paper.arms import load_arm
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.arms import load_arm
+from sysdyn.papers.nori.problems import load_cells
 
 FILES = Path(__file__).parent
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sysdyn.model import Free, Model, random_tree
-from sysdyn.paper.arms import ARMS as ROBOTS
-from sysdyn.paper.arms import load_arm as load_robot
+from sysdyn.papers.nori.arms import ARMS as ROBOTS
+from sysdyn.papers.nori.arms import load_arm as load_robot
 
 __all__ = ["ROBOTS", "floating_tree", "load_robot"]
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.model import Model, random_tree
-from sysdyn.reference.operators import SPO, BlockDiagonal, slices
-from sysdyn.reference.sko import SKOModel
+from sysdyn.papers.jain.operators import SPO, BlockDiagonal, slices
+from sysdyn.papers.jain.sko import SKOModel
 
 TOLERANCE = 1e-9
 

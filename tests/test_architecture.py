@@ -15,7 +15,7 @@ PACKAGE = ROOT / "sysdyn"
 # From the ground up: a part may import those before it and no others.
 ORDER = (
     "errors", "passes", "renames", "program", "files", "model", "sparse", "backends", "reference", "recursions",
-    "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data", "paper", "app",
+    "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data", "papers", "app",
     "__main__",
 )  # fmt: skip
 STRANGERS = {("sparse", "model"), ("recursions", "reference")}  # side by side: neither imports the other
@@ -94,7 +94,7 @@ def test_what_is_forbidden_is_seen():
     for part, other in (
         ("model", "sparse"), ("sparse", "model"), ("recursions", "reference"), ("program", "model"),
         ("backends", "measurements"), ("measurements", "equations"), ("equations", "problem"), ("offline", "online"),
-        ("online", "app"), ("data", "paper"), ("model", "__init__"), ("online", "solver"),
+        ("online", "app"), ("data", "papers"), ("model", "__init__"), ("online", "solver"),
     ):  # fmt: skip
         assert wrong(part, other), (part, other)
 
@@ -162,3 +162,32 @@ def test_no_file_names_a_place_on_somebodys_disk():
         for number, line in enumerate(text.splitlines(), start=1):
             found += [f"{path.relative_to(ROOT)}:{number}: {place}" for place in PRIVATE.findall(line)]
     assert not found, "\n".join(found)
+
+
+def numbers(text: str) -> dict[str, object]:
+    """{name: value} of the constants of a module that are numbers or tuples of numbers."""
+    found: dict[str, object] = {}
+    for node in ast.parse(text).body:
+        if not (isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name | ast.Tuple)):
+            continue
+        names = [x.id for x in (target.elts if isinstance(target, ast.Tuple) else [target]) if isinstance(x, ast.Name)]
+        if all(isinstance(x, ast.Constant | ast.operator | ast.unaryop | ast.BinOp | ast.UnaryOp | ast.Tuple | ast.Load)
+               and not isinstance(getattr(x, "value", 0), str) for x in ast.walk(node.value)):  # fmt: skip
+            found |= {name: ast.unparse(node.value) for name in names if name.isupper() and not name.startswith("_")}
+    return found
+
+
+def test_a_name_of_a_number_has_one_home():
+    """Limits that are equal are one constant; others say in their names what each is of."""
+    homes: dict[str, list[str]] = {}
+    for path, module in FILES.items():
+        for name in numbers(path.read_text()):
+            homes.setdefault(name, []).append(module)
+    assert len(homes) > 250
+    twice = [f"{name}: {', '.join(modules)}" for name, modules in sorted(homes.items()) if len(modules) > 1]
+    assert not twice, "\n".join(twice)
+
+
+def test_numbers_are_found():
+    text = 'A = 1e-3\nB, C = 2**20, -1\nD = "text"\nE = (1, "x")\nF = len(A)\n_G = 2\nH = (1.0, 2.0)\n'
+    assert set(numbers(text)) == {"A", "B", "C", "H"}

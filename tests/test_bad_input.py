@@ -596,6 +596,7 @@ def test_solver_files(tmp_path):
 # ---- cache ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["a file", "below a file", "full", "read-only"])
 def test_a_cache_folder_that_cannot_be_used_warns_once(tmp_path, monkeypatch, kind):
     folder = tmp_path / "cache"

@@ -14,6 +14,7 @@ import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.equations.passes import KNOWN
 from sysdyn.equations.recursive_orders import RECURSIVE
+from sysdyn.errors import DISTRIBUTION
 from sysdyn.measurements.constraints import CONSTRAINTS
 from sysdyn.measurements.noise import WRAPPERS
 from sysdyn.measurements.raw import RAW
@@ -125,3 +126,16 @@ def test_the_version_is_the_same_everywhere():
     cited = re.search(r"^version: (\S+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     latest = re.search(r"^## \D*(\d+\.\d+\.\d+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert cited and latest and {project, cited[1], latest[1]} == {sd.__version__}
+
+
+def test_pages_and_messages_install_this_package():
+    """The name sysdyn is that of another project on PyPI, with a package of this name."""
+    root = Path(__file__).parents[1]
+    assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["name"] == DISTRIBUTION
+    pages = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("problems/**/*.md"), *root.glob("docs/**/*.py")]
+    for page in (*pages, *root.glob("sysdyn/**/*.py")):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"pip install '?sysdyn(?![\w-])|(?<![\w-])sysdyn\[[a-z]", text), page
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    told = re.findall(rf"{DISTRIBUTION}\[([a-z,]+)\]", "\n".join(page.read_text(encoding="utf-8") for page in pages))
+    assert told and {name for names in told for name in names.split(",")} <= extras.keys()

@@ -12,12 +12,13 @@ import sysdyn as sd
 from sysdyn.backends.registry import BACKENDS
 from sysdyn.measurements.registry import MEASUREMENTS, SENSORS
 from sysdyn.model.joints import JOINTS
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 from sysdyn.sparse.orderings import ORDERINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-TABLES = (JOINTS, SENSORS, MEASUREMENTS, ORDERINGS, BACKENDS, OPERATIONS, ROBOT_FUNCTIONS)
+TABLES = (JOINTS, SENSORS, MEASUREMENTS, ORDERINGS, BACKENDS, OPERATIONS, QUANTITY, ROBOT_FUNCTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,7 @@ def test_each_table_has_a_block_that_adds_to_it():
         "BACKENDS",
         "assembly_text",
         "OPERATIONS",
+        "QUANTITY",
         "compile",
         "ROBOT_FUNCTIONS",
     )
@@ -57,6 +59,7 @@ def test_each_table_has_a_block_that_adds_to_it():
     assert found == [[x] for x in tables]
 
 
+@pytest.mark.slow
 def test_a_joint(names):
     model = names["model"]
     assert {joint.kind for joint in model.joints} == {"translational", "revolute"}
@@ -106,6 +109,18 @@ def test_an_operation(names):
         reflect = sd.compile_function(names["reflected"], {"x": (2,)}, backend=backend)
         np.testing.assert_allclose(reflect(x), [5.0, -5.0, -1.3], rtol=1e-15)
     assert names["reflect"](x[0]) == 5.0
+
+
+def test_a_quantity(names):
+    """What motors bring replaces a hundredth of the torque, and goes into files and headers by its name."""
+    arm, driven = names["arm"], names["driven"]
+    q, qd, qdd = arm.random_state(seed=11, batch=5)
+    drive = np.random.default_rng(0).standard_normal(4)
+    tau = sd.rnea(arm, q, qd, qdd) - 100.0 * drive
+    found = driven(q, qd, qdd=qdd, tau=tau, drive=drive)
+    np.testing.assert_allclose(found.qdd, qdd, rtol=0, atol=1e-9 * np.abs(qdd).max())
+    np.testing.assert_allclose(found.tau, tau, rtol=0, atol=1e-9 * np.abs(tau).max())
+    assert driven.problem.inputs["drive"].labels == tuple(f"drive:{x}" for x in arm.joint_names)
 
 
 def test_a_measurement_as_output(names):

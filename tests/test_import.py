@@ -16,7 +16,7 @@ from sysdyn.backends.entries.calls import built
 # Some programs need these, and only a few of what they call.
 LATER = (
     "networkx", "lxml", "matplotlib", "typer", "rich", "scipy.sparse", "scipy.linalg", "scipy.optimize", "casadi",
-    "mujoco", "pandas", "pyarrow", "sysdyn.app", "sysdyn.data", "sysdyn.paper", "sysdyn.views",
+    "mujoco", "pandas", "pyarrow", "sysdyn.app", "sysdyn.data", "sysdyn.papers", "sysdyn.views",
 )  # fmt: skip
 # All calls need these, but not the import by itself.
 CALLED = ("numpy", "llvmlite", "sysdyn.model", "sysdyn.online")

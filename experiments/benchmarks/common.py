@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.paper import experiments
+from sysdyn.papers.nori import experiments
 
 # The source tree.
 ROOT = Path(__file__).resolve().parents[2]

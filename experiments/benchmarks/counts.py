@@ -20,7 +20,7 @@ import numpy as np
 from common import write_csv
 
 import sysdyn as sd
-from sysdyn.paper.arms import load_arm
+from sysdyn.papers.nori.arms import load_arm
 
 # The iCub's description.
 URDF = Path(icub_models.get_model_file("iCubGazeboV2_5"))

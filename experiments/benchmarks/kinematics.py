@@ -26,7 +26,7 @@ from common import TURN, timed, write_csv
 
 import sysdyn as sd
 from sysdyn.model.spatial import rotation, translation
-from sysdyn.paper.arms import load_arm
+from sysdyn.papers.nori.arms import load_arm
 from sysdyn.reference.robot_functions import ROBOT_FUNCTIONS
 
 TARGET = 10e-6  # A checked call on an arm of seven joints is to take no more seconds than this.

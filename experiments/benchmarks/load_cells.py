@@ -21,7 +21,7 @@ from common import RESULTS, alone, apart, experiments
 from states import KILOMETRE, Answers, judged
 
 import sysdyn as sd
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 
 # Chains of these lengths are compiled.
 BODIES = (4, 8, 12, 20, 50, 100)

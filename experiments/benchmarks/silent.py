@@ -30,7 +30,7 @@ from states import KILOMETRE, Answers, judged
 
 import sysdyn as sd
 from sysdyn.model.kinematics import path
-from sysdyn.paper.arms import ARMS, load_arm
+from sysdyn.papers.nori.arms import ARMS, load_arm
 
 # Lengths without limits reach so far [m] at every other batch.
 FAR = 1e6

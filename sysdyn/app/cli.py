@@ -36,7 +36,7 @@ from sysdyn.app.terminal import new_table, output
 from sysdyn.app.views import print_model
 from sysdyn.data.sensor_log import Log, files_of
 from sysdyn.data.states import random_states, read_states
-from sysdyn.errors import BackendUnavailable, InvalidInput
+from sysdyn.errors import DISTRIBUTION, BackendUnavailable, InvalidInput
 from sysdyn.files import cache
 from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS
@@ -59,7 +59,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
     an output that cannot be written.
     """
     if version:
-        output().print(f"sysdyn {metadata.version('sysdyn')}")
+        output().print(f"sysdyn {metadata.version(DISTRIBUTION)}")
         raise typer.Exit()
 
 
@@ -378,8 +378,8 @@ def reproduce(
 
     Example: sysdyn reproduce fig1 --quick
     """
-    from sysdyn.paper.experiments import default_folder, names
-    from sysdyn.paper.experiments import reproduce as run
+    from sysdyn.papers.nori.experiments import default_folder, names
+    from sysdyn.papers.nori.experiments import reproduce as run
 
     console = output()
     for name in experiments or names():
@@ -435,7 +435,7 @@ def show_cache(
     if clear:
         cache.clear()
     kept = cache.entries()
-    size, most = sum(entry.size for entry in kept) / cache.UNIT, cache.limit() / cache.UNIT
+    size, most = sum(entry.size for entry in kept) / cache.MEBIBYTE, cache.limit() / cache.MEBIBYTE
     output().print(f"{where}: {len(kept)} entries, {size:.1f} of at most {most:.0f} MiB", soft_wrap=True)
 
 

@@ -20,14 +20,14 @@ from sysdyn.online.progress import Bar
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# States at which solutions are compared with the other library (chosen).
+# States at which solutions are compared with other algorithms (chosen).
 CHECKED = 1000
 # States of the timed batch (chosen).
-BATCH = 10_000
+TIMED_BATCH = 10_000
 # Calls of a timed loop (chosen).
 LOOP = 2000
 # Repetitions of each timing, whose median counts (chosen).
-ROUNDS = 7
+TIMINGS = 7
 
 # Names in prose of each kind of problem, and symbols of its known and of its wanted quantities.
 NOUNS = {"inverse": "inverse dynamics", "forward": "forward dynamics"}
@@ -200,13 +200,13 @@ def _check(console: Console, model: Model, urdf: str, solvers: dict[str, dict[st
 
 def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Peer | None) -> None:
     _heading(console, "5  Speed of the recursions on this machine, one thread, medians of this run")
-    q, qd, x = model.random_state(seed=2, batch=BATCH)
+    q, qd, x = model.random_state(seed=2, batch=TIMED_BATCH)
     table = new_table("", *NOUNS.values())
     rows: dict[str, list[float]] = {"batch": [], "bind": [], "peer": []}
     for kind, solver in solvers.items():
         step = solver.bind(q[0].copy(), qd[0].copy(), x[0].copy(), fx=np.zeros((model.nb, 6)))
         jobs: dict[str, tuple[Callable[[], object], int]] = {
-            "batch": (partial(solver, q, qd, x, threads=1), BATCH),
+            "batch": (partial(solver, q, qd, x, threads=1), TIMED_BATCH),
             "bind": (partial(_repeat, step), LOOP),
         }
         if peer:
@@ -215,7 +215,7 @@ def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Pe
             jobs["peer"] = (partial(_loop, call, peer, states), LOOP)
         for name, seconds in _medians(jobs).items():
             rows[name].append(seconds)
-    table.add_row(f"sysdyn, batch of {BATCH:,} states", *(f"{t * 1e9:,.0f} ns a state" for t in rows["batch"]))
+    table.add_row(f"sysdyn, batch of {TIMED_BATCH:,} states", *(f"{t * 1e9:,.0f} ns a state" for t in rows["batch"]))
     table.add_row("sysdyn, one state, prepared call (bind)", *(f"{t * 1e6:.2f} µs" for t in rows["bind"]))
     if peer:
         table.add_row(f"{peer.name}, called in a Python loop", *(f"{t * 1e6:.2f} µs" for t in rows["peer"]))
@@ -230,7 +230,7 @@ def _speed(console: Console, model: Model, solvers: dict[str, Solver], peer: _Pe
 def _medians(jobs: Mapping[str, tuple[Callable[[], object], int]]) -> dict[str, float]:
     """Median seconds for one unit of each job (function, units); they take turns, so that all meet the same noise."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for number in range(ROUNDS + 1):
+    for number in range(TIMINGS + 1):
         for name, (job, units) in jobs.items():
             began = time.perf_counter()
             job()

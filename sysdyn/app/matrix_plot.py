@@ -18,21 +18,22 @@ from sysdyn.errors import InvalidInput
 from sysdyn.files.atomic import write_file
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.online.pattern import COLOURS, FILL, KNOWN, MULTIPLIER, Pattern, matrix_pattern
+from sysdyn.online.pattern import COLOURS, FILL, FURTHER, KNOWN, MULTIPLIER, Pattern, matrix_pattern
 from sysdyn.online.solver import Solver
 
 # Suffixes of pictures.
 SUFFIXES = (".png", ".pdf", ".svg")
 # Symbols of the kinds at brackets.
-SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: "known", MULTIPLIER: r"$\lambda$"}
+SYMBOLS = {x.name: x.symbol for x in QUANTITY.values()} | {"w": "$w$", KNOWN: KNOWN, MULTIPLIER: r"$\lambda$"}
+SYMBOLS |= {FURTHER: FURTHER}
 # Names of the kinds in the legend, in its order.
 LEGEND = {
     **{x: f"{QUANTITY[x].noun} {QUANTITY[x].symbol}" for x in ("a", "fB", "f", "tau", "fx", "qdd")},
     "w": "constraint wrench $w$", KNOWN: "known quantity: $x = y$", MULTIPLIER: r"multiplier $\lambda$ of an equation",
-    FILL: "fill-in of L + U",
+    FURTHER: "further quantity", FILL: "fill-in of L + U",
 }  # fmt: skip
 # Side of a matrix in inches (chosen).
-SIDE = 5.3
+INCHES = 5.3
 # Least size of an entry in points (chosen).
 LEAST_MARK = 1.15
 # Least length in points of a bracket with a label (chosen).
@@ -55,11 +56,11 @@ def plot_matrix(solver: Solver) -> Figure:
     equations (left), the brackets bodies or chains of bodies. No global state of matplotlib is touched.
     """
     p, model = pattern(solver), solver.model
-    figure = Figure(figsize=(2 * SIDE + 3.6, SIDE + 2.6))
+    figure = Figure(figsize=(2 * INCHES + 3.6, INCHES + 2.6))
     FigureCanvasAgg(figure)
     width, height = figure.get_size_inches()
-    lefts = (1.55, 1.55 + SIDE + 1.65)
-    axes = [figure.add_axes((x / width, 0.72 / height, SIDE / width, SIDE / height)) for x in lefts]
+    lefts = (1.55, 1.55 + INCHES + 1.65)
+    axes = [figure.add_axes((x / width, 0.72 / height, INCHES / width, INCHES / height)) for x in lefts]
     natural, permuted = axes
     _draw(natural, p.n, p.row, p.col, p.kind)
     _frame(natural, p.n, p.rows, p.cols)
@@ -76,7 +77,7 @@ def plot_matrix(solver: Solver) -> Figure:
     flops, outputs = solver.program.flops, ", ".join(SYMBOLS.get(x, x.replace("$", r"\$")) for x in solver.outputs)
     counts = f"{flops.mul:,} mul + {flops.add:,} add + {flops.div:,} div = {flops.total:,} operations"
     title = f"{model.name}: {outputs} by ordering '{solver.ordering}'. {counts} from $q$, $\\dot{{q}}$ on"
-    top = (0.72 + SIDE + (above + 14) / 72) / height
+    top = (0.72 + INCHES + (above + 14) / 72) / height
     figure.text(0.5, top, title, ha="center", va="bottom", fontsize=12)
     kinds = [k for k in LEGEND if k in set(p.kind) or (k == FILL and len(p.fill))]
     handles = [Patch(color=COLOURS[k], label=LEGEND[k]) for k in kinds]
@@ -123,7 +124,7 @@ def _draw(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kinds: np.ndarra
 
 def _marks(ax: Axes, n: int, rows: np.ndarray, cols: np.ndarray, kind: str) -> None:
     """One square for each entry, as large as its cell or, in large matrices, just large enough to be seen."""
-    half = max(0.45, 0.5 * LEAST_MARK / (72 * SIDE / n))
+    half = max(0.45, 0.5 * LEAST_MARK / (72 * INCHES / n))
     corner = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
     squares = np.stack([cols, rows], axis=1)[:, None, :] + corner
     ax.add_collection(PolyCollection(squares, facecolors=COLOURS[kind], edgecolors="none", gid=kind))
@@ -134,7 +135,7 @@ def _frame(ax: Axes, n: int, rows: Sequence[tuple[str, int]], cols: Sequence[tup
     ax.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set(linewidth=0.6, color="#444444")
-    point = n / (72 * SIDE)
+    point = n / (72 * INCHES)
     thick = 4.5 * point
     for start, stop, kind in _runs([kind for kind, _ in rows]):
         ax.add_patch(_strip(-0.5 - 2 * point - thick, start - 0.5, thick, stop - start, kind))
@@ -157,7 +158,7 @@ def _runs(values: Sequence) -> list[tuple]:
 
 def _brackets(ax: Axes, n: int, blocks: Sequence[tuple[str, int]], model: Model, side: str) -> float:
     """Inner brackets of bodies or chains of bodies, outer ones of the quantities there; returns their width [pt]."""
-    point = n / (72 * SIDE)
+    point = n / (72 * INCHES)
     runs = _bodies(blocks)
     if model.nb > MANY_BODIES:
         runs = _chains(runs, model)

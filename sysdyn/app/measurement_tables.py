@@ -14,10 +14,9 @@ from sysdyn.measurements.declared import sensor
 from sysdyn.measurements.linear import numbers
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import Prior, Switchable, noise_of
-from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.measurements.registry import MEASUREMENTS, RAW_NAMES
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.quantities import QUANTITY, Quantity
 from sysdyn.model.urdf import rpy
 
 # Type of a sensor of the robot description.
@@ -134,7 +133,8 @@ class MeasurementTable:
         if EXCEPT in self.table:
             if self.table.get("targets", "all") != "all":
                 self.doc.fail((*self.place, EXCEPT), "except is from all; targets names others")
-            given["targets"] = _all_but(RAW_NAMES[self.kind], self.table[EXCEPT], self.model)
+            quantity = QUANTITY[given.get("quantity", RAW_NAMES[self.kind].quantity)]
+            given["targets"] = _all_but(quantity, self.table[EXCEPT], self.model)
         if self.kind == DECLARED:
             given = {"model": self.model, "name": given.pop("sensor"), **given}
         return given
@@ -167,8 +167,7 @@ class MeasurementTable:
         return value["body"], T
 
 
-def _all_but(cls: type[RawMeasurement], gone: str | list[str], model: Model) -> list[str]:
+def _all_but(quantity: Quantity, gone: str | list[str], model: Model) -> list[str]:
     """Names of the joints or bodies but for some. Raises UnknownName."""
-    quantity = QUANTITY[cls.quantity]
     left_out = [quantity.index(model, name) for name in ([gone] if isinstance(gone, str) else gone)]
     return [name for i, name in enumerate(quantity.owners(model)) if i not in left_out]

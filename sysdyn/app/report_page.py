@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.app.counts import count_forms
+from sysdyn.app.demo import CHECKED, TIMED_BATCH
 from sysdyn.app.tasks import REFERENCES, WANTED, Task, compile_task
 from sysdyn.app.terminal import count_cells
 from sysdyn.data.states import random_states
@@ -24,10 +25,10 @@ from sysdyn.online.pattern import pictures
 from sysdyn.online.solver import Solver
 from sysdyn.reference.flops import count_flops
 
-# Random states at which answers are checked, and at which estimates are judged (chosen).
-CHECKED, ESTIMATED = 1000, 50
-# States of a timed batch, and repetitions of each kind of call; the least time counts (chosen).
-BATCH, TURNS = 10_000, 7
+# Random states at which estimates are judged (chosen).
+ESTIMATED = 50
+# Repetitions of each kind of call, of which the least time counts (chosen).
+TURNS = 7
 # Factor on the standard deviation of a sensor that makes its contribution vanish (chosen).
 DEAF = 1e3
 
@@ -148,14 +149,14 @@ def _checked(task: Task, solver: Solver) -> str:
 
 def _times(task: Task, solver: Solver) -> Table:
     """A plain call, a bound one, and a batch on one thread; the least of several turns."""
-    batch: dict[str, Any] = dict(random_states(solver.problem, BATCH, seed=2, values=task.values).arrays)
+    batch: dict[str, Any] = dict(random_states(solver.problem, TIMED_BATCH, seed=2, values=task.values).arrays)
     one: dict[str, Any] = {name: _first(x) for name, x in batch.items()}
     q, qd = one.pop("q"), one.pop("qd")
     rows = [("one plain call", _microseconds(lambda: solver(q, qd, **one), 200))]
     rows.append(("one bound call", _microseconds(solver.bind(q, qd, **_in_place(solver, one)), 2000)))
     q_all, qd_all = batch.pop("q"), batch.pop("qd")
     spent = _microseconds(lambda: solver(q_all, qd_all, threads=1, **batch), 1)
-    rows.append((f"a state of a batch of {BATCH:,}, one thread", spent / BATCH))
+    rows.append((f"a state of a batch of {TIMED_BATCH:,}, one thread", spent / TIMED_BATCH))
     cells = [(name, f"{x:.3g} µs") for name, x in rows]
     return Table(f"{platform.machine()}, Python {platform.python_version()}", ("call", "time"), cells)
 

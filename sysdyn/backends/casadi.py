@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sysdyn.backends.c.code import identifier
-from sysdyn.errors import BackendUnavailable
+from sysdyn.errors import BackendUnavailable, install
 from sysdyn.program.operations import OPERATIONS
 from sysdyn.program.program import Program
 
@@ -17,9 +17,7 @@ def function(program: Program, name: str):
     try:
         import casadi
     except ImportError as error:
-        raise BackendUnavailable(
-            "CasADi is not installed: pip install casadi, or pip install 'sysdyn[casadi]'"
-        ) from error
+        raise BackendUnavailable(f"CasADi is not installed: pip install casadi, or {install('casadi')}") from error
     functions = {kind: getattr(casadi, x.casadi) if x.casadi else x.number for kind, x in OPERATIONS.items()}
     inputs = [casadi.SX.sym(identifier(group), size) for group, size in program.input_groups]
     value = [x for column in inputs for x in casadi.vertsplit(column)]

@@ -18,7 +18,7 @@ from sysdyn.errors import InvalidInput, ProblemError, SysdynError
 # Operations of a batch for each thread, some tens of microseconds of work: fewer are not worth another thread (chosen).
 THREAD_OPERATIONS = 2_500_000
 # Parts of a batch for each thread, so that one that begins late or is interrupted leaves some to the others (chosen).
-PARTS = 4
+SHARES = 4
 # Parts for each thread of machine code, which takes the next part by itself, so that parts may be smaller (chosen).
 KERNEL_PARTS = 8
 CORES = cores()  # Counted once: counting costs more than a small kernel.
@@ -36,7 +36,7 @@ class Executable:
         threads = self.threads(n, threads)
         run = partial(backend.run, inputs, outputs, status)
         if threads > 1 and backend.shares:
-            TEAM.run([partial(run, *x) for x in _shares(n, PARTS * threads, backend.width)], threads)
+            TEAM.run([partial(run, *x) for x in _shares(n, SHARES * threads, backend.width)], threads)
         elif n:
             run(0, n)
 

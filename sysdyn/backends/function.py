@@ -32,7 +32,7 @@ _EXPORT_STATES = 64  # Number of states among which the test vectors of an expor
 
 def compile_function(
     function: Callable,
-    inputs: Mapping[str, tuple[int, ...]],
+    inputs: Mapping[str, tuple[int, ...] | Group],
     *,
     sharing: str = "algebraic",
     level: int = 2,
@@ -43,19 +43,19 @@ def compile_function(
         mass_matrix = compile_function(partial(crba, model), {"q": (model.nq,)})
         H = mass_matrix(q)                                      # leading axes of q are batch axes
 
-    inputs: name → shape, in the order of the function's arguments. The function is called once, with object arrays of
-    `Expr`; what it decides, it decides then. sharing: which equal results are computed once, see `Graph`. level: of
-    code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on disk) or "python" (NumPy, which
-    has no `bind`).
+    inputs: name → shape, or a `Group` of that name, in the order of the function's arguments. The function is called
+    once, with object arrays of `Expr`; what it decides, it decides then. sharing: which equal results are computed
+    once, see `Graph`. level: of code generation, 0 (fast to compile) to 3. backend: "llvm" (machine code, cached on
+    disk) or "python" (NumPy, which has no `bind`).
 
     Raises InvalidInput if the results are not made of `Expr` and numbers, UnknownName and BackendUnavailable for the
     back end.
     """
     chosen = backend_named(backend)
     graph = Graph(sharing)
-    shapes = {name: tuple(shape) for name, shape in inputs.items()}
-    arguments = {name: graph.inputs(name, math.prod(shape)) for name, shape in shapes.items()}
-    result = function(*(np.reshape(np.array(x, dtype=object), shapes[name]) for name, x in arguments.items()))
+    groups = Groups(x if isinstance(x, Group) else Group(name, tuple(x)) for name, x in inputs.items())
+    arguments = {name: graph.inputs(name, group.size) for name, group in groups.items()}
+    result = function(*(np.reshape(np.array(x, dtype=object), groups[name].shape) for name, x in arguments.items()))
     layout, arrays = _layout(result)
     for k, array in enumerate(arrays):
         for x in array.flat:
@@ -66,9 +66,9 @@ def compile_function(
                     f"{where} of {_name(function)} holds {x!r}: only what comes from its arguments, and real numbers, "
                     "can be compiled"
                 )
-    groups = [(group, list(array.flat)) for group, array in zip(layout.groups, arrays, strict=True)]
-    program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], groups)
-    return Function(_name(function), chosen(program, level, zeros=False), shapes, layout)
+    results = [(group, list(array.flat)) for group, array in zip(layout.groups, arrays, strict=True)]
+    program = Program.from_graph(graph, [(name, list(x)) for name, x in arguments.items()], results)
+    return Function(_name(function), chosen(program, level, zeros=False), groups, layout)
 
 
 class Layout(NamedTuple):
@@ -94,9 +94,9 @@ class Function(Translated):
     inputs: name → shape, in the order of the arguments. flops: exact counts of the program.
     """
 
-    def __init__(self, name: str, backend: Backend, inputs: dict[str, tuple[int, ...]], results: Layout):
-        self.name, self.program, self.inputs = name, backend.program, inputs
-        self._results, self._groups = results, Groups(Group(x, shape) for x, shape in inputs.items())
+    def __init__(self, name: str, backend: Backend, inputs: Groups, results: Layout):
+        self.name, self.program, self.groups, self._results = name, backend.program, inputs, results
+        self.inputs = {x: group.shape for x, group in inputs.items()}
         self._executable = Executable(backend)
         self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
 
@@ -105,7 +105,7 @@ class Function(Translated):
         return self.program.flops
 
     def __reduce__(self):
-        return Function, (self.name, self._executable.backend, self.inputs, self._results)
+        return Function, (self.name, self._executable.backend, self.groups, self._results)
 
     def __repr__(self) -> str:
         takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
@@ -118,7 +118,7 @@ class Function(Translated):
         Arrays go by position or by name; those of float64 of one state take the shortest way. Raises InvalidInput for
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
-        rows, head = self._groups.arranged(self._named(arrays, by_name))
+        rows, head = self.groups.arranged(self._named(arrays, by_name))
         outputs, status = self._executable.results(rows, math.prod(head), threads)
         if status.any():
             self._fail(rows, status)
@@ -140,7 +140,7 @@ class Function(Translated):
         are kept. `step.status` is not zero if a value was not finite. Raises InvalidInput for other arrays,
         ProblemError where the back end has no prepared calls.
         """
-        rows, head = self._groups.in_place(self._named(arrays, by_name))
+        rows, head = self.groups.in_place(self._named(arrays, by_name))
         if head:
             raise InvalidInput(f"{self.name} is bound to one state, but the arrays hold {head[0]}")
         reject_shared(rows)
@@ -155,7 +155,7 @@ class Function(Translated):
             rng = np.random.default_rng(2)
             return {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
 
-        return Source(name, self._executable, Description(title), states)
+        return Source(name, self._executable, Description(title, self.groups), states)
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""
@@ -188,7 +188,7 @@ class Function(Translated):
         return {name: x.reshape(head + shape) for (name, x), shape in zip(outputs.items(), shapes, strict=True)}
 
     def _fail(self, rows: dict, status: np.ndarray) -> None:
-        self._groups.reject_not_finite(rows)
+        self.groups.reject_not_finite(rows)
         states = tuple(int(k) for k in np.flatnonzero(status))
         raise SingularState(
             f"{self.name} has no finite value at {len(states)} of {len(status)} states, the first being {states[0]}: "

@@ -1,7 +1,7 @@
 """The calling convention of machine code: kernel(words, n) computes n states.
 
 `words` are 64-bit numbers: the addresses of a workspace and of the status (n,), then for each group of inputs, and then
-for each group of outputs, the address of its first row and the doubles from row to row. The distance 0 repeats one row
+for each group of outputs, the address of its first row and the numbers from row to row. The distance 0 repeats one row
 for all states; outputs at address 0 are left out.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.program.program import Program
 
 # Alignment of workspaces in bytes: the size of a cache line and of the widest register.
@@ -26,8 +27,8 @@ ALIGN = 64
 class Kernel:
     """Machine code of a program, which is called by many threads, each with a workspace of its own.
 
-    width: states computed at a time. n_slots: doubles of each in a workspace. keep: the owner of the code. cached: the
-    code was not made anew.
+    width: states computed at a time. n_slots: numbers of each in a workspace. keep: the owner of the code. cached: the
+    code was not made anew. real: type of its numbers.
     """
 
     address: int
@@ -35,6 +36,7 @@ class Kernel:
     n_slots: int
     keep: object
     cached: bool
+    real: Real = DOUBLE
     _own: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @cached_property
@@ -44,7 +46,7 @@ class Kernel:
 
     def work(self) -> tuple[np.ndarray, int]:
         """(array, address of the first slot) of a new workspace. A register's worth may be read beyond its slots."""
-        array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // 8)
+        array = np.empty((self.n_slots + 1) * self.width + 2 * ALIGN // self.real.size, self.real.dtype)
         return array, -(-array.ctypes.data // ALIGN) * ALIGN
 
     @cached_property
@@ -66,12 +68,13 @@ def words(
     status: np.ndarray, start: int = 0,
 ) -> np.ndarray:  # fmt: skip
     """Words for the states of these arrays from `start` on; arrays as in `sysdyn.backends.backend`."""
-    found = [work, address(status) + 8 * start]
+    found = [work, address(status) + status.itemsize * start]
     for name, size in program.input_groups:
         x = inputs[name]
-        found += (address(x), 0) if x.ndim == 1 else (address(x) + 8 * size * start, size)
+        found += (address(x), 0) if x.ndim == 1 else (address(x) + x.itemsize * size * start, size)
     for name, size in program.output_groups:
-        found += (address(outputs[name]) + 8 * size * start, size)
+        x = outputs[name]
+        found += (address(x) + x.itemsize * size * start, size)
     return np.array(found, dtype=np.int64)
 
 

@@ -19,7 +19,7 @@ from sysdyn.program.operations import ADD, ANGULAR, COPYSIGN, DIV, MUL, NEG, SQR
 PACK, HIGH = "pack", "high"
 # Most operations that a pair may cost: one for an operand that has to be put together, shared by
 # the pairs that need it, and one for a second value that is needed by itself (chosen).
-DEAR = 1.5
+DEAR_PAIR = 1.5
 
 Constant = float | tuple[float, float]  # A constant of one lane, or of two.
 
@@ -104,7 +104,7 @@ def _worthwhile(segment: Segment, twin: dict[int, int]) -> dict[int, int]:
     for pair_users in packs.values():
         for u in pair_users:
             cost[u] += 1.0 / len(pair_users)
-    return {u: w for u, w in twin.items() if cost[u] <= DEAR}
+    return {u: w for u, w in twin.items() if cost[u] <= DEAR_PAIR}
 
 
 def _acyclic(segment: Segment, twin: dict[int, int]) -> dict[int, int]:

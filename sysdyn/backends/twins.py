@@ -15,11 +15,11 @@ from sysdyn.backends.schedule import EXTERNAL, LOCAL, Shape
 from sysdyn.program.operations import ADD, SUB
 
 # Refinements of the colours, and the refinements by whose colours a match spreads, one after the other (chosen).
-ROUNDS, LEVELS = 8, (8, 5, 3, 1, 0)
+REFINEMENTS, LEVELS = 8, (8, 5, 3, 1, 0)
 # Most inputs of one colour that can be seeds, and seeds that are tried at a time (chosen).
 ALIKE, SEEDS = 4, 6
 # Least worth of a match: operations whose operands are matched, too, less operations whose operands are not (chosen).
-LEAST = 20
+LEAST_WORTH = 20
 
 # Operands that are no values: constants, and none at all.
 _CONSTANT, _NONE = -1, -2
@@ -35,8 +35,10 @@ class Twins:
         self._n_outside = 1 + max((c // 4 for c in (*shape.lhs, *shape.rhs) if c % 4 == EXTERNAL), default=-1)
         self._kind = np.array([ADD if kind == SUB else kind for kind in shape.kind], dtype=np.uint64)
         self._lhs, self._rhs = ([self._number(code) for code in codes] for codes in (shape.lhs, shape.rhs))
-        self._users: list[list[int]] = [[] for _ in range(self._n_outside + len(self._kind))]
-        for k, pair in enumerate(zip(self._lhs, self._rhs, strict=True), self._n_outside):
+        outside: list[tuple[int, ...]] = [()] * self._n_outside
+        self._operands = [*outside, *zip(self._lhs, self._rhs, strict=True)]  # of each value
+        self._users: list[list[int]] = [[] for _ in self._operands]
+        for k, pair in enumerate(self._operands):
             for x in set(pair):
                 if x >= 0:
                     self._users[x].append(k)
@@ -53,18 +55,14 @@ class Twins:
         number, kind = divmod(code, 4)
         return number if kind == EXTERNAL else number + self._n_outside if kind == LOCAL else _CONSTANT
 
-    def _operands(self, v: int) -> tuple[int, ...]:
-        k = v - self._n_outside
-        return (self._lhs[k], self._rhs[k]) if k >= 0 else ()
-
     def _refined(self) -> list[list[int]]:
-        """Colours of all values after 0 … ROUNDS refinements."""
+        """Colours of all values after 0 … REFINEMENTS refinements."""
         n = self._n_outside
         colour = np.zeros(len(self._users), dtype=np.uint64)
         colour[n:] = 1 + self._kind
         operands = [np.array(x) for x in (self._lhs, self._rhs)]
         found = [colour]
-        for _ in range(ROUNDS):
+        for _ in range(REFINEMENTS):
             below = np.append(_mixed(colour, 1), _mixed(np.array([3, 5], dtype=np.uint64), 1))  # at −2 and −1
             above, users = _mixed(colour[n:], 2), np.zeros_like(colour)
             for x in operands:
@@ -80,7 +78,7 @@ class Twins:
         found: dict[int, int] = {}
         while seeds := self._seeds():
             best = max((self._spread(*seed) for seed in seeds), key=self._worth)
-            if self._worth(best) < LEAST:
+            if self._worth(best) < LEAST_WORTH:
                 break
             found.update(best)
             self._twin.update(best)
@@ -105,48 +103,55 @@ class Twins:
 
     def _spread(self, u: int, w: int) -> dict[int, int]:
         """The match that a pair leads to."""
-        match, taken = {u: w}, {u, w}
+        match, taken = {u: w}, {_CONSTANT, _NONE, *self._twin, u, w}
+        over: set[int] = set()  # pairs without operands or users that are left
         for level in LEVELS:
-            queue = list(match)
+            colour, by_order = self._colours[level], level <= 1
+            queue = [u for u in match if u not in over]
             while queue:
                 u = queue.pop()
                 w = match[u]
-                for near, far in ((self._users[u], self._users[w]), (self._operands(u), self._operands(w))):
-                    for x, y in self._alike(near, far, level, taken):
+                over.add(u)
+                for near, far in ((self._users[u], self._users[w]), (self._operands[u], self._operands[w])):
+                    near = [x for x in near if x not in taken]
+                    far = [x for x in far if x not in taken] if near else []
+                    if not far:
+                        continue
+                    over.discard(u)
+                    for x, y in _alike(near, far, colour, by_order):
                         if x != y and x not in taken and y not in taken:
                             match[x] = y
                             taken |= {x, y}
                             queue.append(x)
         return match
 
-    def _alike(self, near, far, level: int, taken: set[int]) -> list[tuple[int, int]]:
-        """Pairs of one colour; if several values share a shallow colour, pairs in their order."""
-        colour = self._colours[level]
-        sides: list[dict[int, list[int]]] = []
-        for values in (near, far):
-            side: dict[int, list[int]] = defaultdict(list)
-            for x in values:
-                if x >= 0 and x not in taken and x not in self._twin:
-                    side[colour[x]].append(x)
-            sides.append(side)
-        return [
-            pair
-            for c, xs in sides[0].items()
-            if len(xs) == len(sides[1].get(c, ())) and (len(xs) == 1 or level <= 1)
-            for pair in zip(xs, sides[1][c], strict=True)
-        ]
-
     def _worth(self, match: dict[int, int]) -> int:
-        """Operations saved, less operands that have to be put together."""
-        return sum(1 - min(self._strange(match, u, w)) for u, w in match.items() if u >= self._n_outside)
+        """Operations saved, less operands that have to be put together, in their order or in the other one."""
+        worth, get = 0, {**match, _CONSTANT: _CONSTANT, _NONE: _NONE}.get
+        for u, w in match.items():
+            if u >= self._n_outside:
+                p, q = map(get, self._operands[u])
+                a, b = self._operands[w]
+                worth += 1 - min((p != a) + (q != b), (p != b) + (q != a))
+        return worth
 
-    def _strange(self, match: dict[int, int], u: int, w: int) -> tuple[int, int]:
-        """Number of operands of two operations that are no twins: in their order, and with those of one exchanged."""
-        a, b = self._operands(w)
-        return tuple(  # type: ignore[return-value]
-            sum(match.get(x, x if x < 0 else None) != y for x, y in zip(self._operands(u), pair, strict=True))
-            for pair in ((a, b), (b, a))
-        )
+
+def _alike(near: list[int], far: list[int], colour: list[int], by_order: bool) -> list[tuple[int, int]]:
+    """Pairs of one colour; `by_order`: if several values share a colour, pairs in their order."""
+    if len(near) == len(far) == 1:
+        return [(near[0], far[0])] if colour[near[0]] == colour[far[0]] else []
+    sides: list[dict[int, list[int]]] = []
+    for values in (near, far):
+        side: dict[int, list[int]] = defaultdict(list)
+        for x in values:
+            side[colour[x]].append(x)
+        sides.append(side)
+    return [
+        pair
+        for c, xs in sides[0].items()
+        if len(xs) == len(sides[1].get(c, ())) and (len(xs) == 1 or by_order)
+        for pair in zip(xs, sides[1][c], strict=True)
+    ]
 
 
 def _mixed(x: np.ndarray, salt: int) -> np.ndarray:

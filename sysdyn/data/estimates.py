@@ -25,7 +25,7 @@ from sysdyn.online.solver import Solver
 # Files of a log that are with the cluster at a time, for each of its threads (chosen).
 AHEAD = 2
 # Seconds after which a scheduler that does not answer counts as missing (chosen).
-PATIENCE = 10.0
+SCHEDULER_PATIENCE = 10.0
 
 
 def estimate_log(
@@ -81,7 +81,7 @@ def _distributed(log: Log, solver: Solver, scheduler: str) -> Iterator[Estimates
             "a scheduler needs Dask, which is not installed: pip install dask distributed"
         ) from error
     try:
-        with dask.Client(scheduler, set_as_default=False, timeout=PATIENCE) as client:
+        with dask.Client(scheduler, set_as_default=False, timeout=SCHEDULER_PATIENCE) as client:
             yield from _gathered(log, solver, client)
     except SysdynError:
         raise

@@ -24,7 +24,7 @@ from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.files.tables import Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
 from sysdyn.measurements.raw import RawMeasurement
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.problem import Problem
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
 
@@ -176,7 +176,7 @@ class LogColumns:
     def _by_quantity(self, names: Sequence[str], used: Iterable[int]) -> list[str]:
         """The names with the columns of a quantity as one name; none of a quantity that is used in part."""
         model = self.problem.model
-        quantity = {c: x for x in QUANTITIES for c in QUANTITY[x].labels(model)}
+        quantity = {c: x for x in stated() for c in QUANTITY[x].labels(model)}
         raw = {m.name: m.quantity for m in self.problem.raw}
         known = {raw.get(group_of(self.group[n][0]).name) for n in used}
         return list(dict.fromkeys(quantity.get(x, x) for x in names if quantity.get(x) not in known - {None}))
@@ -191,7 +191,7 @@ class LogColumns:
         if group_of(name).role == SWITCH:
             group = switch_group(group_of(name).name.strip())
         found.append([x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group])
-        if name in QUANTITIES:
+        if name in stated():
             found.append(list(QUANTITY[name].labels(problem.model)))
         elif name == VALUE and not found[0]:
             found.append(list(problem.y_names))

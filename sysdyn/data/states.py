@@ -29,12 +29,12 @@ from sysdyn.files.atomic import write_file
 from sysdyn.files.table_writers import WRITERS, write_table
 from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.predict import predict
-from sysdyn.model.quantities import FORCE, QUANTITY
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 
 # Most numbers of states that are held at once (chosen).
-MOST = 2**27
+MOST_NUMBERS = 2**27
 
 # {measurement: (m,)} of values that are the same in every state.
 Values = Mapping[str, np.ndarray]
@@ -60,12 +60,13 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
     if problem.custom:
         qdd, fx = rng.standard_normal((n, model.nv)), 10.0 * rng.standard_normal((n, model.nb, 6))
         held = {m.name for m in problem.constraints}
-        y = {name: x for name, x in predict(problem, q, qd, qdd, fx, seed).items() if name not in held}
+        further = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
+        y = {name: x for name, x in predict(problem, q, qd, qdd, fx, seed, **further).items() if name not in held}
         y |= {name: np.broadcast_to(x, (n, len(x))) for name, x in (values or {}).items()}
         arrays["y"] = y
         return States(n, arrays)
     for name, group in list(problem.inputs.items())[2:]:
-        force = name in QUANTITY and QUANTITY[name].parts == FORCE
+        force = name in QUANTITY and QUANTITY[name].is_force
         arrays[name] = rng.standard_normal((n, *group.shape)) * (10.0 if force else 1.0)
     return States(n, _with_values(problem, arrays, values))
 
@@ -100,8 +101,9 @@ def read_states(source: Any, problem: Problem, values: Values | None = None, **o
     for chunk in log:
         chunks.append(chunk)
         count += len(chunk.rows)
-        if count * width > MOST:
-            raise FileError(f"{source} has more than {MOST // width:,} states, too many at once: estimate it as a log")
+        if count * width > MOST_NUMBERS:
+            most = MOST_NUMBERS // width
+            raise FileError(f"{source} has more than {most:,} states, too many at once: estimate it as a log")
     if not chunks:
         raise FileError(f"{source} has no states")
 

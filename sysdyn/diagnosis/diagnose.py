@@ -39,9 +39,10 @@ from sysdyn.files import html
 from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
-from sysdyn.measurements.raw import RAW, RawMeasurement
+from sysdyn.measurements.raw import RawMeasurement, known
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITIES
 from sysdyn.sparse.condition import condition
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
@@ -461,7 +462,8 @@ def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
     """Scalars that see all missing directions, as measurements; those that describe the directions come first."""
     layout, model = reduction.system.layout, reduction.system.model
     leading = {term.name for direction in found.directions for term in direction.terms}
-    stated = [c for x in RAW for c in layout.quantity_columns(x)]
+    names = (*QUANTITIES, *layout.further)
+    stated = [c for x in names for c in layout.quantity_columns(x)]
     order = sorted(
         stated, key=lambda c: (layout.names[c] not in leading, not layout.names[c].startswith(JOINT_AND_CONTACT))
     )
@@ -469,8 +471,8 @@ def _example(found: Diagnosis, reduction: Reduction, usual: Reduced) -> str:
     if len(chosen) < found.missing:
         return ""
     examples = []
-    for quantity, kind in RAW.items():
+    for quantity in names:
         places = [k for k, c in enumerate(layout.quantity_columns(quantity)) if c in chosen]
         if places:
-            examples += restricted(kind("all"), places, model)
+            examples += restricted(known(quantity), places, model)
     return few(tuple(written(m, model) for m in examples))

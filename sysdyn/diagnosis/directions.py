@@ -11,12 +11,12 @@ from sysdyn.diagnosis.reduction import involved
 from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import forward_kinematics
 
-FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of, which are shown first.
+FIRST = ("w", "fx", "qdd", "tau")  # Quantities that a user thinks of, which are shown first, with further ones.
 SHOWN = 8  # Most terms that are shown of a direction (chosen).
 # Relative difference of amounts shown as equal, and share of a direction below which a term is left out (chosen).
 ROUNDED = 1e-6
 # Least shares of a pivot in its column and in its row; the next pair is for the pivots left over (chosen).
-PIVOTS = ((1e-3, 1e-3), (1e-7, 0.0))
+PIVOT_SHARES = ((1e-3, 1e-3), (1e-7, 0.0))
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,11 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
         return ()
     quantity = np.array([x for x, i in layout.blocks for _ in range(layout.size(x, i))])
     part = involved(basis)
-    places = {x: np.flatnonzero(part & (quantity == x)) for x in FIRST}
+    first = (*FIRST, *layout.further)
+    places = {x: np.flatnonzero(part & (quantity == x)) for x in first}
     forms = [
         _echelon(basis.T, np.concatenate([places[x] for x in order]))
-        for order in permutations([x for x in FIRST if len(places[x])])
+        for order in permutations([x for x in first if len(places[x])])
     ]
     rows, pivots = min(forms, key=lambda form: _length(form[0], form[1], quantity))
     unit, result = units(layout), []
@@ -80,7 +81,7 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
         change = row * columns / columns[pivot]
         chosen = _terms(row, pivot, quantity)
         terms = tuple(Term(layout.names[c], float(change[c]), unit[c]) for c in chosen)
-        counts = {x: int(np.count_nonzero(row[quantity == x])) for x in (*FIRST, "a", "f") if x != quantity[pivot]}
+        counts = {x: int(np.count_nonzero(row[quantity == x])) for x in (*first, "a", "f") if x != quantity[pivot]}
         forces = _as_forces(layout, change, q) if quantity[pivot] == "fx" and len(chosen) > 1 else ""
         result.append(Direction(terms, tuple((x, n) for x, n in counts.items() if n), forces))
     return tuple(result)
@@ -95,7 +96,7 @@ def _echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]
     """Reduced row echelon form of `rows` (k, n) and its pivots, in the columns `order` as they come."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []
-    for of_column, of_row in PIVOTS:
+    for of_column, of_row in PIVOT_SHARES:
         for c in order.tolist():
             done = len(pivots)
             if done == len(rows):

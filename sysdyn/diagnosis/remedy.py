@@ -15,13 +15,13 @@ import numpy as np
 from sysdyn.diagnosis.reduction import PART
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.noise import noise_part
-from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
+from sysdyn.measurements.raw import Known, RawMeasurement, Subset, known
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 
 # Least share of a row that is new, for the row to be taken; the second one if no other row is left (chosen).
 NEW = (1e-3, 1e-7)
-ATTEMPTS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
+MOST_COMBINATIONS = 2000  # Most sets of measurements that cannot be split that are tried (chosen).
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def additions(candidates: Sequence[Candidate], missing: int) -> list[tuple[Candi
         return None
     whole = [c for c in candidates if c.exact and not c.split and 0 < rank(c.seen) == len(c.seen)]
     rest = [c for c in candidates if not c.exact or c.split]
-    for forced in islice(chain.from_iterable(combinations(whole, k) for k in range(len(whole) + 1)), ATTEMPTS):
+    for forced in islice(chain.from_iterable(combinations(whole, k) for k in range(len(whole) + 1)), MOST_COMBINATIONS):
         held = np.vstack([c.seen for c in forced] or [np.zeros((0, missing))])
         if rank(held) < len(held):
             continue
@@ -141,7 +141,7 @@ def restricted(m: Measurement, components: Sequence[int], model: Model) -> list[
         groups.setdefault(key, []).append(layout.owner(m.quantity, i))
     if m.noise is not None:
         return [Subset(m, tuple(pairs[k] for k in components), noise_part(m.noise, components))]
-    return [RAW[m.quantity](tuple(owners), key) for key, owners in groups.items()]
+    return [known(m.quantity, tuple(owners), key) for key, owners in groups.items()]
 
 
 def written(m: Measurement, model: Model) -> str:
@@ -149,6 +149,7 @@ def written(m: Measurement, model: Model) -> str:
     if isinstance(m, RawMeasurement) and not isinstance(m, Subset):
         of = m.targets if isinstance(m.targets, str) or len(m.targets) > 1 else m.targets[0]
         chosen = "" if m.chosen == "all" else f", {list(m.chosen)!r}"
-        return f"{type(m).__name__}({of!r}{chosen})"
+        which = f"{m.quantity!r}, " if isinstance(m, Known) else ""
+        return f"{type(m).__name__}({which}{of!r}{chosen})"
     names = m.components(model)
     return m.name if len(names) == 1 and names[0] in m.name else f"{m.name}: {', '.join(names)}"

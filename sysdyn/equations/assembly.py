@@ -17,7 +17,7 @@ from sysdyn.measurements.measurement import Constraint, Context, Measurement
 from sysdyn.measurements.parameters import VariedModel
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.model.quantities import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 from sysdyn.model.spatial import X_inverse, cross
 from sysdyn.program.expr import Expr, Graph, constant_value, is_constant, is_zero
 
@@ -80,6 +80,7 @@ def assemble(form: Form, graph: Graph, mark: bool = False) -> Assembly:
     shift = [cross(x[3:], x[:3]) for x in v] if form.classical else []  # from classical to spatial accelerations
     if mark:
         graph.mark()
+    _further_loads(form, rows)
     value = _raw_rows(form, given, rows)
     # as seen by observers who move with the origins of the unknowns' frames but do not turn
     alike = form.uniform if form.classical else ()
@@ -157,11 +158,27 @@ def _custom_rows(
     if isinstance(m, Constraint):
         columns = layout.columns("w", form.problem.constraints.index(m))
         for owner, coefficients in m.loads(context).items():
-            i, load = model.body_index(owner), np.asarray(coefficients).astype(object)
-            load = load if form.frames.X is None else form.frames.forth("f", i) @ load
-            rows.extend(("f", i), columns, -load)
+            _load(form, rows, "f", model.body_index(owner), columns, coefficients)
         for owner, coefficients in m.torques(context).items():
-            rows.extend(("tau", model.joint_index(owner)), columns, -np.asarray(coefficients).astype(object))
+            _load(form, rows, "tau", model.joint_index(owner), columns, coefficients)
+
+
+def _further_loads(form: Form, rows: Rows) -> None:
+    """Add the terms of further quantities to c(f) and c(τ)."""
+    for x in form.layout.further:
+        for i in range(form.problem.model.nb):
+            columns, back = form.layout.columns(x, i), form.frames.back(x, i)
+            for equation, coefficients in QUANTITY[x].loads(form.problem.model, i).items():
+                block = coefficients if back is None else coefficients @ back
+                _load(form, rows, equation, i, columns, block)
+
+
+def _load(form: Form, rows: Rows, equation: str, i: int, columns: range, coefficients: np.ndarray) -> None:
+    """Add unknowns that act on body i as fx does, or at its joint as τ does; coefficients: in its coordinates."""
+    load = np.asarray(coefficients).astype(object)
+    if equation == "f" and form.frames.X is not None:
+        load = form.frames.forth("f", i) @ load
+    rows.extend((equation, i), columns, -load)
 
 
 def measured_row(m: Measurement, component: str) -> str:
@@ -205,8 +222,9 @@ def _checked_block(
     form: Form, m: Measurement, size: int, quantity: str, owner: str, block: np.ndarray
 ) -> tuple[range, np.ndarray]:
     """(columns, block) of coefficients for a quantity. Raises UnknownName, ProblemError."""
-    if quantity not in QUANTITIES:
-        raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, QUANTITIES)
+    valid = (*QUANTITIES, *form.problem.further)
+    if quantity not in valid:
+        raise UnknownName(f"quantity in the rows of {m.name!r}:", quantity, valid)
     columns = form.layout.columns(*form.layout.block(quantity, owner))
     if block.shape != (size, len(columns)):
         raise ProblemError(

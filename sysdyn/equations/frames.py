@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.measurements.variables import Layout
-from sysdyn.model.quantities import SPATIAL
+from sysdyn.model.quantities import QUANTITY, is_spatial
 from sysdyn.model.spatial import X_inverse
 
 
@@ -25,15 +25,15 @@ class Frames:
 
     def back(self, quantity: str, body: int) -> np.ndarray | None:
         """(6, 6) from the unknown of a body to the same quantity in the body's frame; None if these are the same."""
-        if self.X is None or quantity not in SPATIAL or (quantity == "fx" and body in self.own_fx):
+        if self.X is None or not is_spatial(quantity) or (quantity == "fx" and body in self.own_fx):
             return None
         X = self.X[body]
-        return (X_inverse(X) if quantity == "a" else X.T).astype(object)
+        return (X.T if QUANTITY[quantity].is_force else X_inverse(X)).astype(object)
 
     def forth(self, quantity: str, body: int) -> np.ndarray:
         """(6, 6) from a quantity in the frame of the body to the same quantity in the frame of its equations."""
         X = np.eye(6) if self.X is None else self.X[body]
-        return (X if quantity == "a" else X_inverse(X).T).astype(object)
+        return (X_inverse(X).T if QUANTITY[quantity].is_force else X).astype(object)
 
     def stated(self, quantity: str, body: int, size: int, chosen: list[int], x: list) -> tuple[np.ndarray, list]:
         """(rows (m, size), values (m)) that state `chosen` components of a block of this size to be x."""

@@ -19,7 +19,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, SPATIAL
+from sysdyn.model.quantities import QUANTITY, is_spatial
 from sysdyn.program.expr import Graph, is_constant
 from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
@@ -46,9 +46,7 @@ SINGULAR = 1e-12
 # to rows with errors beyond EXACT (chosen); MAGNIFIED is the share of such terms at a state that is just not singular.
 EXACT, MAGNIFIED = 1e-11, 2.0**-52 / SINGULAR
 # Entries below this share of their typical size count as zero: 45 rounding units (chosen).
-ROUNDING = 1e-14
-# Kind of an unknown, acceleration or force, by its units.
-_KIND = {name: x.parts for name, x in QUANTITY.items()}
+ENTRY_ROUNDING = 1e-14
 
 
 class Residual(NamedTuple):
@@ -262,7 +260,7 @@ class LinearSystem(ABC):
 
     def cleaned(self, entries: np.ndarray) -> np.ndarray:
         """One row of `values`, entries that are zero but for rounding replaced by zero."""
-        return np.where(np.abs(entries) > ROUNDING * self.typical_sizes, entries, 0.0)
+        return np.where(np.abs(entries) > ENTRY_ROUNDING * self.typical_sizes, entries, 0.0)
 
     def scaling_at(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`scaling` that suits one state best, one row of `values`; see `least_condition`."""
@@ -379,8 +377,8 @@ class LinearSystem(ABC):
         kinds: dict[tuple, int] = {}
         found = []
         for c, (quantity, body) in zip(self.columns, self.col_blocks, strict=True):
-            kind = _KIND.get(quantity, quantity), body
-            part = (c - self.layout.columns(quantity, body).start) // 3 if quantity in SPATIAL else c
+            kind = QUANTITY[quantity].parts if quantity in QUANTITY else quantity, body  # acceleration or force
+            part = (c - self.layout.columns(quantity, body).start) // 3 if is_spatial(quantity) else c
             vector = quantity, body, part
             found.append((vectors.setdefault(vector, len(vectors)), kinds.setdefault(kind, len(kinds))))
         vector_of, kind_of = np.array(found, dtype=int).reshape(-1, 2).T

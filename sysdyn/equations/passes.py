@@ -22,8 +22,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.base_parameters import regrouped
 from sysdyn.model.canonical import canonical, moves_frames
-from sysdyn.model.kinematics import joint_transforms, velocities
-from sysdyn.model.quantities import SPATIAL
+from sysdyn.model.quantities import is_spatial
 from sysdyn.passes import named_passes
 
 # Treatments of known quantities: rows x = y, or substituted into b.
@@ -115,8 +114,7 @@ def involved(model: Model, measurements: Sequence[Measurement]) -> set[tuple[str
     if not measurements:
         return set()
     q, qd, _ = (x.astype(object) for x in model.random_state(seed=0))
-    X = joint_transforms(model, q)
-    context = Context(model, X, velocities(model, X, qd)[0], q, qd)
+    context = Context.at(model, q, qd)
     layout = Layout(model)
     return {layout.block(*block) for m in measurements for block in m.rows(context)}
 
@@ -128,7 +126,7 @@ def kept_bodies(problem: Statement) -> frozenset[int]:
     equations of motion are noisy.
     """
     noise = (m for m in problem.noisy if isinstance(m, ModelNoise))
-    return frozenset(i for m in noise for quantity, i in m.blocks(problem.model) if quantity in SPATIAL)
+    return frozenset(i for m in noise for quantity, i in m.blocks(problem.model) if is_spatial(quantity))
 
 
 def noisy_wrenches(problem: Statement) -> frozenset[int]:

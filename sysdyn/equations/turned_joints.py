@@ -21,21 +21,18 @@ from sysdyn.measurements.classical import driven_freedoms
 from sysdyn.measurements.measurement import Constraint, Context
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
-from sysdyn.model import Model
-from sysdyn.model.kinematics import joint_transforms, path, velocities
+from sysdyn.model.kinematics import path
+from sysdyn.sparse.least_squares import UNVARIED
 
 # A block of unknowns: quantity and body.
 Block = tuple[str, int]
-# Greatest difference of constant coefficients between two random states: between rounding and motion (chosen).
-CONSTANT = 1e-9
 
 
 def layout(problem: Statement, name: str = "paper", turn: bool = False) -> Layout:
     """Names and places of the unknowns; turn: with unknowns of turned joints. The problem keeps it."""
 
     def make() -> Layout:
-        constraints = tuple((m.name, m.wrench(problem.model)) for m in problem.constraints)
-        return Layout(problem.model, name, constraints, turned(problem) if turn else ())
+        return Layout(problem.model, name, problem.wrenches, turned(problem) if turn else (), further=problem.further)
 
     return problem.kept(("layout", name, turn), make)
 
@@ -51,8 +48,7 @@ class _Known:
 
     def __init__(self, problem: Statement):
         self.model, self.problem = problem.model, problem
-        self.stated = {x: problem.knows(x) for x in ("a", "f", "fx", "tau", "qdd")}
-        contexts = [_context(self.model, seed) for seed in (0, 1)]
+        contexts = [Context.at(self.model, *self.model.random_state(seed=seed)[:2]) for seed in (0, 1)]
         support = self._support()
         first, second = (_rows(problem, support, context) for context in contexts)
         self.involved = set(first)  # blocks with some measured component
@@ -62,12 +58,12 @@ class _Known:
 
     def _count(self, quantity: str, i: int) -> int:
         """Number of components that are stated."""
-        return sum(body == i for body, _ in self.stated[quantity])
+        return sum(body == i for body, _ in self.problem.knows(quantity))
 
     def _whole(self, quantity: str, i: int) -> bool:
         """True if all six components follow, with constant coefficients."""
         parts = self.parts.get((quantity, i), np.zeros((0, 6)))
-        units = [np.eye(6)[k] for body, k in self.stated[quantity] if body == i]
+        units = [np.eye(6)[k] for body, k in self.problem.knows(quantity) if body == i]
         return np.linalg.matrix_rank(np.array([*parts, *units, np.zeros(6)])) == 6
 
     def _free(self, i: int) -> bool:
@@ -106,14 +102,7 @@ class _Known:
 
 def _alike(first: list[list[float]], second: list[list[float]]) -> bool:
     """True if the coefficients are the same at two states but for rounding, so that they are constant."""
-    return len(first) == len(second) and bool(np.allclose(first, second, rtol=CONSTANT, atol=CONSTANT))
-
-
-def _context(model: Model, seed: int) -> Context:
-    """Context of measurements at a random state."""
-    q, qd, _ = model.random_state(seed=seed)
-    X = joint_transforms(model, q)
-    return Context(model, X, velocities(model, X, qd)[0], q, qd)
+    return len(first) == len(second) and bool(np.allclose(first, second, rtol=UNVARIED, atol=UNVARIED))
 
 
 def _rows(problem: Statement, support: Constraint | None, context: Context) -> dict[Block, list[list[float]]]:

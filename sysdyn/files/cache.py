@@ -28,7 +28,7 @@ _MAGIC = b"sysdyn2\n"
 # Names of entries, with the dot and the end of `Replacement` during writing. No other file is touched.
 _ENTRY = re.compile(r"(\.)?[0-9a-f]{64}\.[a-z]+(?(1)\.\d+-[0-9a-f]{8})")
 # Bytes of a MiB, the unit of SYSDYN_CACHE_LIMIT.
-UNIT = 2**20
+MEBIBYTE = 2**20
 # Size of the folder [MiB] if SYSDYN_CACHE_LIMIT is not set; chosen.
 LIMIT = 1024.0
 # Share of the limit to which a full folder is brought down, so that the next entries find room (chosen).
@@ -70,7 +70,7 @@ def limit() -> float:
     except ValueError:
         size = LIMIT
         _warn("SYSDYN_CACHE_LIMIT", f"SYSDYN_CACHE_LIMIT is {chosen!r}, not a number ≥ 0 of MiB: {LIMIT:.0f} are used")
-    return size * UNIT
+    return size * MEBIBYTE
 
 
 def load(key: str) -> bytes | None:

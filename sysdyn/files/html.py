@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 # Rows beyond which a table is folded away, and the most rows that are shown (chosen).
-LONG, MOST_ROWS = 12, 200
+LONG, ROWS_SHOWN = 12, 200
 # Marks of success and of failure, in colours that are read on light and on dark.
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '
 # The look of everything that is shown: colours are those of the notebook, or transparent.
@@ -55,8 +55,8 @@ def table(x: Table, folded: bool | None = None) -> str:
         kinds = (' class="word"' if k < x.left else "" for k in range(len(cells)))
         return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
-    rows = [f"<tr>{row(cells, 'td')}</tr>" for cells in x.rows[:MOST_ROWS]]
-    if len(x.rows) > MOST_ROWS:
+    rows = [f"<tr>{row(cells, 'td')}</tr>" for cells in x.rows[:ROWS_SHOWN]]
+    if len(x.rows) > ROWS_SHOWN:
         rows.append(f'<tr><td class="word" colspan="{len(x.columns)}">… ({len(x.rows):,} in all)</td></tr>')
     body = f"<table><thead><tr>{row(x.columns, 'th')}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     opened = "" if (len(x.rows) > LONG if folded is None else folded) else " open"

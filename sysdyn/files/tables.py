@@ -34,7 +34,7 @@ _PACKAGES = {
 }  # fmt: skip
 ROWS = 4096  # Rows that are read or written at a time (chosen).
 WIDEST = 4096  # Columns beyond which arrays are not taken apart that nobody knows (chosen).
-MOST = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
+MOST_WHOLE = 2**30  # Greatest size in bytes of an array that cannot be read row by row (chosen).
 # Words, in any case, of fields that hold no number.
 _EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat")
 # The begin of a field that is a time in UTC.
@@ -291,7 +291,7 @@ def _npy_head_of(file: IO[bytes]) -> _Head:
 def _npy_numbers(path: Path, name: str, file: IO[bytes], dtype: np.dtype, count: int) -> np.ndarray:
     """The next numbers of an array."""
     size = count * dtype.itemsize
-    if size > MOST:
+    if size > MOST_WHOLE:
         raise FileError(f"{path}: array {name!r} must be read whole, for which it is too large: save it in C order")
     payload = file.read(size)
     if len(payload) < size:

@@ -13,13 +13,12 @@ def driven_freedoms(problem: Statement) -> frozenset[int] | None:
 
 
 def torque_freedoms(problem: Statement) -> frozenset[int] | None:
-    """`driven_freedoms` of inverse, forward or hybrid dynamics; None unless all fx are known, no a and no f.
+    """`driven_freedoms` of inverse, forward or hybrid dynamics; None unless all fx, τ and q̈ alone are known.
 
     RBDA section 9.2. The problem may have more, such as constraints and sensors: see `is_classical`.
     """
     every = len(problem.knows("fx")) == 6 * problem.model.nb
-    known = every and not problem.knows("a") and not problem.knows("f")
-    return driven_freedoms(problem) if known else None
+    return driven_freedoms(problem) if every and _of_joints(problem) else None
 
 
 def is_classical(problem: Statement) -> bool:
@@ -31,8 +30,13 @@ def is_classical(problem: Statement) -> bool:
 def dynamics_name(problem: Statement) -> str:
     """Name of the dynamics by quantities known wholly or in part, such as "inverse_dynamics"; "dynamics" for others."""
     known = problem.known_quantities
-    if problem.custom or not set(known) <= {"tau", "qdd", "fx"}:
+    if problem.custom or not _of_joints(problem):
         return "dynamics"
     if "tau" not in known:
         return "inverse_dynamics"
     return "hybrid_dynamics" if "qdd" in known else "forward_dynamics"
+
+
+def _of_joints(problem: Statement) -> bool:
+    """True if nothing is known exactly but τ, q̈ and fx."""
+    return set(problem.known_quantities) <= {"tau", "qdd", "fx"}

@@ -9,14 +9,12 @@ Programs, solver files and logs hold these texts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.measurement import Measurement
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.program.groups import Group
 
 # Roles of groups of measurements.
@@ -76,21 +74,3 @@ def value_of(m: Measurement, model: Model) -> Group:
     labels = tuple(f"{m.name}: {c}" for c in components)
     default = np.zeros(len(components)) if m.has_default else None
     return Group(m.name, (len(components),), labels, units, default, f"values of {m.name}", m.name, m.pass_as)
-
-
-def wrenches_of(constraints: Sequence[Constraint], model: Model) -> Group:
-    """The components w of the wrenches of constraints."""
-    parts = [(m.name, c) for m in constraints for c in m.wrench(model)]
-    labels = tuple(f"w:{name}.{c}" for name, c in parts)
-    units, meaning = (
-        tuple(UNIT_OF.get(c, "") for _, c in parts),
-        "components of the wrenches of contacts and loop joints, in the axes of each",
-    )
-    return Group("w", (len(parts),), labels, units, meaning=meaning)
-
-
-def output_group(output: Output, model: Model, constraints: Sequence[Constraint] = ()) -> Group:
-    """A quantity, the wrenches w of constraints, or the value of a measurement, as a solver gives it."""
-    if isinstance(output, Measurement):
-        return value_of(output, model)
-    return wrenches_of(constraints, model) if output == "w" else QUANTITY[output].group(model)

@@ -12,7 +12,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.model.tree import SLIP
 from sysdyn.program.groups import reject_not_finite
 from sysdyn.program.reals import real
@@ -106,8 +106,8 @@ class Linear(_Combination):
         for key, C in blocks.items():
             if not (isinstance(key, tuple) and len(key) == 2):
                 raise InvalidInput(f"{name!r}: a block is of (quantity, name), such as ('f', 'l_foot'), not {key!r}")
-            if key[0] not in QUANTITIES:
-                raise UnknownName(f"quantity in {name!r}:", key[0], QUANTITIES)
+            if key[0] not in stated():
+                raise UnknownName(f"quantity in {name!r}:", key[0], stated())
             self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
         if components is None:
             sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Frame, Model
-from sysdyn.model.kinematics import path
+from sysdyn.model.kinematics import joint_transforms, path, velocities
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_motion, rotation
@@ -43,6 +43,12 @@ class Context:
     velocities: Sequence[np.ndarray]
     q: np.ndarray = field(default_factory=lambda: np.zeros(0))
     qd: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def at(cls, model: Model, q: np.ndarray, qd: np.ndarray) -> Self:
+        """The context of a state; q, qd: floats or Expr."""
+        X = joint_transforms(model, q)
+        return cls(model, X, velocities(model, X, qd)[0], q, qd)
 
     def body(self, frame: Place) -> str:
         return self.model.body_names[moving_frame(self.model, frame).body]

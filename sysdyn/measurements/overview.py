@@ -13,7 +13,7 @@ from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import FORCE, QUANTITY
+from sysdyn.model.quantities import QUANTITY
 
 # Meaning of the equations of motion, by their quantity.
 _MOTION = {
@@ -23,16 +23,12 @@ _MOTION = {
 
 def unknowns(problem: Statement) -> Table:
     """Table of the unknowns: each quantity, its meaning, number of scalars and units."""
-    model, rows, count = problem.model, [], 0
-    for x in dict.fromkeys(x for x, _ in Layout(model).blocks):
-        quantity, size = QUANTITY[x], _size(model, x)
-        rows.append((x, quantity.meaning, f"{size:,}", ", ".join(quantity.parts)))
-        count += size
-    for m in problem.constraints:
-        size = len(m.wrench(model))
-        rows.append(("w", f"wrench of {m.name}", str(size), ", ".join(FORCE)))
-        count += size
-    return Table(f"{count:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
+    model, layout = problem.model, Layout(problem.model, wrenches=problem.wrenches, further=problem.further)
+    rows = []
+    for x in dict.fromkeys(x for x, _ in layout.blocks):
+        quantity = layout.of(x)
+        rows.append((x, quantity.meaning, f"{math.prod(quantity.shape(model)):,}", ", ".join(quantity.parts)))
+    return Table(f"{layout.n:,} unknowns", ("unknown", "meaning", "scalars", "unit"), rows, 2)
 
 
 def equations(problem: Statement) -> Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,11 +15,12 @@ from sysdyn.measurements.noise import Prior, noise_of
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import Graph
+from sysdyn.program.groups import named
 from sysdyn.program.plain import product
 from sysdyn.program.program import Program
+from sysdyn.reference.generic import checked_array
 from sysdyn.reference.rnea import newton_euler
 
 
@@ -29,19 +31,20 @@ def predict(
     qdd: ArrayLike,
     fx: ArrayLike | None = None,
     seed: int | None = None,
+    **others: ArrayLike,
 ) -> dict[str, np.ndarray]:
     """Values {name: (…, m)} of every measurement of `problem` during a known motion; zero, their mean, for priors.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None for
-    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values.
+    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values. others: further
+    quantities of the problem by name, zero if they are left out.
     τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
     a solver as y, they give the motion back if the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
     model = problem.model
-    motion = newton_euler(model, q, qd, qdd, fx)
-    lead = motion.tau.shape[:-1]
+    values = motion_of(problem, q, qd, qdd, fx, named("predict", problem.further, (), (), others))
+    lead = values["tau"].shape[:-1]
     n = math.prod(lead)
-    values = motion.quantities(qdd, 0.0 if fx is None else fx)
     d = {x: np.broadcast_to(y, (*lead, *QUANTITY[x].shape(model))).reshape(n, -1) for x, y in values.items()}
     state = {"q": model.normalise(np.asarray(q)), "qd": np.asarray(qd, dtype=float)}
     state = {name: np.broadcast_to(x, (*lead, x.shape[-1])).reshape(n, x.shape[-1]) for name, x in state.items()}
@@ -54,14 +57,35 @@ def predict(
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 
 
+def motion_of(
+    problem: Statement, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, fx: ArrayLike | None, others: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """{quantity: (…, its shape)} of a motion; others: its further quantities, zero if they are left out."""
+    model, wrenches, further = problem.model, fx, {}
+    torques: Any = 0.0
+    for x in problem.further:
+        quantity, shape = QUANTITY[x], QUANTITY[x].shape(model)
+        further[x] = value = checked_array(x, others.get(x, np.zeros(shape)), shape)
+        flat = value.reshape(*value.shape[: value.ndim - len(shape)], math.prod(shape))
+        wrench, torque = np.zeros((model.nb, 6, flat.shape[-1])), np.zeros((model.nv, flat.shape[-1]))
+        for i in range(model.nb):
+            loads, part = quantity.loads(model, i), quantity.part(model, i)
+            wrench[i][:, part] = loads.get("f", 0.0)
+            torque[model.v_slice(i), part] = loads.get("tau", 0.0)
+        torques = torques + flat @ torque.T
+        wrenches = (0.0 if wrenches is None else np.asarray(wrenches)) + np.einsum("bis,...s->...bi", wrench, flat)
+    motion = newton_euler(model, q, qd, qdd, wrenches)
+    values = motion.quantities(qdd, 0.0 if fx is None else fx)
+    return {**values, "tau": motion.tau - torques, **further} if further else values
+
+
 def shown(
     measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray], d: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Values {name: Y d + b_Y (N, m)} at N states q, q̇ with quantities (N, size); Y and b_Y are run as a program."""
     layout, graph = Layout(model), Graph()
     inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
-    X = joint_transforms(model, inputs["q"])
-    ctx = Context(model, X, velocities(model, X, inputs["qd"])[0], inputs["q"], inputs["qd"])
+    ctx = Context.at(model, inputs["q"], inputs["qd"])
     groups: list[tuple[str, list]] = []
     terms: dict[str, list[tuple[str, np.ndarray]]] = {}  # by measurement: (group of a block of Y, its part of d)
     for m in measurements:

@@ -1,16 +1,17 @@
-"""Known components of the quantities q̈, τ, fx, a and f."""
+"""Known components of the quantities q̈, τ, fx, a and f, and of further ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, Quantity
+from sysdyn.model.quantities import QUANTITY, Quantity, stated
 
 
 @dataclass(frozen=True, init=False)
@@ -42,9 +43,15 @@ class RawMeasurement(Measurement):
         label = as_given if isinstance(as_given, str) else ",".join(as_given)
         if chosen != "all":
             label += "." + ",".join(str(c) for c in chosen)
-        default = type(self).__name__ if label == "all" else f"{type(self).__name__}({label})"
+        kind = self.quantity if isinstance(self, Known) else type(self).__name__
+        default = kind if label == "all" else f"{kind}({label})"
         for field, value in (("targets", as_given), ("chosen", chosen), ("name", name or default), ("noise", noise)):
             object.__setattr__(self, field, value)
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The units that a component may have."""
+        return self.stated.unit
 
     @property
     def stated(self) -> Quantity:
@@ -92,39 +99,53 @@ class RawMeasurement(Measurement):
         return result
 
 
+@dataclass(frozen=True, init=False)
+class Known(RawMeasurement):
+    """Known components of a quantity by its name, such as Known("tau", "l_knee"); further ones have no other class.
+
+    Raises UnknownName.
+    """
+
+    quantity: str
+
+    def __init__(
+        self, quantity: str, targets: Names = "all", components: Names | int | Sequence[int] = "all",
+        name: str | None = None, noise=None,
+    ):  # fmt: skip
+        if quantity not in stated():
+            raise UnknownName("quantity of a Known:", quantity, stated())
+        object.__setattr__(self, "quantity", quantity)
+        super().__init__(targets, components, name, noise)
+
+
 class JointAcceleration(RawMeasurement):
     """Known q̈ of joints [rad/s² or m/s²]."""
 
     quantity = "qdd"
-    units = QUANTITY["qdd"].unit
 
 
 class JointTorque(RawMeasurement):
     """Known τ of joints [N m or N]."""
 
     quantity = "tau"
-    units = QUANTITY["tau"].unit
 
 
 class ExternalWrench(RawMeasurement):
     """Known fx of bodies [N m, N], at the body's origin, in its coordinates; zero if no value is handed in."""
 
     quantity = "fx"
-    units = QUANTITY["fx"].unit
 
 
 class BodyAcceleration(RawMeasurement):
     """Known proper spatial acceleration a of bodies [rad/s², m/s²], in body coordinates."""
 
     quantity = "a"
-    units = QUANTITY["a"].unit
 
 
 class JointWrench(RawMeasurement):
     """Known wrench f transmitted through joints to their bodies [N m, N], in body coordinates."""
 
     quantity = "f"
-    units = QUANTITY["f"].unit
 
 
 class Subset(RawMeasurement):
@@ -134,7 +155,7 @@ class Subset(RawMeasurement):
 
     def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None):
         super().__init__(name=base.name, noise=noise)
-        for field, value in (("quantity", base.quantity), ("units", base.units), ("left", pairs)):
+        for field, value in (("quantity", base.quantity), ("left", pairs)):
             object.__setattr__(self, field, value)
 
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
@@ -145,6 +166,11 @@ class Subset(RawMeasurement):
 RAW: dict[str, type[RawMeasurement]] = {
     c.quantity: c for c in (JointTorque, JointAcceleration, ExternalWrench, BodyAcceleration, JointWrench)
 }
+
+
+def known(quantity: str, *arguments: Any, **named: Any) -> RawMeasurement:
+    """The measurement of a quantity by its own class, or by `Known`; arguments as of these. Raises UnknownName."""
+    return RAW[quantity](*arguments, **named) if quantity in RAW else Known(quantity, *arguments, **named)
 
 
 def as_tuple(x) -> tuple:

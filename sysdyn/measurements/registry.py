@@ -18,7 +18,7 @@ from sysdyn.measurements.linear import Linear, MotorTorque
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.noise import WRAPPERS, ModelNoise
-from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
+from sysdyn.measurements.raw import RAW, Known, RawMeasurement, Subset, known
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Model
 
@@ -31,7 +31,7 @@ SENSORS: dict[str, type[Measurement]] = {
     )
 }  # fmt: skip
 # Raw measurements by the name of their class.
-RAW_NAMES: dict[str, type[RawMeasurement]] = {cls.__name__: cls for cls in RAW.values()}
+RAW_NAMES: dict[str, type[RawMeasurement]] = {cls.__name__: cls for cls in (*RAW.values(), Known)}
 # Measurements that a problem file can state, by the name of their class.
 MEASUREMENTS: dict[str, type[Measurement]] = {**RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise}
 # Names that cannot be given to another class.
@@ -84,7 +84,7 @@ def description(m: Measurement, model: Model, placed: bool = False) -> dict | No
 def restored(data: Mapping) -> Measurement:
     """Inverse of `description`."""
     if "quantity" in data:
-        base = RAW[data["quantity"]](name=data["name"])
+        base = known(data["quantity"], name=data["name"])
         return Subset(base, tuple((int(i), int(k)) for i, k in data["pairs"]), data.get("noise"))
     if data["type"] in WRAPPERS:
         return WRAPPERS[data["type"]](restored(data["of"]), name=data["name"])

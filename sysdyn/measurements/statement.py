@@ -13,19 +13,19 @@ from typing import Self, TypeVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
-from sysdyn.measurements.groups import output_group, value_group, value_of
-from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.groups import value_group, value_of
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
-from sysdyn.measurements.raw import RAW, RawMeasurement, Subset
+from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITIES, QUANTITY, WRENCHES, ConstraintWrenches, Quantity, further
 from sysdyn.program.groups import Group, Groups, common, leading
 from sysdyn.program.reals import real
 
-MOST_KEPT = 8  # Most layouts and systems of equations that a statement keeps (chosen).
+MOST_SYSTEMS = 8  # Most layouts and systems of equations that a statement keeps (chosen).
 
 Kept = TypeVar("Kept")
 
@@ -81,7 +81,7 @@ class Statement:
     # ---- kept results ----------------------------------------------------------------------------------------------
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """The kept result for this key, else the result of `make()`; the latest `MOST_KEPT` are kept.
+        """The kept result for this key, else the result of `make()`; the latest `MOST_SYSTEMS` are kept.
 
         A statement does not change, so that its layouts and systems of equations can be used again. Copies and pickles
         leave them out.
@@ -90,7 +90,7 @@ class Statement:
         found = store.get(key)
         if found is None:
             found = make()
-            for old in list(store)[: max(0, len(store) + 1 - MOST_KEPT)]:
+            for old in list(store)[: max(0, len(store) + 1 - MOST_SYSTEMS)]:
                 store.pop(old, None)
             store[key] = found
         return found
@@ -216,8 +216,27 @@ class Statement:
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:
-        """Quantities of the unknowns: tau, qdd, fx, a, f, and w if there are constraints."""
-        return (*QUANTITIES, "w") if self.constraints else QUANTITIES
+        """Quantities of the unknowns: tau, qdd, fx, a, f, further ones, and w if there are constraints."""
+        return (*QUANTITIES, *self.further, *((self.wrenches.name,) if self.constraints else ()))
+
+    @cached_property
+    def wrenches(self) -> ConstraintWrenches:
+        """The unknown wrenches of its constraints."""
+        return replace(WRENCHES, constraints=tuple((m.name, m.wrench(self.model)) for m in self.constraints))
+
+    def quantity(self, name: str) -> Quantity:
+        """The quantity of this name."""
+        return self.wrenches if name == self.wrenches.name else QUANTITY[name]
+
+    @cached_property
+    def further(self) -> tuple[str, ...]:
+        """Further quantities that it states or measures; all others are zero."""
+        names = further()
+        if not names:
+            return ()
+        context = Context.at(self.model, *(x.astype(object) for x in self.model.random_state(seed=0)[:2]))
+        used = {x for m in self.valued for x, _ in m.rows(context)}
+        return tuple(x for x in names if x in used)
 
     def knows(self, quantity: str) -> frozenset[tuple[int, int]]:
         """(body, component) pairs of `quantity` that are stated."""
@@ -233,8 +252,8 @@ class Statement:
 
     @cached_property
     def known_quantities(self) -> tuple[str, ...]:
-        """Quantities among tau, qdd, fx, a, f that are stated at least in part."""
-        return tuple(x for x in QUANTITIES if self.knows(x))
+        """Quantities among tau, qdd, fx, a, f and further ones that are stated at least in part."""
+        return tuple(x for x in (*QUANTITIES, *self.further) if self.knows(x))
 
     @cached_property
     def inputs(self) -> Groups:
@@ -261,7 +280,9 @@ class Statement:
 
     def outputs(self, outputs: Iterable[Output]) -> Groups:
         """Groups of outputs: quantities, w of the constraints, and values of measurements, as a solver gives them."""
-        return Groups(output_group(x, self.model, self.constraints) for x in outputs)
+        model = self.model
+        made = (value_of(x, model) if isinstance(x, Measurement) else self.quantity(x).group(model) for x in outputs)
+        return Groups(made)
 
     @cached_property
     def values(self) -> Groups:
@@ -316,8 +337,8 @@ class Statement:
             problem = cls(Model.from_dict(data["model"]), measurements, data.get("parameters", ()))
             for m in measurements:
                 if isinstance(m.of, RawMeasurement):
-                    known = RAW[m.of.quantity]().pairs(problem.model)
-                    if strange := sorted(set(m.of.pairs(problem.model)) - set(known)):
+                    every = known(m.of.quantity).pairs(problem.model)
+                    if strange := sorted(set(m.of.pairs(problem.model)) - set(every)):
                         raise ProblemError(
                             f"{m.name!r} states {m.of.quantity} {strange}, which the model does not have"
                         )
@@ -334,7 +355,11 @@ class Statement:
         if None in about:
             return None
         names = [self.model.body_names, self.model.joint_names]
-        described = [self.model.digest, names, about, *(p.name for p in self.parameters)]
+        loads = [
+            [x, [{k: C.tolist() for k, C in QUANTITY[x].loads(self.model, i).items()} for i in range(self.model.nb)]]
+            for x in self.further
+        ]
+        described = [self.model.digest, names, about, *(p.name for p in self.parameters), *loads]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body.
+"""Names and places of the unknowns: a, (fB,) f, τ, fx, q̈ of every body, and further quantities.
 
 Nori section III-A. Per body i: a_i (6) proper spatial acceleration, f_i (6) wrench transmitted to body i across joint
 i, τ_i (n_i), fx_i (6) external wrench, q̈_i (n_i), all in coordinates of body i, angular part first. The layout of the
@@ -14,7 +14,7 @@ from functools import cached_property
 
 from sysdyn.errors import UnknownName
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITY, UNIT_OF
+from sysdyn.model.quantities import QUANTITY, WRENCHES, ConstraintWrenches, Quantity
 
 # Layouts of the unknowns.
 LAYOUTS = ("paper", "net_force")
@@ -24,19 +24,21 @@ LAYOUTS = ("paper", "net_force")
 class Layout:
     """Columns of D.
 
-    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then w
-    constraint by constraint, then turned blocks, then the multipliers of an estimation problem's equations.
+    `[a, (fB,) f, τ]` body by body, then `[fx, q̈]` body by body (the order of the published experiments), then further
+    quantities, then w constraint by constraint, then turned blocks, then the multipliers of an estimation problem's
+    equations.
 
-    constraints: (name, components of its wrench) of each. Its block is ("w", its number).
+    wrenches: of the constraints; the block of each is ("w", its number).
     turned: blocks ("Xa", i) of X_i a_λ(i) and ("Xf", i) of X_i^T f_i.
-    multipliers: their number; they have no block.
+    multipliers: their number; they have no block. further: names of quantities beside the usual ones.
     """
 
     model: Model
     name: str = "paper"
-    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    wrenches: ConstraintWrenches = WRENCHES
     turned: tuple[tuple[str, int], ...] = ()
     multipliers: int = 0
+    further: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.name not in LAYOUTS:
@@ -48,11 +50,15 @@ class Layout:
         inner = ("a", "fB", "f", "tau") if self.name == "net_force" else ("a", "f", "tau")
         bodies = range(self.model.nb)
         outer = tuple((x, i) for i in bodies for x in ("fx", "qdd"))
+        outer += tuple((x, i) for x in self.further for i in bodies)
         return tuple((x, i) for i in bodies for x in inner) + outer + self._blocks_of("w") + self.turned
 
     def _blocks_of(self, quantity: str) -> tuple[tuple[str, int], ...]:
-        n = len(self.constraints) if quantity == "w" else self.model.nb
-        return tuple((quantity, i) for i in range(n))
+        return tuple((quantity, i) for i in range(len(self.of(quantity).owners(self.model))))
+
+    def of(self, quantity: str) -> Quantity:
+        """The quantity of this name."""
+        return self.wrenches if quantity == self.wrenches.name else QUANTITY[quantity]
 
     @cached_property
     def _start(self) -> dict[tuple[str, int], int]:
@@ -63,9 +69,7 @@ class Layout:
         return start
 
     def size(self, quantity: str, body: int) -> int:
-        if quantity == "w":
-            return len(self.constraints[body][1])
-        return QUANTITY[quantity].size(self.model, body)
+        return self.of(quantity).size(self.model, body)
 
     def columns(self, quantity: str, body: int) -> range:
         """Column numbers of a block."""
@@ -82,30 +86,18 @@ class Layout:
 
     def block(self, quantity: str, owner: str) -> tuple[str, int]:
         """(quantity, body) of the block of that owner. Raises UnknownName."""
-        if quantity == "w":
-            names = [name for name, _ in self.constraints]
-            if owner not in names:
-                raise UnknownName("constraint", owner, names)
-            return quantity, names.index(owner)
-        return quantity, QUANTITY[quantity].index(self.model, owner)
+        return quantity, self.of(quantity).index(self.model, owner)
 
     def owner(self, quantity: str, body: int) -> str:
         """Name of the block's owner: the joint's for τ and q̈, the constraint's for w, else the body's."""
-        if quantity == "w":
-            return self.constraints[body][0]
-        return QUANTITY[quantity].owners(self.model)[body]
+        return self.of(quantity).owners(self.model)[body]
 
     def units_at(self, quantity: str, body: int) -> list[str]:
         """Unit of each scalar of a block."""
-        if quantity == "w":
-            return [UNIT_OF.get(c, "") for c in self.constraints[body][1]]
-        return QUANTITY[quantity].units_at(self.model, body)
+        return self.of(quantity).units_at(self.model, body)
 
     def scalar_names(self, quantity: str, body: int) -> list[str]:
-        if quantity == "w":
-            owner, components = self.constraints[body]
-            return [f"w({owner}).{c}" for c in components]
-        return QUANTITY[quantity].scalar_names(self.model, body)
+        return self.of(quantity).scalar_names(self.model, body)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -22,9 +22,9 @@ from sysdyn.model.tree import Model
 from sysdyn.program.plain import product
 
 # Rounding of pseudo-inertias: a parameter below this fraction of the greatest entry of its own counts as zero.
-ROUNDING = 1e-14
+NEGLIGIBLE = 1e-14
 # Number of choices for Σ_zz of a revolute body: the values of `left` in `regrouped`.
-LEFT = 5
+LEFT_CHOICES = 5
 
 
 def inertial_parameters(model: Model) -> np.ndarray:
@@ -140,5 +140,5 @@ def _clean(P: np.ndarray) -> np.ndarray:
     P = (P + P.T) / 2
     for part in (np.s_[:3, :3], np.s_[:3, 3], np.s_[3, :3]):
         block = P[part]
-        block[np.abs(block) <= ROUNDING * max(np.abs(P).max(), 1e-300)] = 0.0
+        block[np.abs(block) <= NEGLIGIBLE * max(np.abs(P).max(), 1e-300)] = 0.0
     return P

@@ -17,7 +17,7 @@ NOTHING = 1e-10
 # Number of random states at which joints are looked at, and their seed (chosen).
 STATES, SEED = 3, 11
 # Most names that a message shows; the others are counted (chosen).
-MOST_NAMED = 6
+MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Idle:
 
 def without_inertia(bodies: tuple[str, ...]) -> str:
     """The statement, in words, that these bodies have no inertia."""
-    more = f", … ({len(bodies)} in all)" if len(bodies) > MOST_NAMED else ""
-    names = ", ".join(map(repr, bodies[:MOST_NAMED])) + more
+    more = f", … ({len(bodies)} in all)" if len(bodies) > MOST_NAMES else ""
+    names = ", ".join(map(repr, bodies[:MOST_NAMES])) + more
     return f"body {names} has no inertia" if len(bodies) == 1 else f"bodies {names} have no inertia"
 
 
@@ -93,8 +93,8 @@ def warn_of_idle_joints(model: Model, strict: bool, stacklevel: int) -> None:
     found = idle_joints(model) if model.inertias.any() else ()  # a robot without any is there for its kinematics
     if not found:
         return
-    shown = "; ".join(map(str, found[:MOST_NAMED])) + (
-        f"; … ({len(found)} joints in all)" if len(found) > MOST_NAMED else ""
+    shown = "; ".join(map(str, found[:MOST_NAMES])) + (
+        f"; … ({len(found)} joints in all)" if len(found) > MOST_NAMES else ""
     )
     message = f"model {model.name!r}: {shown}: no torque determines the acceleration of such a joint"
     help = "Give the body an inertia or the joint an armature, or make the joint fixed"

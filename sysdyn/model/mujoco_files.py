@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sysdyn.errors import BackendUnavailable, InvalidInput, ModelError
+from sysdyn.errors import BackendUnavailable, InvalidInput, ModelError, install
 from sysdyn.files.regular import IrregularFile, open_regular, require_regular
 from sysdyn.model.checks import MOST_BODIES
 from sysdyn.model.urdf import MOST_BYTES, read_text
@@ -37,7 +37,7 @@ def imported() -> Any:
         import mujoco
     except ImportError as error:
         raise BackendUnavailable(
-            f"MJCF files are compiled by MuJoCo, which is not available ({error}): pip install 'sysdyn[mujoco]'"
+            f"MJCF files are compiled by MuJoCo, which is not available ({error}): {install('mujoco')}"
         ) from error
     return mujoco
 

@@ -1,18 +1,20 @@
 """Quantities of a robot: numbers of its joints, or six of each body, with their shapes, names, units and meaning.
 
-`QUANTITY` is the table. A further quantity is a line there; shapes, labels, units, checks, files and exports follow.
+`QUANTITY` is the table. A further quantity is a row there: shapes, labels, units, checks, files, exports, and its terms
+in the equations of motion follow. It is an unknown of the problems that state or measure it, and of no others.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from sysdyn.errors import UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.tree import Model
 from sysdyn.program.groups import Group
 
@@ -27,6 +29,10 @@ MOTION, FORCE = ("rad/s²", "m/s²"), ("N m", "N")
 UNIT_OF = {c: units[k // 3] for names, units in ((WRENCH, FORCE), (ACCELERATION, MOTION)) for k, c in enumerate(names)}
 UNIT_OF |= {"torque": FORCE[0], "force": FORCE[1]}
 
+# {"f": (6, n), "tau": (nv_i, n)}: wrench on body i in its coordinates, and torque at its joint, by each of the n
+# scalars that joint or body i has. One of them may be left out; they are constants of the model.
+Load = Callable[[Model, int], Mapping[str, np.ndarray]]
+
 
 @dataclass(frozen=True)
 class Quantity(ABC):
@@ -34,6 +40,7 @@ class Quantity(ABC):
 
     name: in code, files and messages. noun, symbol: in legends, TeX. meaning: in tables and headers of exported code.
     parts: units of the angular and the linear part. zero: an exact value that is not handed in is zero.
+    load: of a further quantity, its terms beside fx in c(f) and beside τ in c(τ).
     """
 
     name: str
@@ -42,6 +49,7 @@ class Quantity(ABC):
     meaning: str
     parts: tuple[str, str]
     zero: bool = False
+    load: Load | None = None
     owner: ClassVar[str] = "joint"  # Kind of the parts that the scalars belong to.
 
     @abstractmethod
@@ -57,9 +65,26 @@ class Quantity(ABC):
         """Unit of each scalar of joint or body i."""
 
     @property
+    def is_force(self) -> bool:
+        """True for forces and moments, which go from frame to frame as wrenches do."""
+        return self.parts == FORCE
+
+    @property
     def unit(self) -> tuple[str, ...]:
         """The units that a scalar may have; degrees of freedom have one of them."""
         return (" or ".join(self.parts),)
+
+    def loads(self, model: Model, i: int) -> dict[str, np.ndarray]:
+        """{"f": (6, n), "tau": (nv_i, n)}: `load`, checked. Raises InvalidInput."""
+        found = {} if self.load is None else {x: np.asarray(C, dtype=float) for x, C in self.load(model, i).items()}
+        needed = {"f": (6, self.size(model, i)), "tau": (model.joints[i].nv, self.size(model, i))}
+        for equation, C in found.items():
+            if C.shape != needed.get(equation):
+                raise InvalidInput(
+                    f"the load of {self.name!r} is {{equation: coefficients}} with some of {needed} at "
+                    f"{self.owners(model)[i]!r}, not {equation!r} of shape {C.shape}"
+                )
+        return found
 
     def size(self, model: Model, i: int) -> int:
         """Scalars of joint or body i."""
@@ -97,7 +122,7 @@ class Quantity(ABC):
 
     def units(self, model: Model) -> tuple[str, ...]:
         """Unit of each scalar of the flat array."""
-        return tuple(unit for i in range(model.nb) for unit in self.units_at(model, i))
+        return tuple(unit for i in range(len(self.owners(model))) for unit in self.units_at(model, i))
 
     def group(self, model: Model) -> Group:
         """Group of inputs or outputs that holds all of it."""
@@ -160,7 +185,7 @@ class Spatial(Quantity):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the six components."""
-        return ACCELERATION if self.parts == MOTION else WRENCH
+        return WRENCH if self.is_force else ACCELERATION
 
     def components(self, model: Model, i: int) -> Sequence[str]:
         return self.names
@@ -180,6 +205,33 @@ class Transmitted(Spatial):
         if name in model.joint_names and name not in model.body_names:
             return model.joint_names.index(name)
         return super().index(model, name, kind, valid)
+
+
+@dataclass(frozen=True)
+class ConstraintWrenches(Quantity):
+    """The components w of the wrenches of constraints: (nw,). constraints: (name, components) of each."""
+
+    owner: ClassVar[str] = "constraint"
+    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def part(self, model: Model, i: int) -> slice:
+        start = sum(len(components) for _, components in self.constraints[:i])
+        return slice(start, start + len(self.constraints[i][1]))
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        return (sum(len(components) for _, components in self.constraints),)
+
+    def units_at(self, model: Model, i: int) -> list[str]:
+        return [UNIT_OF.get(c, "") for c in self.constraints[i][1]]
+
+    def components(self, model: Model, i: int) -> Sequence[str]:
+        return self.constraints[i][1]
+
+    def suffixes(self, model: Model, i: int) -> list[str]:
+        return [f".{c}" for c in self.constraints[i][1]]
+
+    def owners(self, model: Model) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.constraints)
 
 
 # The state of a robot.
@@ -207,9 +259,54 @@ _INNER = (
     Spatial("Xa", "acceleration", "$X a$", "accelerations of parents in coordinates of their children", MOTION),
     Spatial("Xf", "joint wrench", "$X f$", "wrenches across the joints in coordinates of parents", FORCE),
 )
+# The wrenches of the constraints of a problem without any.
+WRENCHES = ConstraintWrenches(
+    "w",
+    "constraint wrench",
+    "$w$",
+    "components of the wrenches of contacts and loop joints, in the axes of each",
+    FORCE,
+)
 # Every quantity by name.
 QUANTITY: dict[str, Quantity] = {x.name: x for x in (*_STATE, *_STATED, *_INNER)}
-# Names of the quantities that are spatial vectors of the bodies.
-SPATIAL = frozenset(name for name, x in QUANTITY.items() if isinstance(x, Spatial))
-# Names of the quantities that a user can know or ask for.
+# Names of the quantities that every problem has, known or not.
 QUANTITIES = tuple(x.name for x in _STATED)
+
+
+def further() -> tuple[str, ...]:
+    """Names of the further quantities of the table."""
+    return tuple(name for name, x in QUANTITY.items() if x.load is not None)
+
+
+def stated() -> tuple[str, ...]:
+    """Names of the quantities that a user can know or ask for."""
+    return (*QUANTITIES, *further())
+
+
+def is_spatial(name: str) -> bool:
+    """True if the name is of a spatial vector of the bodies."""
+    return isinstance(QUANTITY.get(name), Spatial)
+
+
+# ---- for type checkers ---------------------------------------------------------------------------------------------
+
+
+class KnownQuantities(TypedDict, total=False):
+    """Known quantities of a call by keyword."""
+
+    tau: ArrayLike
+    qdd: ArrayLike
+    fx: ArrayLike
+    a: ArrayLike
+    f: ArrayLike
+
+
+class SolvedQuantities:
+    """Attributes of solutions."""
+
+    tau: np.ndarray
+    qdd: np.ndarray
+    fx: np.ndarray
+    a: np.ndarray
+    f: np.ndarray
+    w: np.ndarray

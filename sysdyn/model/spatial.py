@@ -12,7 +12,7 @@ import numpy as np
 from sysdyn.program.expr import cos, sin
 from sysdyn.program.plain import product
 
-CANCELLED = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a few times the rounding unit.
+OFFSET_ROUNDING = 1e-15  # Rounding of entries of E r×, as a fraction of |r|: a few times the rounding unit.
 
 
 def skew(v: np.ndarray) -> np.ndarray:
@@ -50,7 +50,7 @@ def X_motion(E: np.ndarray, r: np.ndarray) -> np.ndarray:
     X[:3, :3] = X[3:, 3:] = E
     moved = -product(E, skew(r))
     if X.dtype != object:  # what cancels is zero, whatever rounding leaves of it
-        moved[np.abs(moved) <= CANCELLED * np.abs(r).max()] = 0.0
+        moved[np.abs(moved) <= OFFSET_ROUNDING * np.abs(r).max()] = 0.0
     X[3:, :3] = moved
     return X
 

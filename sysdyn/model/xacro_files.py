@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 
-from sysdyn.errors import BackendUnavailable, ModelError
+from sysdyn.errors import BackendUnavailable, ModelError, install
 from sysdyn.files.regular import IrregularFile, require_regular
 
 # Held to expand a file: one at a time, as xacro keeps its state in module variables.
@@ -23,8 +23,7 @@ def expanded(source: str | os.PathLike[str], mappings: Mapping[str, object] | No
         import xacro
     except ImportError as error:
         raise BackendUnavailable(
-            f"xacro files are expanded by the package xacro, which is not available ({error}): "
-            "pip install 'sysdyn[xacro]'"
+            f"xacro files are expanded by the package xacro, which is not available ({error}): {install('xacro')}"
         ) from error
     if not text:
         try:

@@ -30,7 +30,7 @@ ATTEMPTS = 4
 # Cost at which an order is given up, as a multiple of the cheapest one known (chosen).
 AUTO_CAP = 1.5
 # Starts in a row after which a searched order is left, if all fail or cost DEAR times the cheapest one known (chosen).
-PATIENCE, DEAR = 4, 1.2
+MOST_VAIN, DEAR = 4, 1.2
 
 
 class AcceptedOrder:
@@ -105,7 +105,7 @@ class AcceptedOrder:
         vain: Counter[str] = Counter()  # starts in a row that led to nothing, by the name of the order
         for name, order in orders:
             family = name.partition(" (")[0]
-            if self.options.ordering == "auto" and attempt == 0 and vain[family] >= PATIENCE:
+            if self.options.ordering == "auto" and attempt == 0 and vain[family] >= MOST_VAIN:
                 continue
             vain[family] += 1
             self.stages.say(f"ordering {name}", min(0.6, 0.1 + 0.04 * len(self.considered)))

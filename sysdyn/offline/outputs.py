@@ -10,10 +10,10 @@ from sysdyn.measurements.noise import ModelNoise, Wrapped
 from sysdyn.measurements.registry import description, restored
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
-from sysdyn.model.quantities import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES, QUANTITY
 
-# Names of quantities, and of columns that files of results have beside the outputs.
-RESERVED = ("all", "q", "qd", *QUANTITIES, "w", "ok", "t")
+# Names of columns that files of results have beside the outputs, and of all outputs together.
+RESERVED = ("all", "w", "ok", "t")
 
 
 def requested_outputs(outputs: str | Measurement | Sequence[Output], problem: Statement) -> tuple[Output, ...]:
@@ -71,7 +71,7 @@ def _check(m: Measurement, problem: Statement) -> None:
     name = getattr(m, "name", None)
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"an output of type {type(m).__name__} has no name: give it name=…")
-    if name in RESERVED:
+    if name in RESERVED or name in QUANTITY:
         raise ProblemError(f"an output is called {name!r}, which means something else: give it another name=")
     components = m.components(problem.model)
     if not components:

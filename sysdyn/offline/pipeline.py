@@ -9,9 +9,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from sysdyn.errors import NoSafeOrdering, ProblemError
@@ -26,13 +24,14 @@ from sysdyn.offline.search import Search
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.offline.writing import written
 from sysdyn.problem import Problem
+from sysdyn.program.collector import no_collection
 
 
 def build(problem: Problem, options: Options, progress: Progress | None = None) -> Compiled:
     """The problem in the first formulation that is for it, or in a cheaper order that a longer search finds."""
     stages = Stages(options.budget.seconds, progress)
     # a long search leaves more behind than there is memory for
-    with _no_collection() if options.budget.seconds is None else contextlib.nullcontext():
+    with no_collection() if options.budget.seconds is None else contextlib.nullcontext():
         compiled = first_formulation(problem, options, stages)
         if stages.left():
             compiled = searched(problem, options, compiled, stages)
@@ -71,15 +70,3 @@ def searched(problem: Problem, options: Options, compiled: Compiled, stages: Sta
             considered.append((choice.ordering, str(error)))
             choice = compiled.choice
     return Compiled(choice, program, tuple(considered), compiled.seconds + time.perf_counter() - began)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Context without cyclic garbage collection, which would walk millions of graph entries that all stay alive."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -16,12 +16,12 @@ from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.errors import ProblemError, StructurallySingular
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, value_group
 from sysdyn.measurements.parameters import sampled
-from sysdyn.measurements.predict import shown
+from sysdyn.measurements.predict import motion_of, shown
 from sysdyn.measurements.statement import Statement
 from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
-from sysdyn.reference import newton_euler
 from sysdyn.sparse.condition import skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 from sysdyn.sparse.superlu import factors
@@ -110,8 +110,8 @@ def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = Fals
         q = _ranged(model, q, np.random.default_rng((seed, 1)))
     pushed = np.arange(n) % 3 == 0
     fx = product(model.inertias, 3.0 * rng.standard_normal((n, model.nb, 6, 1)))[..., 0] * pushed[:, None, None]
-    motion = newton_euler(model, q, qd, qdd, fx)
-    values = motion.quantities(qdd, fx)
+    drawn = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
+    values = motion_of(problem, q, qd, qdd, fx, drawn)
     if ranges and not problem.noisy:  # readings of the motion, or they would never be small beside their terms
         flat = {name: x.reshape(n, -1) for name, x in values.items()}
         read = shown(problem.custom, model, {"q": q, "qd": qd}, flat)

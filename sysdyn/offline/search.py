@@ -27,7 +27,7 @@ from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Sampled
 
 # Multiple of the best order's operations above which an order is given up, and its stream asked less often (chosen).
-NEAR = 1.1
+GIVEN_UP = 1.1
 # Most rounds that such a stream is left out (chosen).
 MOST_PASSED = 8
 # Most states at which the matrix guides the search (chosen).
@@ -83,7 +83,7 @@ class Search:
                     del streams[name]
                     continue
                 tried += 1
-                passed[name] = 0 if total <= NEAR * self.least else min(MOST_PASSED, passed[name] + 1)
+                passed[name] = 0 if total <= GIVEN_UP * self.least else min(MOST_PASSED, passed[name] + 1)
             turn += 1
         self.considered.append(("search", f"{tried} more orders in {self.stages.seconds:g} s, seed {self.seed}"))
         return self.best
@@ -96,7 +96,7 @@ class Search:
     def _try(self, name: str, order: Pivots) -> float:
         """Operations of the order, which becomes the best one if it is; infinite if it is too dear or not safe."""
         try:
-            trial = Elimination(self.system, *order, cap=NEAR * self.least)
+            trial = Elimination(self.system, *order, cap=GIVEN_UP * self.least)
         except (NoSafeOrdering, SingularState):
             return math.inf
         choice = trial.choice(name, self.outputs)
@@ -137,7 +137,7 @@ class Search:
     def _restarted(self, name: str, starts: Sequence[Order]) -> Stream:
         """Searched orders with rows and columns renumbered, one start after the other."""
         for order in restarts(starts, self.seed):
-            limited = replace(self.sampled, budget=NEAR * self.least, going=self.stages.left)
+            limited = replace(self.sampled, budget=GIVEN_UP * self.least, going=self.stages.left)
             try:
                 permutations = order(limited)
             except NoSafeOrdering:

@@ -21,7 +21,7 @@ from sysdyn.reference.rnea_derivatives import Bodies
 # Factor of operations that a column saves if it is written apart from equal pieces for that (chosen).
 SIMPLER = 10
 # Most degrees of freedom of a robot whose derivatives are written in equal pieces (chosen).
-LARGEST = 64
+MOST_IN_PIECES = 64
 # Multiple of the operations that equal pieces may need, as they are computed side by side (chosen).
 DEARER = 1.05
 
@@ -61,7 +61,7 @@ def analytic(problem: Problem, of: Sequence[str], wrt: Sequence[str], external_w
     inputs = tuple(groups.items())
     found = {(x, name): y for name in wrt for x, y in exact.by(name, of)}
     whole = Expressions("analytic", graph, inputs, found, (), exact.pivots, tuple(exact.qdd))
-    if model.nv > LARGEST:
+    if model.nv > MOST_IN_PIECES:
         return whole
     pieces = _Dynamics(model, groups, fx, U, K, zeros=exact)
     blocks = {(x, name): with_zeros(graph, y, whole.blocks[x, name]) for name in wrt for x, y in pieces.by(name, of)}

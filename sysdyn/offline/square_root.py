@@ -28,9 +28,9 @@ from sysdyn.sparse.lu import Factors, eliminate
 from sysdyn.sparse.twice import Twice
 
 # Number of states at which the order is searched (chosen).
-STATES = 12
+ORDER_STATES = 12
 # Most unknowns of a system that is also ordered as a whole, which costs more operations for most larger ones.
-FEW = 500
+MOST_UNKNOWNS = 500
 # Divisor of the number of states for factors, whose programs are long and have no doubtful pivots (chosen).
 FEWER = 4
 # Greatest difference of an order's residuals from its mean's, relative to their terms; the mean, which is not asked
@@ -236,7 +236,7 @@ def _orders(system: WhitenedSystem) -> list[Order]:
     columns = range(system.shape[1])
     tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
     tried = [((), _from_leaves(system)), (system.plain.definitions(), [columns])]
-    if len(columns) <= FEW:
+    if len(columns) <= MOST_UNKNOWNS:
         tried.append(((), [columns]))
     found: list[Order] = []
     failed: NoSafeOrdering | None = None
@@ -264,9 +264,9 @@ def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
 
 def _rows(system: WhitenedSystem) -> list[Row]:
     """Entries at sampled states with the declared noise, nothing switched off, in natural units."""
-    states = sample_states(system.problem, STATES, ORDER_SEED)
+    states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
     states = {name: x for name, x in states.items() if group_of(name).role not in (NOISE, SWITCH)}
-    entries = np.broadcast_to(system.values(states)[0], (STATES, system.nnz))
+    entries = np.broadcast_to(system.values(states)[0], (ORDER_STATES, system.nnz))
     row_scale, column_scale = system.plain.scaling
     row_scale = np.where(system.plain.noisy_mask, 1.0, row_scale)
     rows: list[Row] = [{} for _ in range(system.shape[0])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self, TypeAlias, TypedDict
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ from sysdyn.errors import InvalidInput, PlausibilityWarning, UnknownName
 from sysdyn.measurements.groups import switch_group, value_group
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
+from sysdyn.model.quantities import KnownQuantities
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
@@ -25,14 +26,9 @@ Named: TypeAlias = Mapping[str, ArrayLike]
 _KINDS = ("y", "noise", "active", "parameters")
 
 
-class Given(TypedDict, total=False):
+class Given(KnownQuantities, total=False):
     """Arguments of a call by keyword, beside q and q̇: known quantities, and values by name; see `Solver.__call__`."""
 
-    tau: ArrayLike
-    qdd: ArrayLike
-    fx: ArrayLike
-    a: ArrayLike
-    f: ArrayLike
     y: Named | ArrayLike | None
     noise: Named | None
     active: Named | None

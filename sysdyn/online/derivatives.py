@@ -15,6 +15,7 @@ from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
@@ -37,7 +38,7 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 BOTH = 300_000
 
 # Sampled states at which pivots of derivatives are judged, which are positive or belong to a singular state (chosen).
-STATES = 256
+JUDGED_STATES = 256
 # Passes after which the equations hold another quantity in place of this one; they apply if it is no output.
 CHANGED = {"a": "classical_accelerations", "f": "base_parameters"}
 
@@ -55,7 +56,8 @@ def compile_derivatives(
     """The implementation of `Solver.derivatives`."""
     of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
-    default = [name for name in groups if name not in ("fx", *(m.name for m in problem.custom if m.optional))]
+    zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
+    default = [name for name in groups if name not in zero]
     wrt = _names("input to differentiate by", wrt, default, groups)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
@@ -118,7 +120,7 @@ def _judged(problem: Problem, found: Expressions, options: Options) -> list[tupl
     labels = recursion.pivot_labels(problem, [freedom for _, freedom in pivots])
     groups = [("qdd", list(found.qdd)), (recursion.PIVOTS, [x for x, _ in pivots])]
     program = Program.from_graph(found.graph, found.inputs, groups)
-    verdict = recursion.judged(problem, program, labels, options.external_wrenches, STATES)
+    verdict = recursion.judged(problem, program, labels, options.external_wrenches, JUDGED_STATES)
     return [(x, zero, label, weak) for (x, _), label, (zero, weak)
             in zip(pivots, labels, verdict.guards, strict=True)]  # fmt: skip
 

@@ -28,7 +28,7 @@ TOO_FAR = 1e8
 # Factors of all covariances with which results are checked: no powers of two (chosen).
 FACTORS = (1.1, 0.7, 1.37)
 # Share of the greatest ratio of variances below which ratios are rounding errors: half a rounding unit.
-ROUNDING = 1e-16
+RATIO_ROUNDING = 1e-16
 # Relative difference beyond which results have lost digits; their errors may be three times as large (chosen).
 KEPT = 3e-9
 
@@ -77,7 +77,7 @@ class Distance:
             return np.asarray(x / noise.declared)
         inverse = self._inverses[noise.name]
         found = np.linalg.eigvalsh(inverse @ noise.matrix(x) @ inverse.T)
-        return np.maximum(found, ROUNDING * found.max(axis=1, keepdims=True))
+        return np.maximum(found, RATIO_ROUNDING * found.max(axis=1, keepdims=True))
 
     def errors(
         self, executable: Runs, found: Arrays, inputs: Arrays, sizes: Arrays, powers: Mapping[str, float]

@@ -10,10 +10,10 @@ from sysdyn.backends.translate import Source
 from sysdyn.measurements.classical import dynamics_name
 from sysdyn.offline.sampling import EXAMPLE_SEED, sample_states
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Group, Groups
+from sysdyn.program.groups import Groups
 
 # Sampled states among which test vectors are found (chosen).
-STATES = 64
+VECTOR_STATES = 64
 
 
 def problem_name(problem: Problem) -> str:
@@ -24,14 +24,6 @@ def problem_name(problem: Problem) -> str:
 
 def source(name: str, problem: Problem, outputs: Groups, executable: Executable) -> Source:
     """A compiled problem for translators. outputs: its groups of outputs."""
-    groups = {**problem.inputs, **outputs}
     title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(problem.inputs)}"
-    meanings = {x: _meaning(group) for x, group in groups.items() if group.meaning}
-    description = Description(title, meanings, {x: group.labels for x, group in groups.items()})
-    return Source(name, executable, description, partial(sample_states, problem, STATES, seed=EXAMPLE_SEED))
-
-
-def _meaning(group: Group) -> str:
-    """Meaning of a group, with its units, as a comment in C."""
-    units = ", ".join(dict.fromkeys(filter(None, group.units))).replace("²", "^2")
-    return f"{group.meaning} [{units}]" if units else group.meaning
+    description = Description(title, {**problem.inputs, **outputs})
+    return Source(name, executable, description, partial(sample_states, problem, VECTOR_STATES, seed=EXAMPLE_SEED))

@@ -45,17 +45,17 @@ PIECE = 4096
 # Fraction of a column orthogonal to others below which it depends on them (chosen).
 DEPENDENT = 1e-8
 # Rounding of the coefficients of dependent columns, each parameter in its usual size (chosen).
-ROUNDING = 1e-7
+COLUMN_ROUNDING = 1e-7
 # Distance from the least sum of squares at which the barrier method ends, as a fraction of the sum or of 1 (chosen).
 GAP = 1e-7
 # Increase of χ² over the best fit up to which physically consistent bodies count as good as it (chosen).
 WORSE = 1.0
 # Most steps of Newton's method (chosen).
-STEPS = 50
+NEWTON_STEPS = 50
 # Parameters by number, and B with Σ_k x_k B_k positive semidefinite for physically consistent ones.
 Block = tuple[np.ndarray, np.ndarray]
 # Rounds in which deviations of τ are found that are not given, each with the weights of the one before (chosen).
-ROUNDS = 3
+NOISE_ROUNDS = 3
 
 
 class Combination(NamedTuple):
@@ -162,7 +162,7 @@ def identify(
     sampled = chosen.factors(*model.random_state(seed=0, batch=max(20, 4 * p // nv)))
     base, never = _independent(_joined(sampled, np.where(measured, 1.0, np.inf)), chosen.scale, range(p))
     factors = chosen.factors(*states)
-    for _ in range(ROUNDS if noise is None else 0):
+    for _ in range(NOISE_ROUNDS if noise is None else 0):
         x = _solution(_joined(factors, sigma), base)
         left = np.linalg.norm(factors[:, :, base] @ x - factors[:, :, p], axis=1)
         least = 1e-12 * np.maximum(1.0, np.linalg.norm(factors[:, :, p], axis=1))  # of torques without noise
@@ -176,7 +176,7 @@ def identify(
     others = [k for k in range(p) if k not in base] + [k for k in base if k not in seen]
     K = np.zeros((len(seen), p))  # base parameters = K π
     K[:, seen], K[:, others] = np.eye(len(seen)), -np.linalg.solve(null[others].T, null[seen].T).T
-    K[np.abs(K) * chosen.scale <= ROUNDING * chosen.scale[seen, None]] = 0.0
+    K[np.abs(K) * chosen.scale <= COLUMN_ROUNDING * chosen.scale[seen, None]] = 0.0
     change, possible = _possible(chosen, U @ K, U @ x, null, added)
     values, std = chosen.declared + change, np.full(p, np.inf)
     for k, row, deviation in zip(seen, K, deviations, strict=True):
@@ -343,7 +343,7 @@ def _independent(R: np.ndarray, scale: np.ndarray, among: Sequence[int]) -> tupl
             continue
         x = np.linalg.lstsq(A[:, kept], A[:, k], rcond=None)[0] if kept else np.zeros(0)
         column = np.zeros(len(scale))
-        column[kept] = np.where(np.abs(x) > ROUNDING, -x * scale[kept] / scale[k], 0.0)
+        column[kept] = np.where(np.abs(x) > COLUMN_ROUNDING, -x * scale[kept] / scale[k], 0.0)
         column[k] = 1.0
         null.append(column)
     return kept, np.array(null).reshape(-1, len(scale)).T
@@ -360,7 +360,8 @@ def _possible(chosen: _Chosen, A: np.ndarray, b: np.ndarray, null: np.ndarray, a
     declared = np.zeros(len(target)) if added else chosen.declared
     change = np.linalg.solve(M, target)
     blocks = chosen.blocks()
-    if min(np.linalg.eigvalsh(np.tensordot((declared + change)[k], B, 1))[0] for k, B in blocks) >= -(ROUNDING**2):
+    least = min(np.linalg.eigvalsh(np.tensordot((declared + change)[k], B, 1))[0] for k, B in blocks)
+    if least >= -(COLUMN_ROUNDING**2):
         return change, True
     c = target + M @ declared
     x = np.array(chosen.scale)
@@ -382,7 +383,7 @@ def _centred(M: np.ndarray, c: np.ndarray, w: float, blocks: list[Block], x: np.
         values = np.concatenate([np.linalg.eigvalsh(np.tensordot(x[k], B, 1)) for k, B in blocks])
         return np.inf if values.min() <= 0.0 else w / 2 * np.sum((M @ x - c) ** 2) - np.sum(np.log(values))
 
-    for _ in range(STEPS):
+    for _ in range(NEWTON_STEPS):
         # the Hessian is w M^T M + G^T G, and the step solves a least-squares problem
         G, ones = [], []
         for k, B in blocks:

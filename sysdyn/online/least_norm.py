@@ -101,8 +101,9 @@ def _smallest(d: np.ndarray, N: np.ndarray, natural: np.ndarray, weights: np.nda
 
 
 def _natural_weights(system: BlockSystem) -> np.ndarray:
-    """(unknowns,) 1 for q̈, 1 / M for fx and w, 0 for all that follows from them."""
-    size = {"qdd": 1.0, "fx": 1.0 / (system.model.mass or 1.0), "w": 1.0 / (system.model.mass or 1.0)}
+    """(unknowns,) 1 for q̈, 1 / M for fx, w and further loads, 0 for all that follows from them."""
+    loads = dict.fromkeys(("fx", "w", *system.layout.further), 1.0 / (system.model.mass or 1.0))
+    size = {"qdd": 1.0, **loads}
     return np.array([size.get(quantity, 0.0) for quantity, _ in system.col_blocks])
 
 

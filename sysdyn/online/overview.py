@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sysdyn.files.html import Table
-from sysdyn.model.quantities import QUANTITY
+from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.program.groups import Group, Groups
 
 
@@ -25,8 +25,9 @@ def _table(group: Group, x: np.ndarray) -> Table:
         found = zip(bodies, np.reshape(x, (-1, 6)), strict=True)
         return Table(title, (title, *heads), [(body, *(f"{value:.5g}" for value in row)) for body, row in found])
     numbers = [f"{value:.9g}" for value in np.reshape(x, -1)]
-    if group.name in QUANTITY or group.name == "w":
-        return Table(title, ("wrench" if group.name == "w" else "joint", title), [*zip(names, numbers, strict=True)])
+    known = {**QUANTITY, WRENCHES.name: WRENCHES}.get(group.name)
+    if known is not None:
+        return Table(title, (known.owner, title), [*zip(names, numbers, strict=True)])
     return Table(group.name, (group.name, "value", "unit"), [*zip(names, numbers, group.units, strict=True)])
 
 

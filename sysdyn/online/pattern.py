@@ -9,7 +9,7 @@ import numpy as np
 
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError
-from sysdyn.model.quantities import QUANTITIES
+from sysdyn.model.quantities import QUANTITIES, further
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
@@ -17,11 +17,11 @@ from sysdyn.problem import Problem
 from sysdyn.sparse.lu import eliminate
 
 # Kinds of entries beside the quantities of the unknowns.
-KNOWN, MULTIPLIER, FILL = "known", "multiplier", "fill-in"
+KNOWN, MULTIPLIER, FILL, FURTHER = "known", "multiplier", "fill-in", "further"
 # Colours of the quantities, of Okabe and Ito's palette, which stay apart for colour-blind readers.
 _PALETTE = ("#E69F00", "#CC79A7", "#56B4E9", "#0072B2", "#009E73", "#F0E442")
 COLOURS = dict(zip((*QUANTITIES, "fB"), itertools.cycle(_PALETTE), strict=False))
-COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FILL: "#D55E00"}
+COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FURTHER: "#8C564B", FILL: "#D55E00"}
 # Width of a picture in pixels, and most unknowns of a system that is drawn (chosen).
 SIDE, MOST_DRAWN = 260, 2000
 
@@ -99,6 +99,7 @@ def _shown(kind: str, body: int) -> tuple[str, int]:
     Equations of the multipliers, by which the unknowns are stationary, are drawn as these.
     """
     special = {"y": (KNOWN, -1), "w": ("w", -1), "Xa": ("a", body), "Xf": ("f", body)}
+    special |= dict.fromkeys(further(), (FURTHER, body))
     return special.get(kind, (MULTIPLIER if kind == "stationarity" else kind, body))
 
 

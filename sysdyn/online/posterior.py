@@ -46,7 +46,7 @@ from sysdyn.sparse.information import product
 # Level of code generation for the programs, which are large and run seldom.
 CODE_LEVEL = 0
 # Share of the greatest variance of its program below which a variance counts as zero, at every sampled state (chosen).
-VANISHING = 1e-22
+VANISHING_VARIANCE = 1e-22
 # Number of states at which variances that are zero at every state are found (chosen).
 SAMPLES = 4
 # Most entries of all states whose factors are kept at a time: 32 MB (chosen).
@@ -156,7 +156,7 @@ class Posterior:
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             x = found["variance"]
-            return {"variance": np.maximum(x, VANISHING * x.max(axis=1, initial=0.0, keepdims=True))}
+            return {"variance": np.maximum(x, VANISHING_VARIANCE * x.max(axis=1, initial=0.0, keepdims=True))}
 
         return self._run(f"variance {_words(part)}", groups, states, sizes, 1.0)["variance"]
 
@@ -170,7 +170,7 @@ class Posterior:
         def sizes(found: Arrays, chosen: np.ndarray) -> Arrays:
             part = States(states.at(chosen), len(chosen), refuse=False)
             rows, columns = (np.sqrt(self.variances(x, part)) for x in (first, second))
-            least = np.sqrt(VANISHING) * rows.max(axis=1, initial=0.0) * columns.max(axis=1, initial=0.0)
+            least = np.sqrt(VANISHING_VARIANCE) * rows.max(axis=1, initial=0.0) * columns.max(axis=1, initial=0.0)
             sizes = np.maximum(rows[:, :, None] * columns[:, None], least[:, None, None])
             return {name: sizes[:, k] for k, name in enumerate(found)}
 
@@ -321,7 +321,7 @@ class Posterior:
         entries = [factors.at({name: x[k] for name, x in states.items()}, 1)[0] for k in range(SAMPLES)]
         found = interpreter.run_groups(program, {ENTRIES: np.concatenate(entries)})["variance"]
         size = np.fmax.reduce(found, axis=0)
-        least = VANISHING * np.fmax.reduce(size, initial=0.0)
+        least = VANISHING_VARIANCE * np.fmax.reduce(size, initial=0.0)
         variances = [0.0 if s <= least else x for x, s in zip(groups[0][1], size, strict=True)]
         return Program.from_graph(graph, inputs, [("variance", variances)])
 

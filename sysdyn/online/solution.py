@@ -18,7 +18,7 @@ from sysdyn.files.html import Table
 from sysdyn.measurements.constraints import FrameConstraint
 from sysdyn.measurements.measurement import Constraint, Measurement, find_frame
 from sysdyn.model.kinematics import forward_kinematics, frame_transform, joint_transforms, velocities
-from sysdyn.model.quantities import QUANTITIES, QUANTITY
+from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuantities
 from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
@@ -94,7 +94,7 @@ class NoEstimate(ProblemError, AttributeError):
     """Error of a solution without noise, asked for an attribute that only an Estimate has."""
 
 
-class Solution(calls.Result):
+class Solution(calls.Result, SolvedQuantities):
     """Solved quantities at one state or, with leading batch axes, many.
 
     tau, qdd (…, nv); a, f, fx (…, nb, 6) in body coordinates, angular first; `a` is proper acceleration (gravity
@@ -106,12 +106,6 @@ class Solution(calls.Result):
     Solutions of problems with noise are of the kind `sysdyn.Estimate`, and have standard deviations and tests, too.
     """
 
-    tau: np.ndarray = calls.quantity("tau", _Quantity("tau"))
-    qdd: np.ndarray = calls.quantity("qdd", _Quantity("qdd"))
-    fx: np.ndarray = calls.quantity("fx", _Quantity("fx"))
-    a: np.ndarray = calls.quantity("a", _Quantity("a"))
-    f: np.ndarray = calls.quantity("f", _Quantity("f"))
-    w: np.ndarray = calls.quantity("w", _Quantity("w"))
     ok: np.ndarray = _Ok()  # type: ignore[assignment]
     differences: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -123,7 +117,7 @@ class Solution(calls.Result):
         values = self._values if name not in ("_about", "_given") else {}
         if name in values:
             return values[name]
-        if name in QUANTITIES or (name == "w" and values and self._problem.constraints):
+        if name in QUANTITIES or (values and name in self._problem.quantities):
             raise AttributeError(
                 f"{name} was not asked for: this solver computes {', '.join(values)}; "
                 f"compile with outputs={[*values, name]!r} or 'all'"
@@ -178,33 +172,18 @@ class Solution(calls.Result):
     def _picked(self, values: np.ndarray, quantity: str, name: str | None) -> np.ndarray:
         if name is None:
             return values
-        if quantity == "w":
-            idle = {m.name: m for m in self._about.idle}
-            if name in idle:
-                return np.zeros((*self._lead, len(idle[name].components(self._problem.model))))
-            return values[..., self._place(name)[1]]
-        if quantity in QUANTITY:
-            model, known = self._problem.model, QUANTITY[quantity]
+        model = self._problem.model
+        if quantity in self._problem.quantities:
+            known, idle = self._problem.quantity(quantity), {m.name: m for m in self._about.idle}
+            if quantity == WRENCHES.name and name in idle:
+                return np.zeros((*self._lead, len(idle[name].components(model))))
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
-            return block[..., 0] if block.shape[-1] == 1 else block
+            return block[..., 0] if isinstance(known, Freedoms) and block.shape[-1] == 1 else block
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
         if name not in components:
             raise UnknownName(f"component of {quantity!r}:", name, components)
         return values[..., components.index(name)]
-
-    def _place(self, name: str) -> tuple[Constraint, slice]:
-        """The constraint of that name, and the place of its components in w; empty if others make it redundant."""
-        constraints = {m.name: m for m in self._problem.constraints}
-        idle = {m.name: m for m in self._about.idle}
-        if name in idle:
-            return idle[name], slice(0, 0)
-        if name not in constraints:
-            raise UnknownName("constraint", name, (*constraints, *idle))
-        layout = self._problem.layout()
-        columns = layout.columns("w", list(constraints).index(name))
-        start = layout.columns("w", 0).start
-        return constraints[name], slice(columns.start - start, columns.stop - start)
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
@@ -218,10 +197,13 @@ class Solution(calls.Result):
         """
         if reference not in REFERENCES:
             raise UnknownName("reference", reference, REFERENCES)
-        constraint, _ = self._place(name)
+        constraints = {m.name: m for m in (*self._problem.constraints, *self._about.idle)}
+        if name not in constraints:
+            raise UnknownName("constraint", name, constraints)
+        constraint = constraints[name]
         if not isinstance(constraint, FrameConstraint):
             raise InvalidInput(f"{name!r} has no frame: its components are solution['w', {name!r}]")
-        wrench = constraint.spread(self["w", name])
+        wrench = constraint.spread(self[WRENCHES.name, name])
         if reference == constraint.reference:
             return wrench
         model = self._problem.model
@@ -396,3 +378,7 @@ class Solution(calls.Result):
         shapes = ", ".join(f"{name} {x.shape}" for name, x in self._values.items())
         failed = int((~self.ok).sum())
         return f"Solution at {where}: {shapes}" + (f"; {failed} not solved" if failed else "")
+
+
+for _name in SolvedQuantities.__annotations__:
+    setattr(Solution, _name, calls.quantity(_name, _Quantity(_name)))

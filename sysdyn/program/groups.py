@@ -56,6 +56,12 @@ class Group:
         """Its name in messages."""
         return self.label or self.name
 
+    @property
+    def says(self) -> str:
+        """Its meaning, or its name, and the units of its scalars: one line."""
+        units = ", ".join(dict.fromkeys(filter(None, self.units)))
+        return f"{self.meaning} [{units}]" if self.meaning and units else self.meaning or self.name
+
     def leading(self, x: np.ndarray) -> Shape:
         """Batch axes of a value (…, shape), or (…, size). Raises InvalidInput that shows both shapes."""
         return leading(self.shown, x, self.shape)

@@ -18,7 +18,7 @@ from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import ADD, ANGULAR, CONST, INPUT, NEG, OPAQUE, OPERATIONS, SUB, WRAP, Flops
 
-FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
+PROGRAM_FORMAT = 2  # The version of the stored form of programs: it rises when the meaning of any array changes.
 
 Group = tuple[str, int]  # The name and size of a group of inputs or outputs.
 
@@ -111,7 +111,7 @@ class Program:
     @cached_property
     def digest(self) -> str:
         """sha256 of everything that the results of the program depend on."""
-        h = hashlib.sha256(json.dumps([FORMAT, self.input_groups, self.output_groups]).encode())
+        h = hashlib.sha256(json.dumps([PROGRAM_FORMAT, self.input_groups, self.output_groups]).encode())
         for array in (getattr(self, name) for name in ARRAYS):
             h.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
         h.update(repr([(g.value, g.threshold, g.weak) for g in self.guards] + list(self.ranges)).encode())
@@ -190,7 +190,7 @@ class Program:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Plain arrays (no objects) that `from_arrays` reads back."""
         guards = [[g.value, g.threshold, g.label, g.weak] for g in self.guards]
-        head = {"format": FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
+        head = {"format": PROGRAM_FORMAT, "inputs": self.input_groups, "outputs": self.output_groups,
                 "guards": guards, "ranges": self.ranges, "digest": self.digest}  # fmt: skip
         return {
             "program": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
@@ -203,10 +203,9 @@ class Program:
         """Inverse of `to_arrays`. Raises FileError if the content is foreign, of another format or damaged."""
         try:
             head = json.loads(bytes(arrays["program"]).decode())
-            if head["format"] != FORMAT:
-                raise FileError(
-                    f"the stored program has format {head['format']}, this version reads {FORMAT}: compile it again"
-                )
+            if head["format"] != PROGRAM_FORMAT:
+                found = f"the stored program has format {head['format']}"
+                raise FileError(f"{found}, this version reads {PROGRAM_FORMAT}: compile it again")
             guards = [Guard(v, float(t), str(label), float(w)) for v, t, label, w in head["guards"]]
             ranges = tuple((k, float(most)) for k, most in head.get("ranges", ()))
             program = Program(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.model import Model
+from sysdyn.model.base_parameters import NEGLIGIBLE
 from sysdyn.model.canonical import Placement, is_along_z, placements
 from sysdyn.model.inertia import pseudo_inertia
 from sysdyn.model.joints import Revolute
@@ -120,7 +121,6 @@ def _turned_back(turn: Turn | Rotation, A: list[Vector]) -> list[Vector]:
 
 Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a rotation, or a displacement.
 NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
-ROUNDING = 1e-14  # Rounding of inertial parameters, as a fraction of the greatest one (chosen).
 
 
 def links(
@@ -217,7 +217,7 @@ class Link:
         """(Σ (3, 3), h (3), m) of the body."""
         P = pseudo_inertia(self._inertia)
         size = float(np.abs(P).max())
-        P = np.where(np.abs(P) <= ROUNDING * size, 0.0, P).tolist()
+        P = np.where(np.abs(P) <= NEGLIGIBLE * size, 0.0, P).tolist()
         S, h, m = [row[:3] for row in P[:3]], [row[3] for row in P[:3]], P[3][3]
         return (self.held.matrix_back(S, self.double_angle), self.held.back(h), m) if self.held else (S, h, m)
 

@@ -12,8 +12,8 @@ Key = tuple[Hashable, ...]  # The name of a decision, as ("turn", body).
 Decision = tuple[Key, int]  # The name of a decision and the number of its forms.
 Cost = Callable[["Plan"], int]  # The operations of a program that is written with a plan.
 More = Callable[[], bool]  # True as long as the search may go on.
-ROUNDS = 3  # Most times that a search goes through all decisions (chosen).
-LEAST = 400  # Fewest operations that a program counts as in the budget: shorter ones take as long (chosen).
+PLAN_ROUNDS = 3  # Most times that a search goes through all decisions (chosen).
+LEAST_PROGRAM = 400  # Fewest operations that a program counts as in the budget: shorter ones take as long (chosen).
 KICK = 6  # Number of decisions drawn anew to leave a local optimum: from 2 to fewer than this (chosen).
 
 
@@ -46,8 +46,8 @@ def tuned(
     """
     search = tuning(cost, starts, None if more is None else seed)
     best = next(search)
-    while budget >= max(best[1], LEAST) or (more and more()):
-        budget -= max(best[1], LEAST)
+    while budget >= max(best[1], LEAST_PROGRAM) or (more and more()):
+        budget -= max(best[1], LEAST_PROGRAM)
         found = next(search, None)
         if found is None:
             break
@@ -94,7 +94,7 @@ def _descent(
     cost: Cost, plan: Plan, best: int, in_order: Callable[[Iterable[Decision]], list[Decision]]
 ) -> Iterator[tuple[Plan, int]]:
     """The plan and its cost after each change that was tried; changes that save are kept."""
-    for _ in range(ROUNDS):
+    for _ in range(PLAN_ROUNDS):
         before = best
         for key, of in in_order(plan.open.items()):
             for form in range(of):

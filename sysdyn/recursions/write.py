@@ -15,7 +15,7 @@ from functools import cache, cached_property, partial
 import numpy as np
 
 from sysdyn.model import Model
-from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
+from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, without_fixed
 from sysdyn.model.canonical import canonical, placements, upright
 from sysdyn.model.inertia import first_moment
 from sysdyn.model.joints import Revolute, Spherical, agreed
@@ -226,7 +226,7 @@ class _Reduced:
             model, X = self.frames(plan.pick("frames"))
         if "base_parameters" not in self.passes:
             return model, X
-        left = {i: plan.pick("left", i, of=LEFT) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
+        left = {i: plan.pick("left", i, of=LEFT_CHOICES) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
         model = self.regrouped(model, tuple(left.items()))
         if self.turning and not self.external:
             units = _units(model)

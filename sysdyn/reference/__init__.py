@@ -11,11 +11,10 @@ from sysdyn.reference.regressor import compile_regressor, joint_torque_regressor
 from sysdyn.reference.rnea import NewtonEuler, newton_euler, rnea
 from sysdyn.reference.rnea_derivatives import RNEADerivatives, rnea_derivatives
 from sysdyn.reference.robot_functions import Kinematics, kinematics
-from sysdyn.reference.sko import SKOModel, task_frames
 
 __all__ = [
-    "Factor", "IKResult", "Kinematics", "MujocoLayout", "NewtonEuler", "RNEADerivatives", "SKOModel", "Sparsity", "aba",
+    "Factor", "IKResult", "Kinematics", "MujocoLayout", "NewtonEuler", "RNEADerivatives", "Sparsity", "aba",
     "compile_regressor", "crba", "csr_layout", "expanded_parent", "forward_dynamics_crba", "inverse_kinematics",
     "joint_torque_regressor", "kinematics", "legacy_layout", "ltdl", "ltl", "mul_H", "newton_euler", "pinv", "rnea",
-    "rnea_derivatives", "sparsity", "task_frames",
+    "rnea_derivatives", "sparsity",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import cross_force
 from sysdyn.program.expr import is_constant
 from sysdyn.reference.generic import is_number, run
-from sysdyn.reference.ltdl import ROUNDING
+from sysdyn.reference.ltdl import PIVOT_ROUNDING
 
 SMALL = 1e-8  # Share of the largest inertia entry above which pivots are accepted without a closer look (chosen).
 
@@ -185,7 +185,7 @@ def _require(model: Model, X: list[np.ndarray], i: int, k: int, pivot) -> None:
         if model.parent[j] in s and all(is_number(x) for x in X[j].flat):  # a symbolic run: the bodies welded to i
             s[j] = X[j] @ s[model.parent[j]]
             scale = scale + s[j] @ model.inertias[j] @ s[j]
-    singular = np.abs(pivot) <= ROUNDING * np.abs(scale)
+    singular = np.abs(pivot) <= PIVOT_ROUNDING * np.abs(scale)
     if not np.any(singular):
         return
     states = tuple(int(state) for state in np.flatnonzero(singular)) if np.ndim(singular) else ()

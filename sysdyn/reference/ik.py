@@ -36,7 +36,7 @@ STALL = 8  # Number of steps over which progress is measured (chosen).
 PROGRESS, LAST_PROGRESS = 0.5, 0.999
 LEAST_STEP = 1e-9  # Step [rad] below which steps that do not help are not made smaller (chosen).
 CHAINS = 64  # Number of compiled chains of joints that are kept (chosen).
-LARGEST = 1e8  # Greatest angle [rad] and length [m] that is accepted (chosen).
+LARGEST_POSITION = 1e8  # Greatest angle [rad] and length [m] that is accepted (chosen).
 TURN = 2.0 * math.pi  # A whole turn [rad].
 # The reason of a search that ends without a solution.
 STUCK = "the error stopped falling: a local minimum, or the target is out of reach"
@@ -489,11 +489,11 @@ def _checked_start(model: Model, q0: ArrayLike) -> np.ndarray:
 
 
 def _check_largest(name: str, values: np.ndarray) -> None:
-    usable = np.abs(values) <= LARGEST
+    usable = np.abs(values) <= LARGEST_POSITION
     if not np.all(usable):
         where = tuple(int(k) for k in np.argwhere(~usable)[0])
         shown = f"{name}{list(where)} is {values[where]}"
-        raise InvalidInput(f"{shown}; every entry has to be finite, and at most {LARGEST:g} in size")
+        raise InvalidInput(f"{shown}; every entry has to be finite, and at most {LARGEST_POSITION:g} in size")
 
 
 def _check_counts(**counts: tuple[int, int]) -> None:

@@ -20,7 +20,8 @@ from sysdyn.model import Model
 from sysdyn.program.expr import is_zero, sqrt
 from sysdyn.reference.generic import checked_array, is_number, run_arrays
 
-ROUNDING = 1e-13  # Rounding of a pivot, as a fraction of the diagonal entry that it is the rest of (chosen).
+# Rounding of a pivot, as a fraction of the entry that it is the rest of: 450 rounding units (chosen).
+PIVOT_ROUNDING = 1e-13
 # Fraction of √(H_ii H_jj) above which |H_ij − H_ji| is an error, and |H_ij| if the tree has no such entry (chosen).
 UNEQUAL = 1e-10
 
@@ -315,7 +316,7 @@ def _require_positive(failure: Failure, k: int, pivot, diagonal) -> None:
     """Raise failure(k, …) unless the pivot is above the rounding of the diagonal entry that it is the rest of."""
     if not is_number(pivot):
         return
-    bad = ~(pivot > ROUNDING * (np.abs(diagonal) if is_number(diagonal) else 0.0))
+    bad = ~(pivot > PIVOT_ROUNDING * (np.abs(diagonal) if is_number(diagonal) else 0.0))
     if np.any(bad):
         states = tuple(int(state) for state in np.flatnonzero(bad)) if np.ndim(bad) else ()
         raise failure(k, float(np.min(pivot)), states)

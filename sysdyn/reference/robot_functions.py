@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
 from sysdyn.model.quantities import QUANTITY
-from sysdyn.program.groups import Group, Groups, leading, named
+from sysdyn.program.groups import leading, named
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
 from sysdyn.program.reals import real
@@ -37,9 +37,9 @@ _EXPORT_STATES = 64  # Number of random states among which the test vectors of a
 class RobotFunction:
     """A function of a robot's state that `kinematics` compiles.
 
-    says: what it is, with unit and axes. needs: its arguments, of q, qd and fx, in this order. shape: of the result;
-    "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function of a
-    frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
+    says: what it is, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
+    result; "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function
+    of a frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
     """
 
     says: str
@@ -175,7 +175,7 @@ def kinematics(
         raise InvalidInput(f"outputs is empty: name some of {', '.join(_valid())}")
     chosen = {name: _chosen(model, what, reference) for name, what in wanted.items()}
     needed = {x for function, _ in chosen.values() for x in function.needs}
-    inputs = {name: x.shape(model) for name, x in QUANTITY.items() if name in needed}
+    inputs = {name: replace(x.group(model), default=None) for name, x in QUANTITY.items() if name in needed}
 
     def results(*arrays: np.ndarray) -> Any:
         given = dict(zip(inputs, arrays, strict=True))
@@ -197,9 +197,8 @@ class Kinematics(Translated):
 
     def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
-        self._takes = tuple(x in function.inputs for x in ("qd", "fx"))
-        keywords = tuple((x, ...) for x in function.inputs if x == "fx" and not self._takes[0])
-        names = Names(len(function.inputs) - len(keywords), keywords)
+        first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
+        names = Names(len(first), tuple((x, ...) for x in function.inputs if x not in first))
         call = function.plain(names, [part.start for _, part in model.quaternions])
         self._plain = [] if call is None else [call]  # which `entry` tries first
 
@@ -229,17 +228,19 @@ class Kinematics(Translated):
 
     @entry
     def __call__(
-        self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None
-    ) -> Any:
+        self, q: ArrayLike, qd: ArrayLike | None = None, fx: ArrayLike | None = None, *, threads: int | None = None,
+        **others: ArrayLike,
+    ) -> Any:  # fmt: skip
         """{name: (…, shape)}, or the array alone if a single name was asked for; arrays are new in every call.
 
         q (…, nq), qd (…, nv), fx (…, nb, 6) [N m, N] body i: those that a result depends on; leading axes are batch
-        axes and broadcast. Quaternions are normalised. threads: as many as the batch is worth if None.
+        axes and broadcast. Quaternions are normalised. threads: as many as the batch is worth if None. others: other
+        quantities that a result of your own depends on.
 
         Raises InvalidInput for missing and superfluous arguments, wrong shapes, values that are not finite, quaternions
         whose norm is not 1 within 1e-6, and angles too large to have a sine.
         """
-        arrays = self._given(q, qd, fx)
+        arrays = self._given(q, qd, fx, others)
         if self.model.quaternions:
             arrays = (self._normalised(q), *arrays[1:])
         try:
@@ -248,32 +249,34 @@ class Kinematics(Translated):
             reject_large_angles(self.model, np.asarray(q, dtype=float))
             raise
 
-    def bind(self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None) -> Step:
+    def bind(
+        self, q: np.ndarray, qd: np.ndarray | None = None, fx: np.ndarray | None = None, **others: np.ndarray
+    ) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
 
         out: as a call gives it. Arrays are C-contiguous float64, of one state; they are kept. Quaternions are taken to
         be normalised. `step.status` is not zero if a value was not finite.
         """
-        return self.function.bind(*self._given(q, qd, fx))
+        return self.function.bind(*self._given(q, qd, fx, others))
 
     def source(self, name: str | None = None) -> Source:
         """The program for translators. name: by default "kinematics"."""
 
         def states() -> dict[str, np.ndarray]:
             q, qd, _ = self.model.random_state(seed=2, batch=_EXPORT_STATES)
-            fx = np.random.default_rng(2).standard_normal((_EXPORT_STATES, self.model.nb, 6))
-            return self.function.rows({"q": q, "qd": qd, "fx": fx})
+            rng = np.random.default_rng(2)
+            others = {x: rng.standard_normal((_EXPORT_STATES, *shape)) for x, shape in self.function.inputs.items()}
+            return self.function.rows(others | {"q": q, "qd": qd})
 
         return self.function.source("kinematics" if name is None else name)._replace(states=states)
 
-    def _given(self, q: Any, qd: Any, fx: Any) -> tuple:
+    def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> tuple:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""
-        if (qd is not None, fx is not None) != self._takes:
-            groups = Groups(Group(name, shape) for name, shape in self.function.inputs.items())
-            given = {name: x for name, x in (("q", q), ("qd", qd), ("fx", fx)) if x is not None}
-            groups.arranged(named(", ".join(self.names), tuple(groups), (), (), given))
-        arrays = (q,) if qd is None else (q, qd)
-        return arrays if fx is None else (*arrays, fx)
+        inputs, given = self.function.inputs, {"q": q, "qd": qd, "fx": fx}
+        given = {name: x for name, x in given.items() if x is not None} | others
+        if given.keys() != inputs.keys():
+            self.function.groups.arranged(named(", ".join(self.names), tuple(inputs), (), (), given))
+        return tuple([given[x] for x in inputs])
 
     def _normalised(self, q: Any) -> np.ndarray:
         """q with unit quaternions."""

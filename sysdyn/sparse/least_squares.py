@@ -27,18 +27,18 @@ from sysdyn.sparse.sampled import Sampled
 from sysdyn.sparse.turns import Turn
 
 # Least norm of a column of noisy rows to be turned early, as a share of each other entry of these rows (chosen).
-LEAST_SHARE = 1e-2
+LEAST_TURNED = 1e-2
 # Least norm of a column of exact rows to be turned, as a share of each other entry of these rows (chosen).
 LEAST_EXACT = 0.1
 # Least pivot of an exact row at every state, as a share of the norm of its column in exact rows (chosen).
-LEAST_PIVOT = 0.1
+LEAST_EXACT_PIVOT = 0.1
 # Relative difference between random states below which a value is the same at all: an analytic function is constant if
 # it is so at random places, but for rounding (chosen).
-CONSTANT = 1e-9
+UNVARIED = 1e-9
 # An entry below this share of the terms it was subtracted from counts as zero: 900 rounding units (chosen).
-CANCELLED = 2e-13
+CANCELLED_TERMS = 2e-13
 # Norm of a column at a state below which it counts as zero there, as a share of its norm at other states (chosen).
-VANISHING = 1e-10
+VANISHING_COLUMN = 1e-10
 
 # Ranks of options, after 0: columns that are better eliminated later, and exact rows whose columns are turned, which
 # fill most.
@@ -91,7 +91,7 @@ class _Search(Samples):
 
     def __init__(self, rows: Sequence[Row], exact: Sequence[bool], fronts: Sequence[Sequence[int]], most: float):
         self.front = {j: k for k, front in enumerate(fronts) for j in front}
-        super().__init__(rows, len(self.front), CANCELLED)
+        super().__init__(rows, len(self.front), CANCELLED_TERMS)
         self.exact = {i for i, x in enumerate(exact) if x}
         self.left = set(self.front)
         self.row_perm: list[int] = []
@@ -143,7 +143,7 @@ class _Search(Samples):
             columns.discard(j)
             if len(held[j]) > 1:
                 norm = self._norm(held[j], j)
-                if (norm <= VANISHING * np.fmax.reduce(norm)).any() or self._share(held[j], norm) < LEAST_SHARE:
+                if (norm <= VANISHING_COLUMN * np.fmax.reduce(norm)).any() or self._share(held[j], norm) < LEAST_TURNED:
                     continue
                 held[j] = self._turn_heaviest(held[j], j, always=True)
                 self.early.setdefault(len(self.row_perm), []).append((j, tuple(held[j])))
@@ -158,11 +158,12 @@ class _Search(Samples):
         if turned[0] in self.exact:
             return self._exact_option(turned, j) or self._across_option(turned, j, front)
         norm = self._norm(turned, j)
-        regular = norm > VANISHING * np.fmax.reduce(norm)  # not where columns before were dependent, and it is NaN
+        # not where columns before were dependent, and it is NaN
+        regular = norm > VANISHING_COLUMN * np.fmax.reduce(norm)
         if not regular.any():
             return None
         share = self._share(turned, np.where(regular, norm, math.nan)) if len(turned) > 1 else 1.0
-        if not share >= LEAST_SHARE:
+        if not share >= LEAST_TURNED:
             return LATE, -share, -1, j
         return 0, self._cost(turned), -1, j
 
@@ -174,7 +175,7 @@ class _Search(Samples):
         if not regular.any():
             return None
         entries, norm, others = entries[:, regular], norm[regular], len(self.columns[j]) - 1
-        stays = (np.abs(entries) >= LEAST_PIVOT * norm).all(axis=1) & _same(entries)
+        stays = (np.abs(entries) >= LEAST_EXACT_PIVOT * norm).all(axis=1) & _same(entries)
         found = [(2.0 * (len(self.rows[i]) - 1) * others, i) for i, x in zip(exact, stays, strict=True) if x]
         if found:
             return 0, *min(found), j
@@ -269,7 +270,7 @@ def _same(values: np.ndarray) -> np.ndarray:
     """(k,) bool: True for values (k, states) that are the same at every state, and not zero."""
     low, high = values.min(axis=1), values.max(axis=1)
     size = np.maximum(np.abs(low), np.abs(high))
-    return np.asarray((high - low <= CONSTANT * size) & (size > 0.0))
+    return np.asarray((high - low <= UNVARIED * size) & (size > 0.0))
 
 
 def orthogonal(a: Sampled) -> Pivots:

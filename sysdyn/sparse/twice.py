@@ -14,7 +14,7 @@ import numpy as np
 # Factor that splits a float into parts of 26 bits, whose products are exact. Dekker (1971).
 _SPLITTER = 2.0**27 + 1.0
 # Most steps of refinement: a condition number of 1e12 leaves a hundredth of the error each (chosen).
-STEPS = 24
+REFINEMENT_STEPS = 24
 # Share of the greatest unknown below which corrections end the refinement: it gives digits to small ones, too (chosen).
 SETTLED = 1e-21
 # Greatest last correction, as a share of the greatest unknown, of a solution that counts (chosen).
@@ -88,7 +88,7 @@ def refined(
     """
     x = Twice.of(np.zeros(b.high.shape))
     size = math.inf
-    for _ in range(STEPS):
+    for _ in range(REFINEMENT_STEPS):
         with np.errstate(all="ignore"):
             step = solve(residual(row, col, entries, x, b))
             x = x.plus(-step)

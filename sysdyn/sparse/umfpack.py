@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.errors import BackendUnavailable
+from sysdyn.errors import BackendUnavailable, install
 
 # Advice to users without UMFPACK.
 REMEDY = (
     "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev "
-    "python3-dev) and then pip install 'sysdyn[umfpack]', or run ./run setup in the source tree; or choose another "
+    "python3-dev) and then {command}, or run ./run setup in the source tree; or choose another "
     "ordering, such as 'markowitz' or 'auto'."
 )
 
@@ -32,7 +32,7 @@ def _module():
 
         module.UmfpackContext("di")
     except Exception as error:  # the wrapper raises ImportError, AttributeError or OSError, by the missing part
-        raise BackendUnavailable(REMEDY.format(reason=error)) from error
+        raise BackendUnavailable(REMEDY.format(reason=error, command=install("umfpack"))) from error
     return module
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError
+from sysdyn.errors import BackendUnavailable, FormatWarning, InvalidInput, ModelError, install
 from sysdyn.model import Model, origin
 from sysdyn.model.inertia import first_moment, pseudo_inertia
 from sysdyn.model.mjcf import TO_XYZW, names_of
@@ -284,7 +284,7 @@ def package(name: str) -> Any:
             return importlib.import_module(name)
     except ImportError as error:
         raise BackendUnavailable(
-            f"robots are shown by means of {name}, which is not available ({error}): pip install 'sysdyn[show]'"
+            f"robots are shown by means of {name}, which is not available ({error}): {install('show')}"
         ) from error
 
 

@@ -199,6 +199,7 @@ def test_diagnose_says_what_is_missing(tmp_path):
     assert "too few equations" in error("solve", path, "--random", 1)
 
 
+@pytest.mark.slow
 def test_flops_lists_every_order_in_both_scopes():
     result = run("flops", ROBOT, "--problem", "inverse")
     solver = sd.compile(sd.inverse_dynamics(sd.chain(3)), "rnea", ["tau"])
@@ -231,6 +232,7 @@ COMPILING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("command", COMPILING, ids=lambda x: x[0])
 def test_what_compiles_can_search_for_longer(command, tmp_path, monkeypatch):
     asked = []
@@ -250,16 +252,17 @@ def test_report_shows_how_long_was_searched(monkeypatch):
 
 @pytest.mark.slow
 def test_the_demo_runs_and_leaves_two_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
+    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
     text = run("demo", "--out", tmp_path / "pictures").stdout
     for word in ("iCub", "RNEA", "ABA", "pin", "1,000 random states", "Pictures", "cold"):
         assert word in text
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == ["icub_forward.png", "icub_inverse.png"]
 
 
+@pytest.mark.slow
 def test_the_demo_does_without_pin(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
-    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
+    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install pin" in text and "our own RNEA and ABA" in text
 
@@ -267,7 +270,7 @@ def test_the_demo_does_without_pin(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_demo_does_without_the_icub(tmp_path, monkeypatch, fast_commands):
     monkeypatch.setattr("sysdyn.model.library.metadata.files", lambda package: None)
-    monkeypatch.setattr("sysdyn.app.demo.ROUNDS", 1)
+    monkeypatch.setattr("sysdyn.app.demo.TIMINGS", 1)
     text = run("demo", "--out", tmp_path).stdout
     assert "pip install icub-models" in text and "our own RNEA and ABA" in text and "30 moving bodies" in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tree_forward.png", "tree_inverse.png"]
@@ -285,6 +288,7 @@ def test_problem_files_are_well_posed_and_in_the_table(path):
     assert task.title and f"`{path.name}`" in (path.parent / "README.md").read_text()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", ["icub_inverse", "load_cells"])
 def test_problem_files_are_solved(name):
     path = next(path for path in PROBLEMS if path.stem == name)

@@ -163,6 +163,7 @@ def needs(out: str) -> None:
     pytest.importorskip({".parquet": "pyarrow", ".h5": "h5py"}.get(Path(out).suffix, "numpy"))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_signals_and_full_disks_leave_everything_as_it_was(found, out):
     needs(out)
@@ -195,6 +196,7 @@ def test_output_that_nobody_reads(found):
     assert found["stdout unread"] == [141, []] and found["stdout closed"] == [2, []]
 
 
+@pytest.mark.slow
 def test_output_in_ascii(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.progress import TextColumn
 from typer.testing import CliRunner
 
@@ -37,6 +38,7 @@ def said(*arguments: object, code: int = 0) -> str:
     return result.output.replace("\\\\", "\\")  # which names in quotes have twice
 
 
+@pytest.mark.slow
 def test_names_are_printed_as_they_are(tmp_path):
     path = robot(tmp_path)
     info = said("info", path)

@@ -85,6 +85,7 @@ def test_the_picture_is_written(tmp_path, suffix, start):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 def test_a_humanoid_s_picture_is_small_and_labelled_by_chains():
     from sysdyn.app.robots import load_robot
 
@@ -103,6 +104,7 @@ def test_wrong_pictures(tmp_path):
         save_figure(figure, tmp_path / "gone" / "matrix.png")
 
 
+@pytest.mark.slow
 def test_no_global_state_of_matplotlib_is_touched():
     import subprocess
 

@@ -102,12 +102,14 @@ def test_small_problems_are_solved_and_drawn(name, monkeypatch, tmp_path):
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_operations_of_a_problem_with_a_loop(monkeypatch):
     text = run(monkeypatch, "flops", "problems/four_bar.toml").stdout
     assert "operations for qdd, w" in text and "with passes, " in text
     assert f"{solver('four_bar').flops.end_to_end.total}" in text
 
 
+@pytest.mark.slow
 def test_operations_of_an_estimate(monkeypatch):
     text = run(monkeypatch, "flops", "problems/hopping_leg.toml").stdout
     assert f"{solver('hopping_leg').flops.end_to_end.total:,}" in text and "markowitz" not in text
@@ -140,6 +142,7 @@ def test_a_four_bar_stays_closed_and_turns_power_into_motion():
     assert np.abs(solution.w).max() > 1.0
 
 
+@pytest.mark.slow
 def test_icub_on_both_feet_as_pinocchio_has_it():
     problem = task("icub_standing").problem
     model = problem.model
@@ -171,6 +174,7 @@ def standing(model: sd.Model, roll: float) -> np.ndarray:
     return q
 
 
+@pytest.mark.slow
 def test_slippery_feet_tell_their_couples_while_their_soles_are_not_parallel():
     """Contacts planted with a motion that needs no force at the base come back; on a flat floor they are refused."""
     problem = task("slippery_feet").problem
@@ -212,6 +216,7 @@ def hopped() -> hop.Hop:
     return hop.simulate(task("hopping_leg").problem.model, end=0.6, every=8)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_a_hop_without_noise_is_found(tmp_path, suffix):
     """One compiled problem through stance, flight and landing, switched by columns of the log."""

@@ -21,8 +21,8 @@ from sysdyn.app.robots import load_robot
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "problems" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [path for path in DOCUMENTS if path.name != "extending.md"]  # which adds to tables: tests/test_extending.py
-# Their robots take seconds to compile; the first steps and the reference call the same.
-LONG = ("coming_from.md", "control.md", "contacts.md", "problems.md", "seeing.md", "sensors.md", "solving.md")
+# Pages that are run always: the first steps. The robots of the others take seconds to compile.
+SHORT = ("README.md", "quickstart.md", "concepts.md", "counts.md")
 
 
 # These documents have no code that runs as it stands, but name modules and functions, too.
@@ -35,7 +35,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=[pytest.mark.slow] * (path.parent.name == "docs" and path.name in LONG)) for path in RUN],
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.name not in SHORT)) for path in RUN],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_python_blocks_run(path, tmp_path, monkeypatch, pytestconfig):

@@ -30,6 +30,7 @@ def leg(tmp_path_factory) -> str:
     return written(tmp_path_factory.mktemp("leg") / "leg.html", str(PROBLEMS / "hopping_leg.toml"))
 
 
+@pytest.mark.slow
 def test_the_page_of_an_estimate(leg, tmp_path):
     for title in ("The robot", "The matrix", "Operations", "Orders considered", "Time on this machine"):
         assert f"<h2>{title}</h2>" in leg
@@ -43,6 +44,7 @@ def test_the_page_of_an_estimate(leg, tmp_path):
     assert not re.search(r'(?:src|href)="|https?://(?!www.w3.org)', leg)  # it loads nothing
 
 
+@pytest.mark.slow
 def test_a_browser_draws_it_and_zooms(leg, tmp_path):
     zoomed = """(() => { const svg = document.querySelector("figure svg"), before = svg.viewBox.baseVal.width;
         svg.dispatchEvent(new WheelEvent("wheel", {deltaY: -300, clientX: 100, clientY: 300}));

@@ -46,6 +46,7 @@ each_width = pytest.mark.parametrize("width", WIDTHS)
 # ---- values --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", BACKENDS)
 @settings(max_examples=12)
 @given(seeds)
@@ -123,7 +124,7 @@ def test_rows_are_fetched_ahead_and_give_the_same(monkeypatch):
     """Also at the end of a mapping, beyond which there is no memory; not where a pass has too many of them."""
     program = random_program(6, blocks=4)
     monkeypatch.setenv("SYSDYN_CACHE", "")
-    width = here().width
+    width = here().lanes()
     n = 5 * width + 3
     inputs = random_inputs(program, n, 0)
     expected, _ = run_kernel(compile_kernel(program, width, 0), program, inputs, n)

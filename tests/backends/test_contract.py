@@ -170,6 +170,7 @@ def test_functions_run_on_every_backend(backend):
     close(function(q[2]), sd.crba(MODEL, q[2]))
 
 
+@pytest.mark.slow(after=1)
 @every
 def test_estimates_have_standard_deviations(backend):
     """The mean of n equal measurements has their deviation divided by √n."""
@@ -314,6 +315,7 @@ for call in (
 """
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("program", [WORKS, REFUSED], ids=["python works", "llvm is refused"])
 def test_without_llvmlite(program, tmp_path):
     run = subprocess.run([sys.executable, "-c", ABSENT + program], cwd=tmp_path, capture_output=True, text=True)

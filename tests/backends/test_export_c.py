@@ -25,7 +25,7 @@ from sysdyn.backends.c.project import write_folder
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
@@ -99,6 +99,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(after=1)
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
 def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_path):
@@ -126,6 +127,7 @@ def test_exported_code_is_strict_c99_and_gives_what_the_solver_gives(case, tmp_p
             np.testing.assert_allclose(part, x, rtol=0, atol=1e-12 * np.abs(x).max())
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_large_programs_compile_in_seconds_and_need_little_stack(tmp_path):
     solver = sd.compile(sd.forward_dynamics(icub("floating")), outputs=["qdd"], level="fast")
@@ -323,6 +325,7 @@ def test_the_command_line_exports(tmp_path):
 # ---- CasADi --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", ["forward", "floating", "sensors", "measured"])
 def test_casadi_gives_what_the_solver_gives(case):
     pytest.importorskip("casadi")

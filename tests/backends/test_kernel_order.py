@@ -92,6 +92,7 @@ def test_traffic_of_programs_that_can_be_counted_by_hand():
     assert traffic(arranged(program), in_turn(program)) == len(x)  # each added at once
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make, output", [(sd.inverse_dynamics, "tau"), (sd.forward_dynamics, "qdd")])
 def test_less_is_moved_for_a_robot(make, output):
     program = sd.compile(make(sd.random_tree(14, seed=4)), outputs=[output], backend="python").program
@@ -140,7 +141,7 @@ def test_prepared_calls_leave_no_references_and_outlive_their_solver():
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="looks for an instruction")
 def test_registers_on_the_stack_begin_at_its_lines():
     program = arranged(random_program(3, blocks=12))
-    module = target.library().parse_assembly(Emitter(program, target.here().width).module())
+    module = target.library().parse_assembly(Emitter(program, target.here().lanes()).module())
     text = target.here().machine(2).emit_assembly(module)
     segments, run = text.split("\nrun:")
     assert re.search(r"andq\s+\$-64, %rsp", run[: run.index("call")])

@@ -18,7 +18,7 @@ from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.fusion import fused
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.registers import angles_first
-from sysdyn.backends.llvm.segments import WINDOW
+from sysdyn.backends.llvm.segments import BLOCK_LENGTH
 from sysdyn.backends.llvm.target import here
 from sysdyn.backends.pairs import PACK, Operation, paired, single
 from sysdyn.backends.schedule import Segment, schedule
@@ -27,7 +27,7 @@ from sysdyn.program.operations import ADD, MUL, SIN, SUB
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
-each_width = pytest.mark.parametrize("width", [1, here().width])
+each_width = pytest.mark.parametrize("width", [1, here().lanes()])
 
 
 def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:
@@ -51,6 +51,7 @@ def straight_program(seed: int, size: int = 300, guards: int = 0) -> Program:
     return Program.from_graph(graph, [("x", x)], [("y", outputs)], watched)
 
 
+@pytest.mark.slow(after=1)
 @each_width
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
@@ -72,7 +73,7 @@ def test_basic_blocks_are_short(width):
     program = straight_program(3, size=2000)
     text = Emitter(program, width, twins=False).module()
     blocks = [block.count(" contract ") for block in re.split(r"^(?:\w+:|})$", text, flags=re.MULTILINE)]
-    assert sum(blocks) > 4000 and max(blocks) <= 2 * WINDOW  # a product and its sum are one operation
+    assert sum(blocks) > 4000 and max(blocks) <= 2 * BLOCK_LENGTH  # a product and its sum are one operation
 
 
 @each_width
@@ -171,6 +172,7 @@ def side_by_side(segment: Segment) -> list[Operation]:
     return both[0]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("mirrored", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))

@@ -74,7 +74,10 @@ def test_kernels_need_nothing_that_is_not_there(programs, name, many, level):
     library().initialize_all_asmprinters()
     for program in programs:
         emitter = Emitter(
-            arranged(program, processor.registers), processor.width if many else 1, twins=level > 0, processor=processor
+            arranged(program, processor.registers),
+            processor.lanes() if many else 1,
+            twins=level > 0,
+            processor=processor,
         )
         with LOCK:
             target, module = processor.machine(level), library().parse_assembly(emitter.module())
@@ -111,7 +114,7 @@ def test_kernels_give_the_same_on_each_processor(programs, name, many, monkeypat
     for program in programs[1:]:
         inputs = random_inputs(program, 11, 0)
         expected, _ = run_bounded(program, inputs)
-        found, status = run(program, inputs, 11, processor, processor.width if many else 1)
+        found, status = run(program, inputs, 11, processor, processor.lanes() if many else 1)
         assert not status.any()
         assert_within(found["y"], expected["y"])
 

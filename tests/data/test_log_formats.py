@@ -417,7 +417,7 @@ def test_memory_that_is_not_there_is_an_error(tmp_path, monkeypatch):
 
 
 def test_so_many_states_are_a_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("sysdyn.data.states.MOST", 100)
+    monkeypatch.setattr("sysdyn.data.states.MOST_NUMBERS", 100)
     with pytest.raises(FileError, match="too many at once: estimate it as a log"):
         read_states(write_csv(tmp_path / "log.csv", columns()), PROBLEM)
 

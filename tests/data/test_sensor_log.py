@@ -164,6 +164,7 @@ def assert_estimates(found: dict[str, np.ndarray], solution: sd.Solution, t: np.
 # ---- formats -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("written", FORMATS)
 @pytest.mark.parametrize("read", FORMATS)
 def test_every_format_is_read_and_written(tmp_path, read, written):
@@ -242,6 +243,7 @@ def test_states_with_gaps_are_left_out(tmp_path, suffix):
     assert_estimates(read_back(tmp_path / "out.csv"), expected(keep), recorded()["t"][keep, 0])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_without_a_sensor_is_a_problem_without_it(tmp_path, suffix):
     """State by state, against problems that never had the component that is missing."""
@@ -494,6 +496,7 @@ def test_the_command_line(tmp_path):
 # ---- wrenches of contacts ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wrenches_of_contacts_have_columns(tmp_path):
     """w:NAME.fx and std:w:NAME.fx, of a chain held at its tip, with noisy torques: Cov(w) = J Σ J^T, w = J τ + w₀."""
     model = sd.chain(3)

@@ -23,7 +23,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model import Free, Model, auto_tree, chain, forward_kinematics, random_tree
 from sysdyn.model.quantities import WRENCH
 from sysdyn.model.spatial import rotation
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import Problem, forward_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse.nullspace import structural_null_spaces
@@ -130,6 +130,7 @@ def fresh(model: Model, count: int = 2):
     return list(zip(q, qd, strict=True))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
 def test_against_dense_singular_values(noisy, block):
@@ -189,6 +190,7 @@ def check_directions(problem: Problem, found: sd.Diagnosis, number: dict[str, in
     assert rank(np.array(vectors)) == found.missing
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("noisy", [False, True], ids=["exact", "noisy"])
 def test_additions_do_and_none_can_be_left_out(noisy):
     did = refused = 0
@@ -225,6 +227,7 @@ def test_additions_do_and_none_can_be_left_out(noisy):
     assert did >= 10 and refused >= 1
 
 
+@pytest.mark.slow
 def test_least_norm_gives_what_is_determined():
     """Values of a known motion come back where they are determined, and masks say where that is, at any state."""
     partial = 0
@@ -383,6 +386,7 @@ def advised(text: str, problem: Problem) -> Problem:
     return problem + added
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", ["wrench", "base", "two knees", "nothing", "accelerometers"])
 def test_examples_in_suggestions_do(case):
     model = icub("floating")
@@ -587,6 +591,7 @@ def by_count(seed: int, noisy: bool) -> Problem:
     return Problem(model, known + sensors(model, rng, 1 + gone // 2, "sensor ", noise))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("seed", "noisy"), [*((seed, False) for seed in SINGULAR), *((seed, True) for seed in SINGULAR_WITH_NOISE)]
 )
@@ -634,6 +639,7 @@ def test_links_without_inertia(name):
         assert (found.missing, found.excess) == expected
 
 
+@pytest.mark.slow
 def test_beyond_what_dense_matrices_can_tell():
     """6,400 unknowns: a torque that is missing, and a link whose inertia about its joint vanishes by value alone."""
     model = auto_tree(320, 1, 1.5, 1)

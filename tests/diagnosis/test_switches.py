@@ -66,6 +66,7 @@ def test_some_components_and_some_states():
     assert np.isnan(derivatives["qdd", "imu"][0]).all() and np.isfinite(derivatives["qdd", "imu"][1]).all()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_combination_against_dense_ranks(seed):
     """A past failure: five of six equations for five degrees of freedom gave numbers with ok, at random states."""

@@ -11,7 +11,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.equations import block_system
 from sysdyn.equations.assembly import assemble
-from sysdyn.measurements.statement import MOST_KEPT
+from sysdyn.measurements.statement import MOST_SYSTEMS
 
 
 def noisy(model: sd.Model) -> sd.Problem:
@@ -75,10 +75,10 @@ def test_changed_problems_have_systems_of_their_own():
 
 def test_the_number_of_kept_systems_is_bounded():
     problem = sd.forward_dynamics(sd.chain(1))
-    for k in range(3 * MOST_KEPT):
+    for k in range(3 * MOST_SYSTEMS):
         assert problem.kept(k, lambda k=k: [k]) == [k]
-    again = [problem.kept(k, lambda: None) for k in range(2 * MOST_KEPT, 3 * MOST_KEPT)]
-    assert again == [[k] for k in range(2 * MOST_KEPT, 3 * MOST_KEPT)]
+    again = [problem.kept(k, lambda: None) for k in range(2 * MOST_SYSTEMS, 3 * MOST_SYSTEMS)]
+    assert again == [[k] for k in range(2 * MOST_SYSTEMS, 3 * MOST_SYSTEMS)]
     assert problem.kept(0, lambda: "made anew") == "made anew"
 
 

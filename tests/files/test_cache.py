@@ -301,7 +301,7 @@ def test_what_was_not_used_for_longest_goes(folder, monkeypatch):
     left = {x.path.name for x in cache.entries()}
     assert left == {busy.name, *(entry(k) for k in (1, 3, 4, 5, 6, 7, 8, 9, 10))}
     assert all(path.exists() for path in strange)
-    assert sum(x.size for x in cache.entries()) <= 0.1 * cache.UNIT
+    assert sum(x.size for x in cache.entries()) <= 0.1 * cache.MEBIBYTE
     cache.clear()
     assert cache.entries() == [] and all(path.exists() for path in strange)
 
@@ -362,6 +362,7 @@ def compile_and_solve(where: str, ordering: str) -> list[list[float]]:
     return [solver(q[0], qd[0], tau[0]).qdd.tolist(), *solver(q, qd, tau).qdd.tolist()]
 
 
+@pytest.mark.slow
 def test_processes_compile_one_problem_at_the_same_time(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(compile_and_solve, [(str(tmp_path), "aba")] * 4)

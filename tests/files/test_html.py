@@ -5,7 +5,7 @@ from __future__ import annotations
 import lxml.html
 
 from sysdyn.files import html
-from sysdyn.files.html import BAD, GOOD, LONG, MOST_ROWS, Table
+from sysdyn.files.html import BAD, GOOD, LONG, ROWS_SHOWN, Table
 
 
 def parsed(text: str):
@@ -30,8 +30,8 @@ def test_long_tables_are_folded_and_cut():
         return shown.xpath(".//details")[0].get("open") is not None
 
     assert opened(LONG) and not opened(LONG + 1) and opened(LONG + 1, False) and not opened(1, True)
-    rows = parsed(html.table(Table("t", ("a", "b"), [("1", "2")] * (MOST_ROWS + 1000)))).xpath(".//tbody/tr")
-    assert len(rows) == MOST_ROWS + 1 and rows[-1].text_content() == "… (1,200 in all)"
+    rows = parsed(html.table(Table("t", ("a", "b"), [("1", "2")] * (ROWS_SHOWN + 1000)))).xpath(".//tbody/tr")
+    assert len(rows) == ROWS_SHOWN + 1 and rows[-1].text_content() == "… (1,200 in all)"
 
 
 def test_text_has_a_head_and_keeps_its_indents():

@@ -42,6 +42,7 @@ def test_damaged_entries_are_not_read(folder):
         (folder / name).write_bytes(whole[name])
 
 
+@pytest.mark.slow
 def test_forged_entries_are_compiled_again(folder):
     """As if somebody had stored something else by the cache's own means."""
     expected = answers()

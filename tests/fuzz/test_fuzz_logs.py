@@ -74,6 +74,7 @@ def read(path: Path) -> None:
     read_states(path, PROBLEM, missing="skip")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("suffix", [".toml", ".csv", ".npz", ".parquet", ".h5"])
 def test_mutants_are_read_or_refused(tmp_path, suffix):
     if suffix in NEEDS:

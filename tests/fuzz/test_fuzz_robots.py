@@ -73,6 +73,7 @@ def changed(text: str, rng: np.random.Generator) -> bytes:
     return text.encode()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", READERS)
 def test_mutants_are_loaded_or_refused(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log into the working folder

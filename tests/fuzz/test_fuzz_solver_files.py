@@ -8,6 +8,7 @@ import warnings
 from functools import cache
 
 import numpy as np
+import pytest
 from mutants import COUNT, array_changed, bytes_changed, json_changed
 
 import sysdyn as sd
@@ -107,6 +108,7 @@ def test_damaged_files_are_refused_or_answer_the_same(tmp_path):
     assert refused > 0.8 * COUNT
 
 
+@pytest.mark.slow
 def test_forged_files_crash_nothing(tmp_path):
     """Their digests fit: what they say can be another robot, but nothing outside of their arrays is read or written."""
     taken = 0

@@ -61,6 +61,7 @@ def placed(oracle: Pinocchio, frame: str):
     return found.parentJoint, found.placement
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_both_feet_of_icub_on_the_ground(seed):
     """Six-dimensional contacts; feet at rest, all else moving, under torques and wrenches on every body."""
@@ -78,6 +79,7 @@ def test_both_feet_of_icub_on_the_ground(seed):
     assert solution.backward_error() <= 1e-12
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", range(2))
 def test_point_feet_of_icub(seed):
     """Three-dimensional contacts at any velocity: the classical acceleration of the points is zero."""
@@ -93,6 +95,7 @@ def test_point_feet_of_icub(seed):
         assert not solution.wrench(foot)[:3].any()
 
 
+@pytest.mark.slow
 def test_contacts_of_icub_cost_little():
     """Every pivot but those of w is one of the articulated-body algorithm, and those of w are positive."""
     free = sd.compile(forward_dynamics(icub("floating")), "aba", outputs=["qdd"], level="fast")
@@ -115,6 +118,7 @@ def drift(model: sd.Model, frame, q, qd, reference: str) -> np.ndarray:
 KINDS = [(kind, "local") for kind in CONTACTS] + [("plane", "world"), (("a_z", "alpha_x", "a_x"), "world")]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("kind", "reference"), KINDS, ids=str)
 def test_every_kind_of_contact(kind, reference):
     """[H −A^T; A 0] (q̈, w) = (τ − C, y − Ȧ q̇), with fx known beside the wrench of the contact."""
@@ -141,6 +145,7 @@ def test_every_kind_of_contact(kind, reference):
     close(sd.rnea(model, q, qd, solution.qdd, loads), tau, 1e-9)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("order", "layout", "known"),
     [("crba", "paper", "rows"), ("aba", "net_force", "substituted"), ("markowitz", "net_force", "rows")],
@@ -160,6 +165,7 @@ def test_layouts_and_orders_agree(order, layout, known):
     close(np.linalg.norm(solution.wrench("b", "world"), axis=-1), np.abs(solution["w", "b"][:, 0]), 1e-9)
 
 
+@pytest.mark.slow
 def test_bound_calls_and_chosen_outputs():
     problem = forward_dynamics(tree()) + Contact("tool", "point")
     q, qd, tau, fx = state(tree(), 4)
@@ -211,6 +217,7 @@ def test_custom_constraints_have_their_own_wrench():
     assert problem.digest is None
 
 
+@pytest.mark.slow
 def test_estimates_keep_contacts():
     """Noisy torques and accelerations under an exact contact: weighted least squares on its null space."""
     model = tree()
@@ -236,6 +243,7 @@ def test_estimates_keep_contacts():
     close(solution["w", "tool"], found[n : n + 3], 1e-8)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("outputs", [["qdd", "w"], ["w"]], ids=str)
 def test_derivatives_in_contact(outputs):
     """Against central differences of the solution, in the tangent space of q."""
@@ -263,6 +271,7 @@ def test_exported_code_names_the_wrench(tmp_path):
 # ---- diagnosis, singular states, storing ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_diagnosis_names_contacts():
     model = tree()
     twice = forward_dynamics(model) + [Contact("tool", name="first"), Contact("body6", "point", name="second")]
@@ -298,6 +307,7 @@ def test_a_singular_state_names_the_contact():
     assert mixed.ok.tolist() == [True, False]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["plane", ("a_z", "alpha_y")], ids=str)
 def test_stored_problems_and_solvers_are_the_same(kind, tmp_path):
     model = tree()
@@ -314,6 +324,7 @@ def test_stored_problems_and_solvers_are_the_same(kind, tmp_path):
     np.testing.assert_array_equal(loaded(q, qd, tau, fx=fx).wrench("a"), solver(q, qd, tau, fx=fx).wrench("a"))
 
 
+@pytest.mark.slow
 def test_a_contact_is_drawn():
     figure = plot_matrix(sd.compile(forward_dynamics(tree()) + Contact("tool"), level="fast"))
     assert "constraint wrench $w$" in [text.get_text() for text in figure.legends[0].get_texts()]

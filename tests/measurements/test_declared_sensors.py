@@ -157,6 +157,7 @@ def legs() -> tuple[sd.Problem, squat.Squat]:
     return problem, squat.simulate(mj, 300, (accelerometer, *names))
 
 
+@pytest.mark.slow
 def test_error_bars_of_a_squat_tell_the_truth():
     """Torques of MuJoCo lie in the 95 % band about 95 % of the time; without noise they are found."""
     problem, motion = legs()

@@ -89,6 +89,7 @@ AXIAL = ("revolute", "prismatic", "cylindrical")
 CLOSED = [("spherical", SPHERICAL, (3, 3), s) for s in range(3)] + [("fixed", FIXED, (5, 4), s) for s in range(2)]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("kind", "contact", "branches", "seed"), CLOSED)
 def test_spatial_loops(kind, contact, branches, seed):
     """Two branches of a random tree joined at their ends, at a state that satisfies the loop."""
@@ -144,6 +145,7 @@ def test_values_are_second_derivatives(a, b):
     assert rng is not None
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
 @pytest.mark.parametrize("kind", AXIAL)
 def test_kinds_of_joints(kind, axis):
@@ -176,6 +178,7 @@ def test_kinds_of_joints(kind, axis):
     close(sd.rnea(model, q, qd, solution.qdd, fx), tau, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_loop_to_the_base_is_a_contact():
     """At rest both state the same, whichever frame is on the base."""
     model = branched((3, 3), 7)
@@ -219,6 +222,7 @@ def assembled(model: sd.Model, q: np.ndarray) -> np.ndarray:
     return q
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("n", [3, 4], ids=["four-bar", "five-bar"])
 def test_plane_mechanisms(n):
     """Against Pinocchio, whose redundant row across the plane needs its proximal solver."""

@@ -35,6 +35,7 @@ def test_inertial_parameters_make_the_inertia(seed):
         assert np.linalg.eigvalsh(with_parameters(x).astype(float)).min() > 0.0
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["forward", "inverse"])
 @pytest.mark.parametrize("seed", range(3))
 def test_inputs_do_what_constants_do(kind, seed):

@@ -397,6 +397,7 @@ def solved(problem: Problem, optional: bool = True):
     return sd.compile(problem, on_singular="repivot", level="fast", backend="python")(q, qd, y=y)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", REPLACED)
 def test_a_sensor_in_place_of_a_raw_quantity_gives_the_same_answer(case):
     problem = replaced(case)
@@ -406,6 +407,7 @@ def test_a_sensor_in_place_of_a_raw_quantity_gives_the_same_answer(case):
     assert solution.backward_error().max() <= 1e-12
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("removed", "sensors"),
     [
@@ -436,6 +438,7 @@ def test_every_class_is_solved_back():
     assert not missing, f"add to REPLACED, in this file, a case with each of {', '.join(sorted(missing))}"
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", ["point contact", "centre of mass", "f/t sensor on the parent"])
 def test_order_does_not_matter(case):
     problem = replaced(case)

@@ -170,6 +170,7 @@ def test_an_error_decays_as_an_oscillation_does():
     np.testing.assert_allclose((sd.frame_pose(model, found, "body3") - at)[:3, 3], (T - at)[:3, 3] * decay, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_place_of_a_free_base():
     model = tree()
     q, qd, tau, fx = state(model, 9)

@@ -10,7 +10,7 @@ from oracles import icub
 
 import sysdyn as sd
 from sysdyn.model import Fixed, Prismatic, Revolute
-from sysdyn.model.base_parameters import LEFT, in_units, regrouped, without_fixed
+from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, without_fixed
 from sysdyn.model.canonical import canonical
 from sysdyn.model.inertia import pseudo_inertia, spatial_inertia
 from sysdyn.model.spatial import inertia
@@ -35,7 +35,7 @@ def test_the_pseudo_inertia_is_the_second_moment_of_the_mass():
 
 
 @settings(max_examples=30)
-@given(trees, st.integers(0, LEFT - 1))
+@given(trees, st.integers(0, LEFT_CHOICES - 1))
 def test_regrouping_leaves_the_torques(model, left):
     model = canonical(model)[0]
     base = regrouped(model, {i: left for i in range(model.nb)})

@@ -41,6 +41,7 @@ def independent(model):
     return np.setdiff1d(np.arange(model.nv), [link.v for link in model.couplings])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_mimic_joints_agree_with_pinocchio(base):
     """Its coordinates are ours without the followers; angular and linear parts of its free joint change places."""
@@ -324,6 +325,7 @@ CLOSING = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("free", ["", "<freejoint/>"])
 @pytest.mark.parametrize("case", CLOSING)
 def test_robots_with_loops_have_solvers(case, free):

@@ -506,7 +506,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_without_mujoco(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn\[mujoco\]'"):
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn-robotics\[mujoco\]'"):
         load_mjcf(path("gantry"))
     with warnings.catch_warnings(), pytest.raises(BackendUnavailable):
         MujocoState(object())
@@ -547,16 +547,16 @@ def test_names_that_are_no_utf_8(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("what", "patience", "message"),
     [
-        (lambda: time.sleep(60.0), "not done with it after 0.2 s"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"),
+        (lambda: time.sleep(60.0), 0.2, "not done with it after 0.2 s"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), 30.0, "SIGKILL"),
     ],
 )
-def test_what_keeps_mujoco_busy_or_crashes_it_is_refused(what, message):
+def test_what_keeps_mujoco_busy_or_crashes_it_is_refused(what, patience, message):
     """In a process of its own."""
     with pytest.raises(ModelError, match=message):
-        require_end(what, 0.2, "x.xml")
+        require_end(what, patience, "x.xml")
 
 
 def test_files_that_are_not_trusted_are_the_same_models():

@@ -18,6 +18,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_others_are_loaded_and_move_alike(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log into the working folder

@@ -56,5 +56,5 @@ def test_what_cannot_be_expanded(ball, mass, said):
 
 def test_without_the_package(ball, monkeypatch):
     monkeypatch.setitem(sys.modules, "xacro", None)
-    with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn\[xacro\]'"):
+    with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn-robotics\[xacro\]'"):
         sd.load(ball)

@@ -31,6 +31,7 @@ def problems(model):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.sampled_from(range(6)))
 @settings(max_examples=9)
 def test_answers_and_residuals_are_those_of_the_paper_s_frames(seed, number):
@@ -71,6 +72,7 @@ def test_generated_trees_have_canonical_frames_already():
     )
 
 
+@pytest.mark.slow
 def test_derivatives_of_quantities_in_frames_of_bodies():
     model = sd.random_tree(5, seed=11, joints=("revolute",))
     problem = sd.hybrid_dynamics(model, torque=list(model.joint_names[::2]))

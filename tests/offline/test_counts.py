@@ -20,6 +20,7 @@ from sysdyn.reference import rnea
 from sysdyn.sparse.lu import eliminate
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     "name",
     ["icub fixed", *(pytest.param(x, marks=pytest.mark.slow) for x in ("icub floating", "auto_tree 100 1.5 1.5 0.9"))],
@@ -78,6 +79,7 @@ def instrumented(solver: Solver, q, qd, **given) -> Flops:
 TURNING = (Revolute, Helical, Cylindrical, Planar)  # one sin/cos pair each
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("kind", "ordering"), [row for row in TABLE if row[1] in ("aba", "umfpack", "markowitz")])
 def test_counts_equal_an_instrumented_execution(kind, ordering):
     solver = compiled("random 9 1", kind, ordering, known="substituted", level="fast")
@@ -160,6 +162,7 @@ def _is(x, value: float) -> bool:
     return not isinstance(x, Counted) and float(x) == value
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["fd", "id"])
 @pytest.mark.parametrize("name", [ALL_JOINTS, "auto_tree 7 1.5 1.5 0.9"])
 def test_counts_without_sharing_equal_those_of_an_elimination_on_numbers(name, kind):

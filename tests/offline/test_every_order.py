@@ -45,6 +45,7 @@ def full_table():
                     yield pytest.param(kind, ordering, layout, known, marks=[pytest.mark.slow] * crossed)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("kind", "ordering", "layout", "known"), list(full_table()))
 def test_every_order_layout_and_backend_gives_the_reference_answer(kind, ordering, layout, known):
     solver = compiled(ALL_JOINTS, kind, ordering, layout=layout, known=known, level="fast")
@@ -52,6 +53,7 @@ def test_every_order_layout_and_backend_gives_the_reference_answer(kind, orderin
     check_against_reference(solver)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("kind", "ordering"),
     [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] == "fd")) for row in TABLE if row[0] != "id"],
@@ -67,6 +69,7 @@ def robots_table():
                 yield name, ordering
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("name", "ordering"), list(robots_table()))
 def test_every_order_on_robots_with_published_torques(name, ordering):
     solver = compiled(name, "fd", ordering, level="fast")
@@ -77,6 +80,7 @@ def test_every_order_on_robots_with_published_torques(name, ordering):
     assert relative_error(compiled(name, "id", "rnea", level="fast")(q, qd, qdd).tau[None], tau[None]) <= TOLERANCE
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("n", [1, 2, 12])
 def test_auto_tree_of_the_experiments(n):
     for kind in ("fd", "id"):
@@ -116,6 +120,7 @@ def test_icub_with_every_layout(kind, layout, known):
     check_against_reference(compiled("icub floating", kind, ordering, level="fast", layout=layout, known=known))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("joint", JOINTS)
 def test_a_single_joint_of_each_type(joint):
     model = random_tree(2, seed=3, joints=(joint,))
@@ -142,6 +147,7 @@ def test_python_backend_by_name():
         solver.bind(*(x[0] for x in states(solver.model)[:2]))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [ALL_JOINTS, "random 9 1", "puma560", "icub fixed"])
 def test_forward_dynamics_inverts_inverse_dynamics(name):
     model = model_of(name)
@@ -155,6 +161,7 @@ def test_forward_dynamics_inverts_inverse_dynamics(name):
     )  # any numbers as torques
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("torque", ["none", "all", "some", "one"])
 def test_hybrid_dynamics_lies_between(torque):
     model = model_of("random 9 1")

@@ -9,7 +9,7 @@ import sysdyn as sd
 from sysdyn.equations.recursive_orders import aba
 from sysdyn.errors import InvalidInput, NoSafeOrdering, ProblemError, SingularState
 from sysdyn.model import chain
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 
 
 def careless(problem):
@@ -40,6 +40,7 @@ def test_a_safe_order_gives_what_its_name_gives():
     assert shapes == [problem.system().shape] and made.flops == given.flops
 
 
+@pytest.mark.slow
 def test_an_order_that_is_not_safe_is_refused_or_pivoted_anew_where_it_fails():
     problem = load_cells(5)
     order = careless(problem)

@@ -145,6 +145,7 @@ BASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", BASES)
 def test_triangular_whatever_the_distance(case):
     """Pivots are ±1 and the cost is that of inverse dynamics, however far what is measured is from what is unknown."""
@@ -165,6 +166,7 @@ def test_triangular_whatever_the_distance(case):
     assert problem.system().shape == inverse_dynamics(model).system().shape
 
 
+@pytest.mark.slow
 def test_standing_on_one_foot():
     """Inverse dynamics whose base follows from a foot at rest: q̈ of the base, wrench on the foot, all torques."""
     model, q, qd, qdd, fx, _ = moving(False)
@@ -183,6 +185,7 @@ def test_standing_on_one_foot():
     assert solver.flops.end_to_end.total < swept.flops.end_to_end.total
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("moves", [False, True], ids=["free arms", "a base that is pulled"])
 def test_contacts_with_some_joints_driven(moves):
     """Hybrid dynamics in contact: torques of some joints known, accelerations of others."""
@@ -202,6 +205,7 @@ def test_contacts_with_some_joints_driven(moves):
     assert solver.ordering in ("aba", "crba")
 
 
+@pytest.mark.slow
 def test_derivatives_across_turned_joints():
     """Those of the wrench on a foot by what a sensor at the knee shows, against the linear solution's differences."""
     model = icub("fixed")
@@ -235,6 +239,7 @@ def test_what_is_turned():
     assert turned(loaded) == ()
 
 
+@pytest.mark.slow
 def test_orders_between_the_articulated_and_the_composite_one():
     """None waits in the ABA, all wait in the CRBA; what a search finds in between is cheaper than either, and right."""
     model = sd.random_tree(8, seed=1)

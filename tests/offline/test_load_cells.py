@@ -35,6 +35,7 @@ def test_load_cells_of_the_paper_are_well_posed(n):
     assert str(diagnosis).startswith(f"well posed: {20 * n} equations, {20 * n} unknowns, rank {20 * n}")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("n", [4, 6])
 def test_load_cells_of_the_paper_compile_and_solve(n):
     problem = load_cells(n)
@@ -53,6 +54,7 @@ def test_load_cells_of_the_paper_compile_and_solve(n):
     assert error.max() <= 1e-5  # some states are nearly singular
 
 
+@pytest.mark.slow
 def test_load_cells_without_skew_are_singular():
     problem = load_cells(6, skew=0.0)
     diagnosis = problem.diagnose()

@@ -15,7 +15,7 @@ from sysdyn.backends.interpreter import numpy_functions
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve
 from sysdyn.online.solver import Solver
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.program.expr import is_constant
 from sysdyn.program.operations import ADD, COPYSIGN, DIV, MUL, SQRT, SUB
 from sysdyn.sparse.tearing import TORN, torn
@@ -128,6 +128,7 @@ def test_rotations_and_reflections_are_both_used():
     assert kinds == {Rotation, Reflection}
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # where pivoting loses digits, too
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 11, 120))])
 def test_every_regular_problem_has_an_order_that_is_safe_by_structure(seed, monkeypatch):

@@ -37,6 +37,7 @@ def test_any_passes_leave_inverse_dynamics_unchanged(model, passes, wrenches, ou
     agree(model, write(model, "qdd", outputs, wrenches, budget=2_000, passes=passes), "qdd", wrenches)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(models, sets, st.booleans(), st.sampled_from([("qdd",), ("qdd", "a", "f")]), st.sampled_from(METHODS["tau"]))
 def test_any_passes_leave_forward_dynamics_unchanged(model, passes, wrenches, outputs, method):
@@ -60,6 +61,7 @@ def problems(model: sd.Model):
     yield known + sd.BodyAcceleration(last, components=["a_x"], name="seen"), ("tau", "fx", "qdd"), {}
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(moving, st.integers(0, 5), st.sets(st.sampled_from(ELIMINATION)), st.integers(0, 10**6))
 def test_any_passes_leave_eliminations_unchanged(model, number, passes, seed):
@@ -109,6 +111,7 @@ def test_a_sum_of_angles_takes_the_place_of_an_angle():
     assert solver.flops.end_to_end.total < total("puma560", "tau", tuple(x for x in ALL if x != "parallel_axes"))
 
 
+@pytest.mark.slow
 def test_eliminations_save_by_every_pass():
     model = sd.random_tree(8, seed=3)
     problem = sd.hybrid_dynamics(model, torque=list(model.joint_names[::2]))

@@ -41,6 +41,7 @@ def heavy(body: int) -> Model:
 # ---- the figure -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_residual_sees_a_small_row_that_the_norm_hides():
     """A torque that is wrong by a part in a thousand, where moments are 10¹² times larger."""
     problem = sd.inverse_dynamics(SLIDING)
@@ -75,6 +76,7 @@ def test_rows_of_rounding_errors_say_nothing():
     assert system.residual(states, d).backward_error[0] >= 1e-3
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("turned", range(3))
 def test_a_turned_frame_leaves_the_residual_as_large(turned):
     """Vectors count by their norm: components that vanish in some frame are as exact as those that do not."""
@@ -88,6 +90,7 @@ def test_a_turned_frame_leaves_the_residual_as_large(turned):
 # ---- what must not happen again -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("outputs", ["all", "qdd"])
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
 def test_sliders_that_travel_far(outputs, scale):
@@ -102,6 +105,7 @@ def test_sliders_that_travel_far(outputs, scale):
     assert not both.any() or relative_error(solution.qdd[both], expected) <= 1e-9
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("outputs", ["all", pytest.param("qdd", marks=pytest.mark.slow)])
 def test_a_named_order_loses_no_digits_far_out(outputs):
     """Accelerations were wrong by 2e-4 at 1 km."""
@@ -125,6 +129,7 @@ def test_an_inertia_ratio_of_a_trillion():
     assert solution.ok.all() and solution.backward_error().max() <= WRONG
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("held", [(), (sd.Contact("body5", "normal"),)], ids=["forward", "contact"])
 def test_an_inertia_ratio_of_a_trillion_makes_no_state_singular(held):
     """Guards by the greatest size of a pivot refused most states that had small ones."""
@@ -164,6 +169,7 @@ def test_inverse_dynamics_is_regular_however_far_joints_slide():
     assert relative_error(solution.tau, expected) <= WRONG
 
 
+@pytest.mark.slow
 def test_motions_far_out_are_judged():
     """At 1 km, with bodies that differ by 10¹² and torques of a smooth motion: large residuals hide in violent ones."""
     model = sd.random_tree(8, 9)

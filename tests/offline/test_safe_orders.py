@@ -30,6 +30,7 @@ from sysdyn.online.solver import Solver, load_solver
 from sysdyn.reference import aba, rnea
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("ordering", [x for x in ORDERINGS if x != "rnea"])
 def test_joints_at_multiples_of_a_right_angle(ordering):
     """Every combination on a chain: the states at which orders from a generic q meet zero pivots."""
@@ -45,6 +46,7 @@ def test_joints_at_multiples_of_a_right_angle(ordering):
     assert solver.safety.ok and solver.safety.states >= 2000
 
 
+@pytest.mark.slow
 def test_a_problem_that_is_singular_at_right_angles_compiles():
     """A past failure: states at which no order can do anything were held against every order."""
     for angle in (0.0, np.pi / 2):

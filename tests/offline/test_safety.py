@@ -38,6 +38,7 @@ def neck(offset: float) -> Model:
     )  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("outputs", OUTPUTS, ids=str)
 def test_a_neck_that_carries_a_point_mass_is_singular_at_zero(outputs):
     """At q = 0 two of its axes turn the mass about lines in one plane with it: H has rank 2."""
@@ -99,6 +100,7 @@ def unguarded(program: Program) -> list[int]:
     return [v for v in divisors.tolist() if not safe(v)]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_divisor_is_guarded(seed):
     """Those of recursions, too, whose signs and products are rewritten."""
@@ -179,6 +181,7 @@ def test_errors_that_grow_mark_smaller_pivots_than_those_sampled():
     assert harmless == pytest.approx(1e-9)
 
 
+@pytest.mark.slow
 def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
     problem, judged = sd.forward_dynamics(sd.chain(5, seed=0)), []
     options = Options(outputs=("qdd",), external_wrenches=False)
@@ -198,6 +201,7 @@ def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
         assert 0.9 * states < choice.judged.states <= states
 
 
+@pytest.mark.slow
 def test_a_recursion_of_a_long_chain_loses_no_digits():
     """Torques of a motion with q̈ = 0, judged by accelerations of bodies that follow from the result, left 1.5e-9."""
     problem = sd.forward_dynamics(sd.auto_tree(200, 1, 1.5, 1))
@@ -208,6 +212,7 @@ def test_a_recursion_of_a_long_chain_loses_no_digits():
     assert choice.judged.ok and choice.judged.backward_error <= 1e-11
 
 
+@pytest.mark.slow
 def test_a_wrong_recursion_of_a_long_chain_is_seen(monkeypatch):
     """By 1e-7 of one acceleration, though a and f of the articulated-body algorithm are right."""
     problem = sd.forward_dynamics(sd.auto_tree(70, 1, 1.5, 1))
@@ -281,6 +286,7 @@ def at(state: int, value: float) -> np.ndarray:
     return np.where(np.arange(N) == state, value, 0.0)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("state", [0, N // 2 + 1, N - 1])
 def test_one_state_with_an_error_is_enough(state):
     """Digits to spare, enough digits, too few, and no number at all."""

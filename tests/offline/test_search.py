@@ -58,6 +58,7 @@ def found(solver: sd.Solver) -> tuple:
 # ---- orders --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_more_time_finds_fewer_operations(clock):
     """That solve the problem, by an order as safe as the usual one."""
     usual, longer, longest = (compiled(forward(), seconds=seconds) for seconds in (None, 3.0, 8.0))
@@ -69,6 +70,7 @@ def test_more_time_finds_fewer_operations(clock):
     np.testing.assert_allclose(longest(q, qd, tau).qdd, sd.aba(longest.model, q, qd, tau), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_seed_decides_what_is_tried(clock, monkeypatch):
     """And in which order: with less time, the beginning of the same."""
 
@@ -90,6 +92,7 @@ def test_a_seed_decides_what_is_tried(clock, monkeypatch):
     assert 0 < len(shorter) < len(first) and first[: len(shorter)] == shorter
 
 
+@pytest.mark.slow
 def test_the_search_ends_when_the_time_is_over(clock):
     """Nothing is begun after it, and what had begun gives up."""
     spent = []
@@ -100,6 +103,7 @@ def test_the_search_ends_when_the_time_is_over(clock):
     assert 2.0 <= spent[0] < 2.2 and 6.0 <= spent[1] < 6.2
 
 
+@pytest.mark.slow
 def test_progress_is_the_time_that_has_passed(clock):
     """While it searches; then come the program and the machine code."""
     reported: list[tuple[float, float]] = []
@@ -112,6 +116,7 @@ def test_progress_is_the_time_that_has_passed(clock):
         assert share == pytest.approx(0.9 * t / 5.0, abs=0.01)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("ordering", "seconds"),
     [
@@ -143,6 +148,7 @@ def test_a_triangular_order_has_nothing_to_save(clock):
     assert solver.triangular and "search" not in dict(solver.compiled.considered)
 
 
+@pytest.mark.slow
 def test_orders_of_an_estimate_are_searched_too(clock):
     problem = sd.forward_dynamics(sd.auto_tree(3, 2, 1.1, 0.9))
     problem = problem + sd.JointAcceleration("all", noise=0.1, name="encoders")
@@ -156,6 +162,7 @@ def test_orders_of_an_estimate_are_searched_too(clock):
     np.testing.assert_allclose(longer(q, qd, tau, y=y).qdd, usual(q, qd, tau, y=y).qdd, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     """Cheaper than the one there is, from pivots that were looked at in one state only."""
     problem = sd.forward_dynamics(sd.chain(4))

@@ -223,6 +223,7 @@ def test_derivatives_cost_the_same_wherever_frames_are():
     assert counts[0] == counts[1]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("external", [True, False], ids=["fx", "no fx"])
 @pytest.mark.parametrize("case", ["inverse", "forward", "hybrid", "branches"])
 def test_analytic_derivatives_as_a_whole_and_in_pieces(case, external):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import sysdyn as sd
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.offline.square_root import SquareRoot, square_root
@@ -21,6 +23,7 @@ def test_noisy_wrenches_are_eliminated_from_the_leaves():
     assert len(root.program) < 65_000  # 127,537 with all joint wrenches first
 
 
+@pytest.mark.slow
 def test_redundant_rows_are_done_with_body_by_body():
     """Where all equations are noisy each body adds redundant ones, which would be carried to the base."""
     priors = [sd.Prior(of("all", noise=10.0)) for of in (sd.BodyAcceleration, sd.JointWrench)]

@@ -104,6 +104,7 @@ def test_shapes_that_do_not_fit(kind, name):
         fails(call.make(), state(call) | {name: np.zeros(wrong)}, f"{name} has shape {wrong}, but {needed} is needed")
 
 
+@pytest.mark.slow(after=1)
 @of(CALLS)
 def test_types_that_are_no_real_numbers(kind, name):
     call, size = CALLS[kind], shape(name)

@@ -30,6 +30,7 @@ def solver(berdy):
     return sd.compile(problem, backend="python", level="fast")
 
 
+@pytest.mark.slow
 def test_agrees_with_what_berdy_found(berdy, solver):
     stored = json.loads(RECORDED.read_text())
     solution = solver(stored["q"], stored["qd"], y=stored["y"])
@@ -40,6 +41,7 @@ def test_agrees_with_what_berdy_found(berdy, solver):
     assert max(berdy.difference(solver.model, np.array(mean), places, solution).values()) < 1e-8
 
 
+@pytest.mark.slow
 def test_agrees_with_berdy_itself(berdy, solver):
     pytest.importorskip("idyntree")
     estimator, _, state, _ = berdy.one_state("small", berdy.Deviations())

@@ -141,6 +141,7 @@ def test_entries_that_the_problem_does_not_know_are_ignored():
     assert relative_error(found.tau, expected.tau) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_measurements_of_one_quantity_are_scattered_by_name():
     model = model_of("random 9 1")
     moving = [name for name, joint in zip(model.joint_names, model.joints, strict=True) if joint.nv]

@@ -54,6 +54,7 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
             sd.compile(sd.forward_dynamics(model), level="fast")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "foreign payload"])
 def test_damaged_cache_entries_are_compiled_again(own_cache, damage):
     problem = sd.forward_dynamics(chain(2, seed=4))
@@ -104,6 +105,7 @@ def test_without_a_cache_everything_works(monkeypatch):
     check_against_reference(solver)
 
 
+@pytest.mark.slow
 def test_repr_and_report_say_what_was_decided():
     solver = compiled("puma560", "fd", "auto")
     assert repr(solver).startswith(
@@ -155,6 +157,7 @@ def test_progress_of_what_an_estimate_is_first_asked_for():
         assert not told
 
 
+@pytest.mark.slow
 def test_auto_is_no_dearer_than_any_order_by_name():
     auto = compiled("puma560", "fd", "auto").flops.end_to_end.total
     assert auto == min(

@@ -88,6 +88,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_agreeing_and_contradicting_values(make):
     name, count, against = CASES[make]
@@ -117,6 +118,7 @@ def test_agreeing_and_contradicting_values(make):
         found.bind(Q, QD)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make", [noisy_beside_twice_a_torque, noisy_beside_two_contacts])
 def test_estimates_beside_redundant_equations(make):
     """What they are worth is what they are without these; noise of a call and single states go through."""
@@ -161,6 +163,7 @@ def test_quantities_by_position_and_solutions_without_checks():
     assert plain.inconsistency() == {}
 
 
+@pytest.mark.slow
 def test_two_constraints_of_one_foot():
     """The second exerts nothing, and is held to what the first does to the motion; `least_norm` shares the wrench."""
     model = sd.load(str(Path(__file__).parents[2] / "problems" / "leg.urdf"), base="floating")
@@ -197,6 +200,7 @@ def slippery_feet(fixed_joints: str | tuple[str, ...]) -> CheckedSolver:
     return sd.compile(sd.Problem(model, known), outputs=["tau", "fx"], level="fast")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("kept", "equations"), [pytest.param("lump", 274, marks=pytest.mark.slow), (("l_sole",), 292)], ids=str
 )
@@ -226,6 +230,7 @@ def test_slippery_feet(kept, equations):
 # ---- one choice of equations is singular where all of them are not ---------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("n", [3, 4])
 def test_states_that_are_regular_by_all_equations_are_solved(n):
     """Of two components of an accelerometer one sees q̈ at a right angle, and the other one step further."""

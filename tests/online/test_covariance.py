@@ -27,6 +27,7 @@ def declaring(problem: sd.Problem, noise: dict) -> sd.Problem:
     return sd.Problem(problem.model, measurements)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("declared", [False, True])
 @pytest.mark.parametrize(
     ("seed", "decades"),

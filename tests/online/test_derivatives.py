@@ -66,6 +66,7 @@ def differences(function, model: sd.Model, x: np.ndarray, position: bool, step: 
 # ---- against Pinocchio ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "icub_floating")) for name in MODELS]
 )
@@ -147,6 +148,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_problem_against_differences_of_its_solver(case):
     make, of, wrt, method = CASES[case]
@@ -176,6 +178,7 @@ def test_every_kind_of_problem_against_differences_of_its_solver(case):
         close(value.reshape(expected.shape), expected, 1e-7)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000), n=st.integers(1, 4), torques=st.integers(0, 15))
 @settings(max_examples=8)
 def test_the_forms_agree(seed, n, torques):
@@ -297,6 +300,7 @@ def test_batches_and_prepared_calls(tree):
     assert tree(np.empty((0, model.nq)), qd[0], tau[0])["qdd", "tau"].shape == (0, model.nv, model.nv)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_named(tree):
     solver = fast(sensors(), outputs="qdd")
     with pytest.raises(UnknownName, match=r"accelerometr.*Did you mean 'accelerometer'"):

@@ -46,6 +46,7 @@ def errors(problem: sd.Problem, given: dict, solution: sd.Estimate) -> tuple[flo
     return max(mean), max(deviation)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("seed", "decades"), [(3, 16), (8, 24), (10, 20)])
 def test_digits_are_kept(seed, decades):
     """The program alone leaves 3e-5, 3e-2 and 3e-5: the square-root form takes its place."""
@@ -55,6 +56,7 @@ def test_digits_are_kept(seed, decades):
     assert np.isfinite(solution.f).all() and np.isfinite(solution.std("f")).all()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("seed", "decades"), [(15, 32), (62, 36)])
 def test_lost_digits_are_refused(seed, decades):
     """Neither form keeps them, and standard deviations would be wrong by 3e-4 (seed 15); some of seed 62 are kept."""

@@ -21,6 +21,7 @@ def solved(seed: int, n: int | None, **options) -> tuple[sd.Problem, sd.Estimate
     return problem, sd.compile(problem, outputs="all", **{**FAST, **options})(q, qd, y=y, active=active or None)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_backward_errors_of_estimates_are_those_of_their_equations(seed):
     """Small at the estimate; large where it is moved, in what exact equations leave free and out of it."""
@@ -57,6 +58,7 @@ def test_unsolved_states_have_no_backward_error():
     assert estimate.backward_error()[[0, 2]].max() < 1e-12 and np.isnan(estimate.backward_error()[1])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("backend", ["python", "llvm"])
 @pytest.mark.parametrize("n", [None, 5])
 @pytest.mark.parametrize("again", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy])

@@ -104,6 +104,7 @@ def random_problem(seed: int) -> sd.Problem:
     return sd.Problem(model, known)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", [1, 8, 17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 5))])
 def test_random_problems_against_dense_algebra(seed):
     problem = random_problem(seed)
@@ -159,6 +160,7 @@ def measured(solver: sd.Solver, n: int | None, seed: int):
     return q, qd, {name: x for name, x in y.items() if name != "fx"}
 
 
+@pytest.mark.slow
 def test_covariances_of_a_call_replace_those_declared(arm):
     q, qd, y = measured(arm, None, 0)
     for noise in (
@@ -171,6 +173,7 @@ def test_covariances_of_a_call_replace_those_declared(arm):
         np.testing.assert_allclose(solution.std("tau"), np.sqrt(np.diag(expected["C"])[columns]), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_what_is_switched_off_is_as_if_it_were_not_there(arm):
     q, qd, y = measured(arm, 5, 1)
     without = sd.compile(sd.Problem(arm.model, [m for m in arm.problem.measurements if m.name != "ft"]))
@@ -184,6 +187,7 @@ def test_what_is_switched_off_is_as_if_it_were_not_there(arm):
     assert np.allclose(by_state.tau[::2], on.tau[::2]) and np.abs(by_state.tau[1] - on.tau[1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_batches_files_and_bound_calls_agree(arm, tmp_path):
     q, qd, y = measured(arm, 9, 2)
     batch = arm(q, qd, y=y)

@@ -60,6 +60,7 @@ def close(found, expected, scale: float, tolerance: float = TOLERANCE) -> None:
     assert np.abs(np.asarray(found) - np.asarray(expected)).max(initial=0.0) <= tolerance * max(scale, 1e-300)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000))
 @settings(max_examples=4)
 def test_estimates_are_those_in_frames_of_bodies_and_of_dense_least_squares(seed):
@@ -105,6 +106,7 @@ def arm() -> sd.Problem:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_they_are_taken_where_they_save_operations_and_say_how_many():
     solver = sd.compile(arm(), level="fast")
     assert "canonical_frames" in solver.passes
@@ -114,6 +116,7 @@ def test_they_are_taken_where_they_save_operations_and_say_how_many():
     assert solver.flops.end_to_end.total < plain.flops.end_to_end.total
 
 
+@pytest.mark.slow
 def test_files_bound_calls_and_covariances_of_a_call(tmp_path):
     problem = arm()
     solver = sd.compile(problem, level="fast")
@@ -164,6 +167,7 @@ def test_wrenches_stated_with_noise_stay_in_their_frames():
     assert system.plain.row_names == problem.system().plain.row_names  # as residuals and diagnoses know them
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", [1, 4])
 def test_classical_accelerations_have_the_covariance_of_spatial_ones(seed):
     model = sd.random_tree(4, seed=seed, joints=("revolute", "prismatic"))

@@ -67,6 +67,7 @@ def check(seed: int, tolerance: float = 1e-8) -> float:
     return truth["condition"]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 7, 9, 11])
 def test_random_problems_agree_with_dense_least_squares(seed):
     check(seed)
@@ -164,6 +165,7 @@ def test_what_is_switched_off_has_no_residual(solver):
     np.testing.assert_allclose(off.tau, again.tau, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_batch_single_machine_code_and_stored_forms_agree(solver, tmp_path):
     q, qd, _, y = simulated(solver.problem, 20)
     batch = solver(q, qd, y=y)

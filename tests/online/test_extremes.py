@@ -45,6 +45,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("case", CASES)
 def test_extremes_are_solved_or_refused_in_one_message(case, scale):

@@ -47,6 +47,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("backend", ["llvm", "python"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", MODELS)
@@ -68,6 +69,7 @@ def test_solvers_keep_their_digits(name, problem, backend):
             np.testing.assert_allclose(one, right[output][0], rtol=0.0, atol=1e-13 * size)
 
 
+@pytest.mark.slow
 def test_estimates_derivatives_and_kinematics_keep_their_digits():
     model = sd.chain(5, seed=1)
     problem = sd.Problem(

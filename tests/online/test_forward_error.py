@@ -104,6 +104,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("outputs", ["all", "some"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_estimate_is_not_far_below_the_error(case, outputs):

@@ -11,6 +11,7 @@ from solvers import TOLERANCE, icub_or, oracle_states, relative_error
 BASES = ["fixed", pytest.param("floating", marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
 @pytest.mark.parametrize("base", BASES)
 def test_inverse_dynamics_of_icub_agrees_with_oracle(base, oracle):

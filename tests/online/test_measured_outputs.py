@@ -156,6 +156,7 @@ def test_an_output_is_what_the_sensor_shows(kind, base, formulation, name):
             np.testing.assert_array_equal(solution[m.name, component], solution[m.name][..., k])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("base", "outputs"),
     [
@@ -174,6 +175,7 @@ def test_outputs_of_icub(base, outputs):
         close(solution[name], y)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), kind=st.sampled_from(["id", "fd"]), data=st.data())
 def test_outputs_of_random_trees(seed, kind, data):
@@ -459,6 +461,7 @@ def test_signatures_speak_of_outputs():
 # ---- derivatives -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["fd", "id"])
 def test_derivatives_are_those_of_finite_differences(kind, base):
@@ -534,6 +537,7 @@ def estimated(passes: str = "all"):
     return solver, q, qd, y
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("passes", ["all", ()])
 def test_standard_deviations_are_those_of_dense_least_squares(passes):
     solver, q, qd, y = estimated(passes)
@@ -562,6 +566,7 @@ def test_standard_deviations_are_those_of_dense_least_squares(passes):
     np.testing.assert_array_equal(solution.std("imu", "a_z"), solution.std("imu")[:, 2])
 
 
+@pytest.mark.slow
 def test_standard_deviations_keep_their_digits_where_variances_are_far_apart():
     """Against Y C Y^T of the inverse in 80 digits; 14 decades between variances, measured outputs as well."""
     solver, q, qd, y = estimated()

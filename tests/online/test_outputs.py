@@ -27,6 +27,7 @@ def test_acceleration_of_one_state_and_of_the_base():
         solution.acceleration(body, reference="wrld")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     "outputs", ["tau", ("qdd",), ["f", "tau"], *(pytest.param(x, marks=pytest.mark.slow) for x in (("a", "f"), "all"))]
 )
@@ -62,6 +63,7 @@ def test_a_known_quantity_as_the_only_output_costs_nothing():
     np.testing.assert_array_equal(solver(q, qd, expected.tau, fx=fx).tau, expected.tau)
 
 
+@pytest.mark.slow
 def test_solution_by_name():
     solver = icub_or("icub floating", "fd")
     q, qd, tau, fx = (x[:5] for x in oracle_states("floating"))

@@ -172,6 +172,7 @@ CALLS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", CALLS)
 def test_solvers_give_the_bits_of_the_general_way(name):
     solver, arguments, named = CALLS[name]()
@@ -644,6 +645,7 @@ print(calls.built, *(x.tobytes().hex() for x in found))
 """
 
 
+@pytest.mark.slow
 def test_without_the_compiled_calls_the_bits_are_the_same(tmp_path):
     runs = []
     for program in (CALLED, ABSENT + CALLED):

@@ -145,6 +145,7 @@ def states_of(seed: int, n: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
     return problem, states.calls(problem, n, np.random.default_rng(seed), states.KILOMETRE)
 
 
+@pytest.mark.slow
 def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
     """With digits that pivoting keeps; it was refused, for the augmented matrix has a condition number beyond 1e12."""
     problem, inputs = states_of(18, 60)
@@ -156,6 +157,7 @@ def test_an_estimate_far_out_whose_multipliers_look_singular_is_solved():
     assert solution.ok
 
 
+@pytest.mark.slow
 def test_singular_estimates_are_seen_without_multipliers():
     """At right angles a sensor sees nothing of what it is for: rounding errors must not look like a row."""
     problem, inputs = states_of(15, 25)
@@ -168,6 +170,7 @@ def test_singular_estimates_are_seen_without_multipliers():
 # ---- necks and gimbals ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.filterwarnings("ignore::sysdyn.errors.AccuracyWarning")  # of those that turn by 1e-8 rad to be regular
 @pytest.mark.parametrize("seed", (0, 1, 3, 6))
 @pytest.mark.parametrize("order", ("auto", "torn", "natural"))
@@ -193,6 +196,7 @@ def test_implicit_derivatives_at_a_singular_state_are_not_numbers():
     assert np.isnan(found[nearness < singular.SINGULAR]).all()
 
 
+@pytest.mark.slow
 def test_derivatives_at_a_singular_state_are_not_numbers():
     """Of q̈, analytic; at others they are the inverse of the inertia."""
     model = singular.robot(0)

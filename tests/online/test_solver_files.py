@@ -22,6 +22,7 @@ from sysdyn.online.solver import load_solver
 from sysdyn.program.program import Program
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["fd", "id", "hybrid"])
 def test_a_saved_solver_is_the_same_when_loaded(tmp_path, kind):
     solver = compiled(ALL_JOINTS, kind, "aba")

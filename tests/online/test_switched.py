@@ -52,6 +52,7 @@ def states(name: str, n: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndar
     return q, qd, sd.predict(problem(name), q, qd, qdd, seed=1)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [*ZERO, *SENSORS])
 def test_every_switchable_measurement_is_handed_in_or_switched(name):
     q, qd, y = states(name, 4)

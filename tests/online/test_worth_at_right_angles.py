@@ -31,6 +31,7 @@ def solved(seed: int) -> tuple[sd.Problem, dict[str, np.ndarray], sd.Estimate]:
     return problem, inputs, worth.called(problem, solver, inputs)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_residuals_are_those_of_the_mean(seed):
     problem, inputs, estimate = solved(seed)
@@ -41,6 +42,7 @@ def test_residuals_are_those_of_the_mean(seed):
     assert np.isnan(estimate.chi2()[~ok]).all()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_results_are_those_with_pivoting(seed):
     """Deviations, residuals and the determinant, of the fixed order and of dense matrices with pivoting."""
@@ -62,6 +64,7 @@ def test_results_are_those_with_pivoting(seed):
         assert size == pytest.approx(estimate._posterior.log_determinant(estimate._states)[k], rel=1e-9, abs=1e-7)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exact_rows_have_pivots_that_cannot_vanish(seed):
     """The same at every state, or the norm of what is left of an exact row: then exact rows depend on each other."""

@@ -20,7 +20,7 @@ from sysdyn.errors import FileError, InvalidInput
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import ADD, COS, DIV, MUL, NEG, SIN, SQRT, SUB, Flops
-from sysdyn.program.program import FORMAT, Guard, Program
+from sysdyn.program.program import PROGRAM_FORMAT, Guard, Program
 
 seeds = st.integers(0, 10**6)
 
@@ -122,6 +122,7 @@ def test_counts_of_each_kind():
     assert example().flops == executed(example(), [0.4, 1.3])[0] == Flops(mul=3, add=3, div=1, sqrt=1, trig=1)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("make", [sd.inverse_dynamics, sd.forward_dynamics])
 def test_counts_of_a_solver_are_those_of_an_instrumented_execution(make):
     model = sd.random_tree(4, seed=3)
@@ -135,12 +136,13 @@ def test_counts_of_a_solver_are_those_of_an_instrumented_execution(make):
 
 
 def test_the_digest_is_that_of_the_content():
-    """Kept: stored programs and cached kernels are found by it. Raise FORMAT where this changes."""
-    assert FORMAT == 2
+    """Kept: stored programs and cached kernels are found by it. Raise PROGRAM_FORMAT where this changes."""
+    assert PROGRAM_FORMAT == 2
     assert example().digest == example().digest
     assert example().digest == "96177d4a546301fa6ae25c642d93b10134e9dc3ec4cd0d8741585b04539c3423"
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_in_every_process():
     code = (
         "import sysdyn as sd\n"
@@ -227,7 +229,10 @@ def at(array: np.ndarray, k: int, value) -> np.ndarray:
 
 
 DAMAGE = {
-    "another format": (lambda a: with_head(a, format=FORMAT + 1), f"format {FORMAT + 1}, this version reads {FORMAT}"),
+    "another format": (
+        lambda a: with_head(a, format=PROGRAM_FORMAT + 1),
+        f"format {PROGRAM_FORMAT + 1}, this version reads {PROGRAM_FORMAT}",
+    ),
     "no format": (lambda a: with_head(a, format=None), "format"),
     "no head": (lambda a: {k: v for k, v in a.items() if k != "program"}, "not a stored program"),
     "an array missing": (lambda a: {k: v for k, v in a.items() if k != "lhs"}, "not a stored program"),

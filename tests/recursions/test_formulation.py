@@ -40,6 +40,7 @@ def test_forward_dynamics_of_random_trees(model, wrenches, outputs, method):
     agree(model, write(model, "tau", outputs, wrenches, method), "tau", wrenches)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(trees, st.randoms(use_true_random=False), st.sampled_from([("tau", "qdd"), ALL]),
        st.sampled_from(METHODS["tau"]))  # fmt: skip
@@ -64,6 +65,7 @@ def test_hybrid_dynamics_of_random_trees(model, random, outputs, method):
         assert value == pytest.approx(wanted, abs=1e-8 * (1e-3 + np.abs(wanted).max(initial=0.0))), name
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(2, 5), st.integers(0, 10**6), st.booleans(), st.randoms(use_true_random=False))
 def test_every_plan_gives_the_same_result(n, seed, planar, random):
@@ -127,6 +129,7 @@ def test_no_form_costs_more_than_it_did(name, inverse, forward):
     assert write(model, "tau", ("qdd",), False).total <= forward
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("name", "inverse", "forward"), [("puma560", 274, 475), ("iiwa7", 514, 946)])
 def test_a_short_search_finds_what_a_long_one_did(name, inverse, forward):
     model, _ = load_robot(name)
@@ -289,6 +292,7 @@ def test_a_budget_is_spent_on_a_moderate_number_of_plans(operations):
     assert 100 <= written <= 300
 
 
+@pytest.mark.slow
 def test_what_recursion_cannot_do():
     model = sd.chain(3, seed=0)
     hybrid = sd.hybrid_dynamics(model, torque=["joint1"])

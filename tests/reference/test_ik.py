@@ -320,6 +320,7 @@ def random_positions(model: Model, frame: str, count: int, seed: int) -> np.ndar
     return np.random.default_rng(seed).uniform(low, high, (count, model.nq))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("name", "frame"), [("icub", "l_hand"), ("icub", "r_hand"), ("seven", "flange")])
 def test_a_thousand_reachable_targets(name, frame, tmp_path):
     """At least 99 % solved within 1e-6 rad and 1e-6 m, and none reported solved that is not: Pinocchio judges."""

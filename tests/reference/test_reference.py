@@ -82,6 +82,7 @@ def test_rnea_agrees_with_oracle_on_icub(base, oracle):
     assert relative_error(without, tau[0]) > 1e-3  # the wrenches do matter
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("oracle", [Pinocchio, MuJoCo])
 def test_aba_agrees_with_oracle_on_icub(base, oracle):

@@ -19,6 +19,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_regressor_is_that_of_pinocchio(name):
     model = MODELS[name]()

@@ -140,6 +140,7 @@ def zoo() -> sd.Kinematics:
     return sd.kinematics(ZOO, everything("body8"), level=0)
 
 
+@pytest.mark.slow
 def test_every_joint_type_agrees_with_the_reference_algorithms(zoo):
     q, qd, qdd, fx = state(ZOO, 5)
     check_state(ZOO, "body8", zoo(q, qd, fx), q, qd, fx)
@@ -180,6 +181,7 @@ def test_batches_are_as_many_single_calls_on_either_back_end(zoo):
             agree(shared[name][at], other[name])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_icub_agrees_with_pinocchio(base):
     model, frame = icub(base), "l_hand"

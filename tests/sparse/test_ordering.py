@@ -370,6 +370,7 @@ def test_a_search_stops_when_it_is_told_to(name):
 # ---- restarts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [x for x in EXACT if x != "natural"])
 def test_restarts_are_fixed_by_their_seed(name):
     """Permutations with safe pivots, the same for the same seed, and others than those of another one."""
@@ -453,7 +454,7 @@ def no_umfpack(monkeypatch, tmp_path):
 def test_without_umfpack_asking_for_it_names_the_remedy(no_umfpack):
     assert not umfpack.available()
     problem = sd.forward_dynamics(sd.auto_tree(2, 1, 1.5, 0.9))
-    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn\[umfpack\]'") as error:
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sysdyn-robotics\[umfpack\]'") as error:
         sd.compile(problem, ordering="umfpack", backend="python")
     assert "libsuitesparse-dev" in str(error.value) and "markowitz" in str(error.value)
     with pytest.raises(BackendUnavailable):

@@ -37,6 +37,7 @@ assert infinite > 200, infinite
 """
 
 
+@pytest.mark.slow
 def test_matrices_without_factors_are_infinite_and_print_nothing():
     found = subprocess.run([sys.executable, "-c", FAMILY], capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

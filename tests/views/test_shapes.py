@@ -126,7 +126,7 @@ def test_what_cannot_be_shown_is_told_with_its_line_and_the_inertia_stands_for_i
 def test_a_missing_reader_of_meshes_is_told_how_to_get(robot, monkeypatch):
     model = sd.load(robot())
     monkeypatch.setitem(sys.modules, "trimesh", None)
-    with pytest.warns(sd.FormatWarning, match=r"pip install 'sysdyn\[show\]'"):
+    with pytest.warns(sd.FormatWarning, match=r"pip install 'sysdyn-robotics\[show\]'"):
         shapes_of(model)
 
 

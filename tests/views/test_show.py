@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_named(arguments, said):
 
 def test_a_missing_meshcat_is_told_how_to_get(monkeypatch):
     monkeypatch.setitem(sys.modules, "meshcat", None)
-    with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn\[show\]'"):
+    with pytest.raises(sd.BackendUnavailable, match=r"pip install 'sysdyn-robotics\[show\]'"):
         sd.show(sd.chain(2))
 
 

@@ -17,9 +17,9 @@ from sysdyn.files import atomic
 # Number of test vectors in a project; chosen.
 TEST_STATES = 8
 # Allowed error of a test vector's results, as a fraction of the greatest expected entry of a member; chosen.
-TOLERANCE = 1e-12
+VECTOR_TOLERANCE = 1e-12
 # Allowed error at ill-conditioned test vectors, in multiples of the difference made by rounding alone (chosen).
-ROUNDING = 10.0
+WORST_ROUNDING = 10.0
 
 
 def export(
@@ -54,13 +54,13 @@ def export(
 
 
 def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping) -> float:
-    """Allowed relative error: TOLERANCE, or more if the order of roundings (fused multiply-adds) makes a difference."""
+    """Allowed relative error: VECTOR_TOLERANCE, or more if the order of roundings matters."""
     worst = 0.0
     for group, x in interpreter.run_groups(executable.program, inputs).items():
         if x.size:
             size = np.abs(x).max(axis=1)
             worst = max(worst, float(np.max(np.abs(x - outputs[group]).max(axis=1) / np.where(size > 0.0, size, 1.0))))
-    return max(TOLERANCE, ROUNDING * worst)
+    return max(VECTOR_TOLERANCE, WORST_ROUNDING * worst)
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _main(code: Code) -> str:
 #include "test_vectors.h"
 
 /* Whether found[n] differs from expected[n] by more than the tolerance. */
-static int differs(const char *what, int state, const double *found, const double *expected, int n)
+static int differs(const char *what, int state, const {code.real.name} *found, const {code.real.name} *expected, int n)
 {{
     double size = 0.0, error = 0.0;
     int k;

@@ -28,7 +28,7 @@ else:
     built = native.SOURCE == zlib.crc32(Path(__file__).with_name("native.c").read_bytes())
 
 # Most operations of a program with calls of one state, about 0.1 ms, as these hold the interpreter's lock.
-LONGEST = 200_000
+LONGEST_PLAIN = 200_000
 # States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
@@ -137,7 +137,7 @@ def one_state(
     """
     program, kernel = backend.program, backend.kernel(True) if built else None
     shapes = [*(x.shape for x in arguments), *shown.shapes]
-    if not kernel or len(program) > LONGEST or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
+    if not kernel or len(program) > LONGEST_PLAIN or len(shown.keys) > OUTPUTS or any(len(x) > AXES for x in shapes):
         return None
     inputs, outputs = constants.copy(), np.zeros(program.n_outputs)
     array, work = kernel.shared_work

@@ -16,17 +16,19 @@ from sysdyn.backends.llvm.types import Types
 ONE_BY_ONE = 64
 # Number of sums, side by side, into which entries are summed up that are checked one by one (chosen).
 SUMS = 4
-# Doubles in a line of the cache.
-LINE = 8
+# Bytes of a line of the cache.
+LINE = 64
 # Bytes of a batch beyond which rows are fetched ahead, about the size of the second-level cache …
 CACHED = 2**19
 # … unless the rows of a block have more bytes than this, and would drive out its workspace.
 MOST_FETCHED = 64_000
 
 
-# Functions that bring the rows of states first + begin … first + end − 1 to the cache, to be read and to be written.
-FETCHING = "\n".join(
-    f"""define internal void @{name}(ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end) noinline {{
+def fetching(types: Types) -> str:
+    """Functions that bring rows of states first + begin … first + end − 1 to the cache, to be read and written."""
+    parameters = "ptr %pointer, i64 %stride, i64 %size, i64 %first, i64 %begin, i64 %end"
+    return "\n".join(
+        f"""define internal void @{name}({parameters}) noinline {{
 entry:
   %from = add i64 %first, %begin
   %to = add i64 %first, %end
@@ -37,16 +39,16 @@ next:
   br i1 %more, label %state, label %done
 state:
   %skipped = mul i64 %s, %stride
-  %row = getelementptr double, ptr %pointer, i64 %skipped
+  %row = getelementptr {types.num}, ptr %pointer, i64 %skipped
   br label %line
 line:
   %k = phi i64 [ 0, %state ], [ %k_1, %prefetch ]
   %lines = icmp slt i64 %k, %size
   br i1 %lines, label %prefetch, label %fetched
 prefetch:
-  %at = getelementptr double, ptr %row, i64 %k
+  %at = getelementptr {types.num}, ptr %row, i64 %k
   call void @llvm.prefetch.p0(ptr %at, i32 {written}, i32 3, i32 1)
-  %k_1 = add i64 %k, {LINE}
+  %k_1 = add i64 %k, {LINE // types.size}
   br label %line
 fetched:
   %s_1 = add i64 %s, 1
@@ -54,8 +56,8 @@ fetched:
 done:
   ret void
 }}"""
-    for name, written in (("fetch", 0), ("own", 1))
-)
+        for name, written in (("fetch", 0), ("own", 1))
+    )
 
 
 class Run(NamedTuple):
@@ -83,23 +85,25 @@ class _Chunk:
         self.lines.append(f"  store {self.types.vec} {value}, ptr {pointer}, align {align}")
 
     def load_part(self, name: str, pointer: str) -> str:
-        """Load the entries that count from doubles of a row."""
+        """Load the entries that count from a row."""
         vec = self.types.vec
         if self.count == self.types.width:
-            return self.load(name, pointer, 8)
+            return self.load(name, pointer, self.types.size)
         kind = f"call {vec} @llvm.masked.load.{self.types.suffix}.p0"
-        masked = f"i32 8, {self.types.bits} {self.mask}"
+        masked = f"i32 {self.types.size}, {self.types.bits} {self.mask}"
         self.lines.append(f"  {name} = {kind}(ptr {pointer}, {masked}, {vec} zeroinitializer)")
         return name
 
     def store_part(self, value: str, pointer: str) -> None:
-        """Store the entries that count to doubles of a row."""
+        """Store the entries that count to a row."""
         vec = self.types.vec
         if self.count == self.types.width:
-            self.store(value, pointer, 8)
+            self.store(value, pointer, self.types.size)
             return
         kind = f"call void @llvm.masked.store.{self.types.suffix}.p0"
-        self.lines.append(f"  {kind}({vec} {value}, ptr {pointer}, i32 8, {self.types.bits} {self.mask})")
+        self.lines.append(
+            f"  {kind}({vec} {value}, ptr {pointer}, i32 {self.types.size}, {self.types.bits} {self.mask})"
+        )
 
     def check(self, value: str, k: int) -> None:
         """Add 0 · value to the sum, which is NaN from then on if an entry is infinite or NaN."""
@@ -110,11 +114,11 @@ class _Chunk:
 
 
 class Driver(Types):
-    """The functions around the segments of a kernel of `width` states. chunk: doubles moved at a time if it is 1."""
+    """The functions around the segments of a kernel of these types. chunk: numbers moved at a time for one state."""
 
-    def __init__(self, width: int, chunk: int, status_slot: int):
-        super().__init__(width)
-        self.row = Types(width if width > 1 else chunk)  # a register's worth of a row
+    def __init__(self, types: Types, chunk: int, status_slot: int):
+        super().__init__(types.width, types.real)
+        self.row = types.of(types.width if types.width > 1 else chunk)  # a register's worth of a row
         self.status_slot = status_slot
         self.movers: dict[str, str] = {}
 
@@ -127,11 +131,11 @@ class Driver(Types):
         declared = [
             f"declare {vec} @llvm.masked.load.{suffix}.p0(ptr, i32, {masks}, {vec})",
             f"declare void @llvm.masked.store.{suffix}.p0({vec}, ptr, i32, {masks})",
-            f"declare void @llvm.masked.store.{suffix.replace('f', 'i')}.p0({self.row.ints}, ptr, i32, {masks})",
-            f"declare double @llvm.vector.reduce.fadd.{suffix}(double, {vec})",
+            f"declare void @llvm.masked.store.v{self.row.width}i64.p0(<{self.row.width} x i64>, ptr, i32, {masks})",
+            f"declare {self.num} @llvm.vector.reduce.fadd.{suffix}({self.num}, {vec})",
         ]
         if self.width > 1:
-            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", FETCHING]
+            declared += ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)", fetching(self)]
         return "\n".join([*declared, *self.movers.values(), run])
 
     # ---- one run of entries --------------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ class Driver(Types):
         """Name of the function that moves `size` entries of each lane between its row and the workspace.
 
         vec @name(ptr row, i64 stride, i64 last, ptr cell): row is that of the first lane, each next one is `stride`
-        doubles on, those after lane `last` are the same. The result is not-a-number in lanes where an entry is none.
+        numbers on, those after lane `last` are the same. The result is not-a-number in lanes where an entry is none.
         """
         name = f"{'gather' if gather else 'scatter'}_{size}"
         if name in self.movers:
@@ -188,7 +192,7 @@ class Driver(Types):
             "  br i1 %full, label %all, label %some",
             "all:",
             *(
-                f"  %all{k} = getelementptr double, ptr %{f'all{k - 1}' if k > 1 else 'row0'}, i64 %stride"
+                f"  %all{k} = getelementptr {self.num}, ptr %{f'all{k - 1}' if k > 1 else 'row0'}, i64 %stride"
                 for k in lanes
             ),
             "  br label %rows",
@@ -199,7 +203,7 @@ class Driver(Types):
                 for line in (
                     f"  %inside{k} = icmp sge i64 %last, {k}",
                     f"  %step{k} = select i1 %inside{k}, i64 %stride, i64 0",
-                    f"  %some{k} = getelementptr double, ptr %{f'some{k - 1}' if k > 1 else 'row0'}, i64 %step{k}",
+                    f"  %some{k} = getelementptr {self.num}, ptr %{f'some{k - 1}' if k > 1 else 'row0'}, i64 %step{k}",
                 )
             ),
             "  br label %rows",
@@ -210,20 +214,20 @@ class Driver(Types):
     def _one_by_one(self, gather: bool, count: int, start: int, total: str) -> tuple[list[str], str]:
         """Entries start … start + count − 1 of one lane; (lines, sum with that of the chunks)."""
         row = self.row
-        lines = [f"  %whole = call double @llvm.vector.reduce.fadd.{row.suffix}(double 0.0, {row.vec} {total})"]
+        lines = [f"  %whole = call {row.num} @llvm.vector.reduce.fadd.{row.suffix}({row.num} 0.0, {row.vec} {total})"]
         sums = ["%whole"] + ["0.0"] * (SUMS - 1)
         here, there = ("%row0", "%cell") if gather else ("%cell", "%row0")
         for k in range(count):
             lines += [
-                f"  %s{k} = getelementptr double, ptr {here}, i64 {start + k}",
-                f"  %d{k} = getelementptr double, ptr {there}, i64 {start + k}",
-                f"  %v{k} = load double, ptr %s{k}",
-                f"  store double %v{k}, ptr %d{k}",
-                f"  %z{k} = fmul contract double %v{k}, 0.0",
-                f"  %t{k} = fadd contract double {sums[k % SUMS]}, %z{k}",
+                f"  %s{k} = getelementptr {self.num}, ptr {here}, i64 {start + k}",
+                f"  %d{k} = getelementptr {self.num}, ptr {there}, i64 {start + k}",
+                f"  %v{k} = load {self.num}, ptr %s{k}",
+                f"  store {self.num} %v{k}, ptr %d{k}",
+                f"  %z{k} = fmul contract {self.num} %v{k}, 0.0",
+                f"  %t{k} = fadd contract {self.num} {sums[k % SUMS]}, %z{k}",
             ]
             sums[k % SUMS] = f"%t{k}"
-        lines += [f"  %u{k} = fadd double {sums[k]}, {f'%u{k + 1}' if k + 2 < SUMS else sums[k + 1]}"
+        lines += [f"  %u{k} = fadd {self.num} {sums[k]}, {f'%u{k + 1}' if k + 2 < SUMS else sums[k + 1]}"
                   for k in reversed(range(SUMS - 1))]  # fmt: skip
         return lines, "%u0"
 
@@ -231,9 +235,9 @@ class Driver(Types):
         """Entries start … start + count − 1 of every lane, at most a register's worth; (lines, sum)."""
         chunk = _Chunk(tag, self.row, count, total)
         for k in range(self.width):
-            chunk.lines.append(f"  %{tag}r{k} = getelementptr double, ptr %row{k}, i64 {start}")
+            chunk.lines.append(f"  %{tag}r{k} = getelementptr {self.num}, ptr %row{k}, i64 {start}")
         chunk.lines.append(f"  %{tag}at = mul i64 {start}, {self.width}")
-        chunk.lines.append(f"  %{tag}cell = getelementptr double, ptr %cell, i64 %{tag}at")
+        chunk.lines.append(f"  %{tag}cell = getelementptr {self.num}, ptr %cell, i64 %{tag}at")
         if self.width == 1:
             here, there = (f"%{tag}r0", f"%{tag}cell") if gather else (f"%{tag}cell", f"%{tag}r0")
             value = chunk.load_part(f"%{tag}v", here)
@@ -241,7 +245,7 @@ class Driver(Types):
             chunk.store_part(value, there)
         else:
             for k in range(count):
-                chunk.lines.append(f"  %{tag}p{k} = getelementptr double, ptr %{tag}cell, i64 {k * self.width}")
+                chunk.lines.append(f"  %{tag}p{k} = getelementptr {self.num}, ptr %{tag}cell, i64 {k * self.width}")
             (self._rows_to_cells if gather else self._cells_to_rows)(chunk)
         return chunk.lines, chunk.total
 
@@ -288,7 +292,7 @@ class Driver(Types):
         lines = [
             *self._arguments((*inputs, *outputs)),
             "  %nlast = sub i64 %n, 1",
-            f"  %flags = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            self.address("%flags", self.status_slot * self.width),
             "  %some = icmp sgt i64 %n, 0",
             "  br i1 %some, label %block, label %done",
             "block:",
@@ -351,8 +355,8 @@ class Driver(Types):
                 f"move{k}:",
                 f"  %skip{k} = mul i64 %base, {stride}",
                 f"  %from{k} = add i64 %skip{k}, {run.first}",
-                f"  %row{k} = getelementptr double, ptr %pointer{run.word}, i64 %from{k}",
-                f"  %cell{k} = getelementptr double, ptr %work, i64 {run.place * self.width}",
+                f"  %row{k} = getelementptr {self.num}, ptr %pointer{run.word}, i64 %from{k}",
+                self.address(f"%cell{k}", run.place * self.width),
                 f"  %sum{k} = call {self.vec} @{self.mover(way == 'in', run.size)}"
                 f"(ptr %row{k}, i64 {stride}, i64 {'%last' if self.width > 1 else 0}, ptr %cell{k})",
                 f"  %with{k} = fadd {self.vec} %total{k}, %sum{k}",
@@ -373,7 +377,7 @@ class Driver(Types):
 
         Beyond the last state that has no effect.
         """
-        bytes_each = 8 * sum(run.size for run in (*inputs, *outputs))
+        bytes_each = self.size * sum(run.size for run in (*inputs, *outputs))
         if not 0 < self.width * bytes_each <= MOST_FETCHED:
             return list(calls)
         rows = [("fetch", run.word, "ahead") for run in inputs] + [("own", run.word, "base") for run in outputs]
@@ -397,14 +401,17 @@ class Driver(Types):
 
     def _status(self) -> list[str]:
         """%all stored at %to, of the lanes that have a state of their own."""
-        if self.width == 1:
-            return ["  store i64 %all, ptr %to"]
-        w, ints = self.width, self.ints
+        w, status = self.width, "i64" if self.width == 1 else f"<{self.width} x i64>"
+        lines, all_ = [], "%all"
+        if self.ints != status:
+            lines, all_ = [f"  %bits = zext {self.ints} %all to {status}"], "%bits"
+        if w == 1:
+            return [*lines, f"  store i64 {all_}, ptr %to"]
         numbers = ", ".join(f"i64 {k}" for k in range(w))
-        suffix = self.suffix.replace("f", "i")
         return [
-            f"  %last0 = insertelement {ints} poison, i64 %last, i32 0",
-            f"  %lasts = shufflevector {ints} %last0, {ints} poison, <{w} x i32> zeroinitializer",
-            f"  %valid = icmp sle {ints} <{numbers}>, %lasts",
-            f"  call void @llvm.masked.store.{suffix}.p0({ints} %all, ptr %to, i32 8, {self.bits} %valid)",
+            *lines,
+            f"  %last0 = insertelement {status} poison, i64 %last, i32 0",
+            f"  %lasts = shufflevector {status} %last0, {status} poison, <{w} x i32> zeroinitializer",
+            f"  %valid = icmp sle {status} <{numbers}>, %lasts",
+            f"  call void @llvm.masked.store.v{w}i64.p0({status} {all_}, ptr %to, i32 8, {self.bits} %valid)",
         ]

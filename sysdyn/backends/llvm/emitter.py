@@ -22,22 +22,23 @@ from sysdyn.backends.llvm.segments import (
 )
 from sysdyn.backends.llvm.sincos import sincos_function, wrapped_function
 from sysdyn.backends.llvm.target import Processor, here
-from sysdyn.backends.llvm.types import Types, double
+from sysdyn.backends.llvm.types import Types
 from sysdyn.backends.pairs import Operation, paired, single
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.backends.schedule import MAX_OPS, Segment, Shape, schedule
 from sysdyn.program.operations import ANGULAR, WRAP
 from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, OUT_OF_RANGE
 
 # Most operations of a program that is left uncut and searched for twins; both take long in longer ones (chosen).
-LONGEST = 20_000
+LONGEST_WHOLE = 20_000
 # Number of waiting values at which the guards of segments are looked at (chosen).
 WATCHED = 64
 # Most outputs that one function copies, as compile time grows faster than linearly (chosen).
 MAX_COPIES = 500
 # Registers of angles whose sines and cosines are computed together, and share the constants (chosen).
-SHARING = 2
-# Doubles that the scalar kernel copies at a time (chosen).
+ANGLES_TOGETHER = 2
+# Most numbers that the scalar kernel copies at a time (chosen).
 CHUNK = 4
 # Distance, in places, from which two outputs are written separately, without the constant zeros in between (chosen).
 LEAST_GAP = 4
@@ -67,8 +68,8 @@ class _Code:
     def call(self, name: str, *tables: str) -> None:
         self.calls.append(f"  call void @{name}({', '.join(['ptr %work', *tables])})")
 
-    def next_constants(self) -> str:
-        return f"ptr getelementptr (double, ptr @constants, i64 {len(self.constants)})"
+    def next_constants(self, num: str) -> str:
+        return f"ptr getelementptr ({num}, ptr @constants, i64 {len(self.constants)})"
 
     def next_places(self) -> str:
         return f"ptr getelementptr (i64, ptr @places, i64 {len(self.places)})"
@@ -78,15 +79,17 @@ class Emitter(Types):
     """zeros: outputs that are the constant 0 are written, too. twins: limbs that are alike are looked for."""
 
     def __init__(
-        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None
+        self, program: Program, width: int, zeros: bool = True, twins: bool = True, processor: Processor | None = None,
+        real: Real = DOUBLE,
     ):  # fmt: skip
-        super().__init__(width)
+        super().__init__(width, real)
         self.program, self.processor = program, processor or here()
+        self.register = self.processor.lanes(real)
         # Of one state so many values side by side fill a register.
-        self.lanes = self.processor.width if width == 1 else 1
-        whole = twins and len(program) <= LONGEST
+        self.lanes = self.register if width == 1 else 1
+        whole = twins and len(program) <= LONGEST_WHOLE
         self.twins = whole and width == 1
-        self.plan = plan = schedule(program, self.lanes, LONGEST if whole else MAX_OPS)
+        self.plan = plan = schedule(program, self.lanes, LONGEST_WHOLE if whole else MAX_OPS)
         self.runs = _runs(program, np.ones(program.n_outputs, dtype=bool) if zeros else ~program.zero_outputs)
         written = {place + k for _, _, length, place in self.runs for k in range(length)}
         self.copies = [(place, value) for place, value in plan.copies if place in written]
@@ -95,7 +98,7 @@ class Emitter(Types):
         self.status_slot = self.watched + WATCHED + max((len(x.shape.guards) for x in plan.segments), default=0)
         self.n_slots = self.status_slot + 1  # and more, as the module is written
         # Angles of which sines and cosines are taken together: a register's worth, or registers that share constants.
-        self.together = self.lanes if width == 1 else SHARING
+        self.together = self.lanes if width == 1 else ANGLES_TOGETHER
 
     def module(self) -> str:
         """The IR text."""
@@ -110,7 +113,7 @@ class Emitter(Types):
         self._watch(code)
         self._add_copies(code)
         parts = [
-            _table("constants", "double", [double(c) for c in code.constants]),
+            _table("constants", self.num, [self.real.text(c) for c in code.constants]),
             _table("places", "i64", [str(p * self.width) for p in code.places]),
             *self._declarations(),
             *self._sincos(),
@@ -132,11 +135,11 @@ class Emitter(Types):
                 code.names[shape] = f"shape_{len(code.names)}"
                 access: Access = FromTables(self, shape)
                 code.functions.append(self._computing(code.names[shape], access, single(shape)))
-            code.call(code.names[shape], code.next_constants(), code.next_places())
+            code.call(code.names[shape], code.next_constants(self.num), code.next_places())
             code.constants += segment.constants
             code.places += [*(int(slot[v]) for v in (*segment.reads, *segment.writes)), *watched]
         elif segment.beside:
-            code.functions.append(self._computing(name, SideBySide(slot, segment), single(shape)))
+            code.functions.append(self._computing(name, SideBySide(self, slot, segment), single(shape)))
             code.call(name)
         elif shape.angles:
             code.functions.append(self._function(name, "", angles(segment, slot, self, self.together)))
@@ -161,13 +164,12 @@ class Emitter(Types):
         """status |= OUT_OF_RANGE if an input is beyond its range."""
         far, good = self.integer(OUT_OF_RANGE), self.integer(0)
         lines = [
-            f"  %status = getelementptr double, ptr %work, i64 {self.status_slot * self.width}",
+            self.address("%status", self.status_slot * self.width),
             f"  %s0 = load {self.ints}, ptr %status, align {self.align}",
         ]
         for k, (number, most) in enumerate(self.program.ranges):
             lines += [
-                f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[number]) * self.width}",
-                f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}",
+                *self.load(f"%x{k}", f"%p{k}", int(self.plan.slot[number]) * self.width),
                 f"  %a{k} = call {self.vec} @llvm.fabs.{self.suffix}({self.vec} %x{k})",
                 f"  %c{k} = fcmp ogt {self.vec} %a{k}, {self.constant(most)}",
                 f"  %b{k} = select {self.bits} %c{k}, {self.ints} {far}, {self.ints} {good}",
@@ -193,13 +195,9 @@ class Emitter(Types):
             if program.n_inputs <= value < program.first_op:
                 what = self.constant(float(program.constants[value - program.n_inputs]))
             else:
-                lines.append(
-                    f"  %p{k} = getelementptr double, ptr %work, i64 {int(self.plan.slot[value]) * self.width}"
-                )
-                lines.append(f"  %x{k} = load {self.vec}, ptr %p{k}, align {self.align}")
                 what = f"%x{k}"
-            lines.append(f"  %w{k} = getelementptr double, ptr %work, i64 {place * self.width}")
-            lines.append(f"  store {self.vec} {what}, ptr %w{k}, align {self.align}")
+                lines += self.load(what, f"%p{k}", int(self.plan.slot[value]) * self.width)
+            lines += self.store(what, f"%w{k}", place * self.width)
         return self._function(name, "", lines)
 
     def _function(self, name: str, parameters: str, body: list[str]) -> str:
@@ -215,14 +213,14 @@ class Emitter(Types):
     def _declarations(self) -> list[str]:
         packs = {pack_width(segment) for segment in self.plan.segments if segment.beside}
         watched = {1 << k for k in range(1, self.lanes.bit_length())}
-        by_driver = min(CHUNK, self.processor.width)
+        by_driver = min(CHUNK, self.register)
         pairs = {2} if self.twins else set()
         lines = []
         for width in sorted(self._widths() | packs | watched | pairs):
-            types = Types(width)
+            types = self.of(width)
             lines += declared(types)
             if width in watched:
-                lines.append(f"declare i64 @llvm.vector.reduce.or.v{width}i64({types.ints})")
+                lines.append(f"declare {self.int} @llvm.vector.reduce.or.{types.whole}({types.ints})")
             if width in packs - {by_driver}:
                 vec, suffix = types.vec, types.suffix
                 lines += [
@@ -235,17 +233,17 @@ class Emitter(Types):
         """Functions of angles, of each width, if there are any."""
         makers = ((ANGULAR, sincos_function), ((WRAP,), wrapped_function))
         made = [make for kinds, make in makers if np.isin(self.program.kind, kinds).any()]
-        return [make(Types(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
+        return [make(self.of(width), self.processor.fuses) for make in made for width in sorted(self._widths())]
 
     def _driver(self, calls: list[str]) -> str:
         groups = [size for _, size in self.program.input_groups]
         inputs = [Run(2 + 2 * k, 0, size, sum(groups[:k])) for k, size in enumerate(groups) if size]
         outputs = [Run(2 + 2 * (len(groups) + group), first, size, place) for group, first, size, place in self.runs]
-        made = Driver(self.width, min(CHUNK, self.processor.width), self.status_slot)
+        made = Driver(self.of(self.width), min(CHUNK, self.register), self.status_slot)
         return made.functions(inputs, outputs, calls, (BAD_INPUT, BAD_OUTPUT))
 
     def _attributes(self) -> str:
-        bits = 64 * max(self.width, self.processor.width)
+        bits = self.real.bits * max(self.width, self.register)
         widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
         return f"{_STACK}attributes #0 = {{ nounwind {widths} }}"
 

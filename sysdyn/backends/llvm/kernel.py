@@ -14,12 +14,16 @@ from sysdyn.backends.kernel import Kernel
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.registers import angles_first, arranged
 from sysdyn.backends.llvm.target import LOCK, Processor, here, library, version
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.files import cache
 from sysdyn.files.sources import sources_digest
+from sysdyn.program.collector import no_collection
 from sysdyn.program.program import Program
 
 # Parts of the package on whose code the machine code of a program depends.
-EMITTING = ("program", "backends/llvm", "backends/schedule.py", "backends/pairs.py", "backends/twins.py")
+EMITTING = (
+    "program", "backends/llvm", "backends/real.py", "backends/schedule.py", "backends/pairs.py", "backends/twins.py",
+)  # fmt: skip
 
 # Highest level at which kernels of batches are made. Level 2 adds scheduling after registers are allocated: it takes a
 # fifth longer to compile, and batches not less to run.
@@ -27,14 +31,15 @@ BATCHES = 1
 
 
 def compile_kernel(
-    program: Program, width: int = 1, level: int = 2, zeros: bool = True, processor: Processor | None = None
-) -> Kernel:
+    program: Program, width: int = 1, level: int = 2, zeros: bool = True, processor: Processor | None = None,
+    real: Real = DOUBLE,
+) -> Kernel:  # fmt: skip
     """The kernel of `program` for `width` states at a time; code-generation level 0 (fast to compile) to 3.
 
     zeros: write outputs that are the constant 0, too; where not, they are there already. processor: by default
-    this machine's. Object code is cached on disk by program, width, level, zeros, processor and versions.
+    this machine's. real: type of its numbers. Object code is cached on disk by all of these and versions.
     """
-    with LOCK:
+    with LOCK, no_collection():
         llvm = library()
         processor = processor or here()
         target = processor.machine(level if width == 1 else min(level, BATCHES))
@@ -46,12 +51,13 @@ def compile_kernel(
             width,
             level,
             zeros,
+            real,
         )
         key = hashlib.sha256((program.digest + repr(about)).encode()).hexdigest() + ".o"
         stored = _unpacked(key, cache.load(key))
         if stored is None:
             ordered = arranged(program, processor.registers) if level else angles_first(program)[0]
-            emitter = Emitter(ordered, width, zeros, twins=level > 0, processor=processor)
+            emitter = Emitter(ordered, width, zeros, twins=level > 0, processor=processor, real=real)
             text, n_slots = emitter.module(), emitter.n_slots
             code = target.emit_object(llvm.parse_assembly(text))
             cache.store(key, _packed(key, n_slots, code))
@@ -63,7 +69,7 @@ def compile_kernel(
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address("run")
-    return Kernel(address, width, n_slots, engine, stored is not None)
+    return Kernel(address, width, n_slots, engine, stored is not None, real)
 
 
 def _packed(key: str, n_slots: int, code: bytes) -> bytes:

@@ -23,7 +23,7 @@ class MachineCode(Backend):
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
         super().__init__(program, level, zeros)
-        self.width = target.here().width
+        self.width = target.here().lanes()
         self.scalar = compile_kernel(program, 1, level, zeros)
         self._vector: Kernel | None = None
         self._local = threading.local()

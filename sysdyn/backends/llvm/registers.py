@@ -16,7 +16,7 @@ from sysdyn.program.program import Program
 # Registers for values that are no constants, of the 32 of AVX-512 and of ARM (chosen).
 REGISTERS = 30
 # Programs of more operations keep the given order, as trying others takes long (chosen).
-LARGEST = 20_000
+LONGEST_ARRANGED = 20_000
 
 
 def reordered(program: Program, order: np.ndarray, cuts: np.ndarray) -> Program:
@@ -78,7 +78,7 @@ def arranged(program: Program, registers: int = REGISTERS) -> Program:
     A program with pieces that share their code keeps its order.
     """
     program, start = angles_first(program)
-    if not 0 < len(program) <= LARGEST or any(segment.shared for segment in schedule(program).segments):
+    if not 0 < len(program) <= LONGEST_ARRANGED or any(segment.shared for segment in schedule(program).segments):
         return program
     operands = _operands(program)
     given = list(range(len(program)))
@@ -185,11 +185,17 @@ class _Ready:
 
 def traffic(program: Program, order: list[int], registers: int = REGISTERS) -> int:
     """Loads, and stores of values that are no outputs, of a program in this order."""
-    first, n_in = program.first_op, program.n_inputs
-    pairs = list(zip(program.lhs.tolist(), program.rhs.tolist(), strict=True))
-    steps = [(first + k, [v for v in {*pairs[k]} if 0 <= v < n_in or v >= first]) for k in order]
-    loads, stores = moves(steps, registers)
+    steps = _steps(program)
+    loads, stores = moves([steps[k] for k in order], registers)
     return sum(map(len, loads)) + len(stores.difference(program.outputs.tolist()))
+
+
+@lru_cache(maxsize=1)
+def _steps(program: Program) -> list[tuple[int, list[int]]]:
+    """(result, operands that are no constants) of each operation."""
+    first, n_in = program.first_op, program.n_inputs
+    pairs = zip(program.lhs.tolist(), program.rhs.tolist(), strict=True)
+    return [(k, [v for v in {*pair} if 0 <= v < n_in or v >= first]) for k, pair in enumerate(pairs, first)]
 
 
 def moves(steps: Sequence[tuple[int, Sequence[int]]], registers: int) -> tuple[list[list[int]], set[int]]:

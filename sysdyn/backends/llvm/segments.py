@@ -11,7 +11,7 @@ import numpy as np
 from sysdyn.backends.llvm.fusion import FUSED, fused
 from sysdyn.backends.llvm.instructions import instruction
 from sysdyn.backends.llvm.registers import moves
-from sysdyn.backends.llvm.types import Types, double
+from sysdyn.backends.llvm.types import Types
 from sysdyn.backends.pairs import HIGH, PACK, Constant, Operation
 from sysdyn.backends.schedule import CONSTANT, EXTERNAL, Segment, Shape
 from sysdyn.program.operations import ADD, ANGULAR, MUL, SIN, SUB
@@ -19,7 +19,7 @@ from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
 
 # Operations of a basic block. Loads of different blocks are kept apart, and compile time is linear in the number of
 # blocks, not in that of operations of one. Measured: blocks four times as long compile no faster, and run no faster.
-WINDOW = 64
+BLOCK_LENGTH = 64
 
 
 class Access(ABC):
@@ -47,12 +47,12 @@ class Access(ABC):
 
     def _from_table(self, pointer: str, to: str) -> list[str]:
         """Lines that load a constant into all lanes."""
-        vec, width = self.types.vec, self.types.width
+        vec, width, num = self.types.vec, self.types.width, self.types.num
         one = to if width == 1 else f"{to}s"
-        lines = [f"  {one} = load double, ptr {pointer}, !invariant.load !{{}}"]
+        lines = [f"  {one} = load {num}, ptr {pointer}, !invariant.load !{{}}"]
         if width > 1:
             lines += [
-                f"  {to}i = insertelement {vec} poison, double {one}, i32 0",
+                f"  {to}i = insertelement {vec} poison, {num} {one}, i32 0",
                 f"  {to} = shufflevector {vec} {to}i, {vec} poison, <{width} x i32> zeroinitializer",
             ]
         return lines
@@ -80,18 +80,12 @@ class Inline(Access):
         self._numbers: dict[Constant, int] = {}
 
     def read(self, k: int, to: str) -> list[str]:
-        return [
-            f"  {to}p = getelementptr double, ptr %work, i64 {self._reads[k]}",
-            f"  {to} = load {self.types.vec}, ptr {to}p, align {self.types.align}",
-        ]
+        return self.types.load(to, f"{to}p", self._reads[k])
 
     def write(self, k: int, what: str) -> list[str]:
         lines = []
         for n, place in enumerate(self._writes[k]):
-            lines += [
-                f"  %w{k}_{n} = getelementptr double, ptr %work, i64 {place}",
-                f"  store {self.types.vec} {what}, ptr %w{k}_{n}, align {self.types.align}",
-            ]
+            lines += self.types.store(what, f"%w{k}_{n}", place)
         return lines
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
@@ -99,9 +93,10 @@ class Inline(Access):
         if value not in self._numbers:
             self._numbers[value] = len(self._table)
             self._table.extend(value if isinstance(value, tuple) else [value])
-        pointer = f"getelementptr (double, ptr @constants, i64 {self._numbers[value]})"
+        pointer = f"getelementptr ({self.types.num}, ptr @constants, i64 {self._numbers[value]})"
         if isinstance(value, tuple):
-            return [f"  {to} = load <2 x double>, ptr {pointer}, align 8, !invariant.load !{{}}"], to
+            both = self.types.of(2)
+            return [f"  {to} = load {both.vec}, ptr {pointer}, align {both.size}, !invariant.load !{{}}"], to
         return self._from_table(pointer, to), to
 
 
@@ -133,22 +128,24 @@ class FromTables(Access):
 
     def constant(self, k: int, to: str) -> tuple[list[str], str]:
         """A constant from the caller's table, whose address is a parameter."""
-        return [f"  {to}k = getelementptr double, ptr %constants, i64 {k}", *self._from_table(f"{to}k", to)], to
+        return [
+            f"  {to}k = getelementptr {self.types.num}, ptr %constants, i64 {k}",
+            *self._from_table(f"{to}k", to),
+        ], to
 
-    @staticmethod
-    def _place(k: int, tag: str) -> list[str]:
+    def _place(self, k: int, tag: str) -> list[str]:
         return [
             f"  %a{tag} = getelementptr i64, ptr %places, i64 {k}",
             f"  %o{tag} = load i64, ptr %a{tag}",
-            f"  %q{tag} = getelementptr double, ptr %work, i64 %o{tag}",
+            f"  %q{tag} = getelementptr {self.types.num}, ptr %work, i64 %o{tag}",
         ]
 
 
 class SideBySide(Access):
     """Equal segments of one state, each in a lane."""
 
-    def __init__(self, slot: np.ndarray, segment: Segment):
-        super().__init__(Types(pack_width(segment)), segment.shape.exported)
+    def __init__(self, types: Types, slot: np.ndarray, segment: Segment):
+        super().__init__(types.of(pack_width(segment)), segment.shape.exported)
         self.lanes = segment.lanes
         self.reads = [[int(slot[v]) for v in values] for values in zip(*(x.reads for x in self.lanes), strict=True)]
         writes = zip(*(x.writes for x in self.lanes), strict=True)
@@ -165,17 +162,13 @@ class SideBySide(Access):
         places, vec = self.reads[k], self.types.vec
         if len(set(places)) == 1:
             return [
-                f"  {to}p = getelementptr double, ptr %work, i64 {places[0]}",
-                f"  {to}l = load double, ptr {to}p",
-                f"  {to}s = insertelement {vec} poison, double {to}l, i32 0",
+                *self.types.of(1).load(f"{to}l", f"{to}p", places[0]),
+                f"  {to}s = insertelement {vec} poison, {self.types.num} {to}l, i32 0",
                 f"  {to} = shufflevector {vec} {to}s, {vec} poison, <{self.types.width} x i32> zeroinitializer",
             ]
         runs = _consecutive(places)
         if len(runs) == 1:  # whatever is loaded beyond the last lane is not used
-            return [
-                f"  {to}p = getelementptr double, ptr %work, i64 {places[0]}",
-                f"  {to} = load {vec}, ptr {to}p, align 8",
-            ]
+            return self.types.load(to, f"{to}p", places[0], self.types.size)
         lines, value = [], "poison"
         for n, run in enumerate(runs):
             joined = to if n == len(runs) - 1 else f"{to}j{n}"
@@ -188,31 +181,30 @@ class SideBySide(Access):
         (lane, length), types = run, self.types
         if length == 1:
             return [
-                f"  {tag}p = getelementptr double, ptr %work, i64 {places[lane]}",
-                f"  {tag}l = load double, ptr {tag}p",
-                f"  {joined} = insertelement {types.vec} {value}, double {tag}l, i32 {lane}",
+                *types.of(1).load(f"{tag}l", f"{tag}p", places[lane]),
+                f"  {joined} = insertelement {types.vec} {value}, {types.num} {tag}l, i32 {lane}",
             ]
         return [
-            f"  {tag}p = getelementptr double, ptr %work, i64 {places[lane] - lane}",
+            types.address(f"{tag}p", places[lane] - lane),
             f"  {joined} = call {types.vec} @llvm.masked.load.{types.suffix}.p0"
-            f"(ptr {tag}p, i32 8, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
+            f"(ptr {tag}p, i32 {types.size}, {types.bits} {_mask(types, lane, length)}, {types.vec} {value})",
         ]
 
     def write(self, k: int, what: str) -> list[str]:
         places, types, lines = self.writes[k], self.types, []
         for n, (lane, length) in enumerate(_consecutive(places)):
             at = f"%w{k}_{n}"
-            lines.append(f"  {at} = getelementptr double, ptr %work, i64 {places[lane] - lane * (length > 1)}")
             if length == types.width:
-                lines.append(f"  store {types.vec} {what}, ptr {at}, align 8")
+                lines += types.store(what, at, places[lane], types.size)
             elif length == 1:
                 lines.append(f"  %e{k}_{n} = extractelement {types.vec} {what}, i32 {lane}")
-                lines.append(f"  store double %e{k}_{n}, ptr {at}")
+                lines += types.of(1).store(f"%e{k}_{n}", at, places[lane])
             else:
-                lines.append(
+                lines += [
+                    types.address(at, places[lane] - lane),
                     f"  call void @llvm.masked.store.{types.suffix}.p0"
-                    f"({types.vec} {what}, ptr {at}, i32 8, {types.bits} {_mask(types, lane, length)})"
-                )
+                    f"({types.vec} {what}, ptr {at}, i32 {types.size}, {types.bits} {_mask(types, lane, length)})",
+                ]
         return lines
 
 
@@ -236,10 +228,10 @@ def _mask(types: Types, first: int, length: int) -> str:
 
 
 def operations(what: Sequence[Operation], access: Access, registers: int, free: int) -> tuple[list[str], int]:
-    """(lines of the operations, the first double of the workspace that they leave alone).
+    """(lines of the operations, the first number of the workspace that they leave alone).
 
     Results are written when they are known; values that find no place in so many registers are kept in the workspace,
-    from double `free` on.
+    from number `free` on.
     """
     made = _Operations(what, access, registers, free)
     return made.lines, made.end
@@ -261,8 +253,8 @@ class _Operations:
         last = {x: t for t, (_, operands) in enumerate(steps) for x in operands}
         loads, stores = moves(steps, registers)
         for t, (operation, loaded) in enumerate(zip(what, loads, strict=True)):
-            if t and t % WINDOW == 0:
-                self._next_block(f"block_{t // WINDOW}")
+            if t and t % BLOCK_LENGTH == 0:
+                self._next_block(f"block_{t // BLOCK_LENGTH}")
             for x in loaded:
                 self._known.pop((x, 1), None)
                 self._known.pop((x, 2), None)
@@ -282,18 +274,18 @@ class _Operations:
         return f"%v{self._n}"
 
     def _wide(self, lanes: int) -> Types:
-        return self.access.types if lanes == 1 else Types(lanes)
+        return self.access.types if lanes == 1 else self.access.types.of(lanes)
 
     def _add(self, result: int, kind: int | str, operands: tuple[int, ...], lanes: int, done: tuple[int, ...]) -> None:
         names = [self._operand(x, 2 if kind == HIGH else 1 if kind == PACK else lanes) for x in operands]
         to, types = self._name(), self._wide(lanes)
         if kind == PACK:
             self.lines += [
-                f"  {to}p = insertelement <2 x double> poison, double {names[0]}, i32 0",
-                f"  {to} = insertelement <2 x double> {to}p, double {names[1]}, i32 1",
+                f"  {to}p = insertelement {types.vec} poison, {types.num} {names[0]}, i32 0",
+                f"  {to} = insertelement {types.vec} {to}p, {types.num} {names[1]}, i32 1",
             ]
         elif kind == HIGH:
-            self.lines.append(f"  {to} = extractelement <2 x double> {names[0]}, i32 1")
+            self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {names[0]}, i32 1")
         elif kind in ANGULAR:
             self._angular(to, kind, operands[0], names[0])
         elif kind in FUSED:
@@ -312,7 +304,7 @@ class _Operations:
                 one = to
                 if lanes == 2:
                     one = f"{to}e{lane}"
-                    self.lines.append(f"  {one} = extractelement <2 x double> {to}, i32 {lane}")
+                    self.lines.append(f"  {one} = extractelement {types.vec} {to}, i32 {lane}")
                 self.lines += self.access.write(k, one)
 
     def _operand(self, code: int, lanes: int) -> str:
@@ -327,16 +319,11 @@ class _Operations:
         if kind == EXTERNAL:
             self.lines += self.access.read(number, to)
         elif lanes == self._lanes[code]:
-            self._at(to, self._spilled[code])
-            types = self._wide(lanes)
-            self.lines.append(f"  {to} = load {types.vec}, ptr {to}p, align {self.access.types.align}")
+            self.lines += self._wide(lanes).load(to, f"{to}p", self._spilled[code], self.access.types.align)
         else:  # the first value of a pair
-            self.lines.append(f"  {to} = extractelement <2 x double> {self._operand(code, 2)}, i32 0")
+            self.lines.append(f"  {to} = extractelement {self._wide(2).vec} {self._operand(code, 2)}, i32 0")
         self._known[code, lanes] = to
         return to
-
-    def _at(self, name: str, place: int) -> None:
-        self.lines.append(f"  {name}p = getelementptr double, ptr %work, i64 {place}")
 
     def _spill(self, result: int) -> None:
         """Keep a result in the workspace."""
@@ -346,9 +333,7 @@ class _Operations:
             places.append(self.end)
             self.end += types.width
         self._spilled[result] = place = places.pop()
-        to = self._name()
-        self._at(to, place)
-        self.lines.append(f"  store {types.vec} {name}, ptr {to}p, align {self.access.types.align}")
+        self.lines += types.store(name, f"{self._name()}p", place, self.access.types.align)
 
     def _angular(self, to: str, kind: int | str, angle: int, x: str) -> None:
         """A sine or cosine, of the pair that is computed once an angle."""
@@ -381,22 +366,21 @@ def watching(
     Up to `together` of them are looked at at a time.
     """
     lines = [
-        f"  %at = getelementptr double, ptr %work, i64 {status_slot * types.width}",
+        types.address("%at", status_slot * types.width),
         f"  %found0 = load {types.ints}, ptr %at, align {types.align}",
     ]
     found, k = "%found0", 0
     while k < len(limits):
         size = min(together, 1 << (len(limits) - k).bit_length() - 1)
-        wide = Types(size * types.width)
+        wide = types.of(size * types.width)
         bad, weak = (_numbers(wide, values) for values in zip(*limits[k : k + size], strict=True))
         lines += [
-            f"  %p{k} = getelementptr double, ptr %work, i64 {(first + k) * types.width}",
-            f"  %v{k} = load {wide.vec}, ptr %p{k}, align 8",
+            *wide.load(f"%v{k}", f"%p{k}", (first + k) * types.width, types.size),
             *_flags(wide, k, bad, weak),
         ]
         flags = f"%gc{k}"
         if size > 1:
-            lines.append(f"  %any{k} = call i64 @llvm.vector.reduce.or.v{size}i64({wide.ints} {flags})")
+            lines.append(f"  %any{k} = call {types.int} @llvm.vector.reduce.or.{wide.whole}({wide.ints} {flags})")
             flags = f"%any{k}"
         lines.append(f"  %found{k + size} = or {types.ints} {found}, {flags}")
         k += size
@@ -408,20 +392,17 @@ def _numbers(types: Types, values: Sequence[float]) -> str:
     """A constant: one number for all lanes, or one for each."""
     if len(values) == 1:
         return types.constant(values[0])
-    return "<" + ", ".join(f"double {double(x)}" for x in values) + ">"
+    return "<" + ", ".join(f"{types.num} {types.real.text(x)}" for x in values) + ">"
 
 
 def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> list[str]:
     """Sines and cosines, of `together` angles at a time: one state's side by side, or registers of states in a row."""
-    wide, width, lines = Types(together * types.width), types.width, []
+    wide, width, lines = types.of(together * types.width), types.width, []
     pair = f"{{ {wide.vec}, {wide.vec} }}"
     for start in range(0, len(segment.reads), together):
         packed = "zeroinitializer"
         for k, value in enumerate(segment.reads[start : start + together], start):
-            lines += [
-                f"  %p{k} = getelementptr double, ptr %work, i64 {int(slot[value]) * width}",
-                f"  %x{k} = load {types.vec}, ptr %p{k}, align {types.align}",
-            ]
+            lines += types.load(f"%x{k}", f"%p{k}", int(slot[value]) * width)
             lines += _put(types, wide, f"%in{k}", packed, f"%x{k}", k - start)
             packed = f"%in{k}"
         lines += [
@@ -434,8 +415,7 @@ def angles(segment: Segment, slot: np.ndarray, types: Types, together: int) -> l
             if 0 <= lane < together:
                 lines += [
                     *_taken(types, wide, f"%v{local}", f"%{function}{start}", lane),
-                    f"  %w{local} = getelementptr double, ptr %work, i64 {int(slot[value]) * width}",
-                    f"  store {types.vec} %v{local}, ptr %w{local}, align {types.align}",
+                    *types.store(f"%v{local}", f"%w{local}", int(slot[value]) * width),
                 ]
     return lines
 
@@ -444,7 +424,7 @@ def _put(types: Types, wide: Types, to: str, packed: str, x: str, k: int) -> lis
     """`to`: the wide register `packed` with the register x as its k-th part."""
     n, total = types.width, wide.width
     if n == 1:
-        return [f"  {to} = insertelement {wide.vec} {packed}, double {x}, i32 {k}"]
+        return [f"  {to} = insertelement {wide.vec} {packed}, {types.num} {x}, i32 {k}"]
     widened = ", ".join(f"i32 {lane % n}" for lane in range(total))
     merged = ", ".join(f"i32 {lane + total * (lane // n == k)}" for lane in range(total))
     return [

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from sysdyn.backends.llvm.types import Types
-from sysdyn.program.plain import COS, HALF_PI, SIN
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.plain import COS, SIN
 
-# π/2 in three doubles, for products that are not rounded before they are added. Cody & Waite (1980).
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
-# Adding 1.5·2^52 rounds to the nearest integer, which the low bits of the sum hold.
-_MAGIC = 6755399441055744.0
 # Sums of angles up to this one [rad] are rounded by 7e-15: their turns stay, a kernel of one state jumps over the rest.
 _NEAR = 64.0
+
+
+class _Lines:
+    """Lines of a function of values of these types."""
+
+    def __init__(self, types: Types):
+        self.types, self.lines = types, list[str]()
+
+    def new(self, text: str) -> str:
+        self.lines.append(f"  %s{len(self.lines)} = {text}")
+        return f"%s{len(self.lines) - 1}"
+
+    def fma(self, x: str, y: str, z: str) -> str:
+        vec, suffix = self.types.vec, self.types.suffix
+        return self.new(f"call {vec} @llvm.fmuladd.{suffix}({vec} {x}, {vec} {y}, {vec} {z})")
 
 
 def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str]:
@@ -23,14 +32,8 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     fuses: the processor multiplies and adds with one rounding.
     """
     vec, ints, c, i = types.vec, types.ints, types.constant, types.integer
-    lines: list[str] = []
-
-    def new(text: str) -> str:
-        lines.append(f"  %s{len(lines)} = {text}")
-        return f"%s{len(lines) - 1}"
-
-    def fma(x: str, y: str, z: str) -> str:
-        return new(f"call {vec} @llvm.fmuladd.{types.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
+    made = _Lines(types)
+    new, fma = made.new, made.fma
 
     def polynomial(x: str, coefficients: tuple[float, ...]) -> str:
         value = c(coefficients[-1])
@@ -39,13 +42,13 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
         return value
 
     def signed(value: str, quadrant: str) -> str:
-        turned = new(f"shl {ints} {quadrant}, {i(62)}")
-        sign = new(f"and {ints} {turned}, {i(-(2**63))}")
+        turned = new(f"shl {ints} {quadrant}, {i(types.real.bits - 2)}")
+        sign = new(f"and {ints} {turned}, {i(-(2 ** (types.real.bits - 1)))}")
         bits = new(f"bitcast {vec} {value} to {ints}")
         flipped = new(f"xor {ints} {bits}, {sign}")
         return new(f"bitcast {ints} {flipped} to {vec}")
 
-    shifted, r = _reduced(types, x, 1.0, fuses, len(HALF_PI), new)
+    shifted, r = _reduced(made, x, 1.0, fuses)
     quadrant = new(f"bitcast {vec} {shifted} to {ints}")
     z = new(f"fmul {vec} {r}, {r}")
     s = fma(new(f"fmul {vec} {r}, {z}"), polynomial(z, SIN), r)
@@ -53,46 +56,38 @@ def sincos_lines(types: Types, x: str, fuses: bool) -> tuple[list[str], str, str
     odd = new(f"icmp ne {ints} {new(f'and {ints} {quadrant}, {i(1)}')}, {i(0)}")
     sine = new(f"select {types.bits} {odd}, {vec} {co}, {vec} {s}")
     cosine = new(f"select {types.bits} {odd}, {vec} {s}, {vec} {co}")
-    return lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
+    return made.lines, signed(sine, quadrant), signed(cosine, new(f"add {ints} {quadrant}, {i(1)}"))
 
 
-def _reduced(types: Types, x: str, turn: float, fuses: bool, parts: int, new: Callable[[str], str]) -> tuple[str, str]:
-    """(k + _MAGIC, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond LARGEST_ANGLE. turn: a power of 2.
+def _reduced(made: _Lines, x: str, turn: float, fuses: bool, parts: int | None = None) -> tuple[str, str]:
+    """(k + `to_integer`, r) of x = k turn π/2 + r, |r| ≤ turn π/4; NaN beyond `largest_angle`. turn: a power of 2.
 
-    parts: of π/2 that are used at most.
+    parts: of π/2 that are used at most; None: all.
     """
-    vec, c = types.vec, types.constant
-
-    def fma(x: str, y: str, z: str) -> str:
-        return new(f"call {vec} @llvm.fmuladd.{types.suffix}({vec} {x}, {vec} {y}, {vec} {z})")
-
-    shifted = fma(x, c(2.0 / (turn * math.pi)), c(_MAGIC))
-    k, r = new(f"fsub {vec} {shifted}, {c(_MAGIC)}"), x
-    for part in (_HALF_PI if fuses else HALF_PI)[:parts]:
+    types, new, fma = made.types, made.new, made.fma
+    vec, c, real = types.vec, types.constant, types.real
+    shifted = fma(x, c(2.0 / (turn * math.pi)), c(real.to_integer))
+    k, r = new(f"fsub {vec} {shifted}, {c(real.to_integer)}"), x
+    for part in real.half_pi[fuses][:parts]:
         r = fma(k, c(-turn * part), r)
     size = new(f"call {vec} @llvm.fabs.{types.suffix}({vec} {x})")
-    fits = new(f"fcmp ole {vec} {size}, {c(LARGEST_ANGLE)}")
+    fits = new(f"fcmp ole {vec} {size}, {c(real.largest_angle)}")
     return shifted, new(f"select {types.bits} {fits}, {vec} {r}, {vec} {c(math.nan)}")
 
 
 def wrapped_function(types: Types, fuses: bool) -> str:
     """@wrapped.…: an angle less its whole turns; of one state, only if it is beyond _NEAR."""
-    vec = types.vec
-    lines: list[str] = []
-
-    def new(text: str) -> str:
-        lines.append(f"  %s{len(lines)} = {text}")
-        return f"%s{len(lines) - 1}"
-
-    _, r = _reduced(types, "%x", 4.0, fuses, 2 if fuses else 4, new)  # to 1e-23 and 1e-19 beyond: r is not near 0
+    vec, made = types.vec, _Lines(types)
+    _, r = _reduced(made, "%x", 4.0, fuses, 2 if fuses else 4)  # to 1e-23 and 1e-19 beyond: r is not near 0
     head = [f"define internal {vec} @wrapped.{types.suffix}({vec} %x) alwaysinline #0 {{"]
     if types.width > 1:
-        return "\n".join([*head, *lines, f"  ret {vec} {r}", "}"])
+        return "\n".join([*head, *made.lines, f"  ret {vec} {r}", "}"])
     near = [
-        "  %size = call double @llvm.fabs.f64(double %x)", f"  %near = fcmp ole double %size, {types.constant(_NEAR)}",
-        "  br i1 %near, label %as_it_is, label %far", "as_it_is:", "  ret double %x", "far:",
+        f"  %size = call {vec} @llvm.fabs.{types.suffix}({vec} %x)",
+        f"  %near = fcmp ole {vec} %size, {types.constant(_NEAR)}",
+        "  br i1 %near, label %as_it_is, label %far", "as_it_is:", f"  ret {vec} %x", "far:",
     ]  # fmt: skip
-    return "\n".join([*head, *near, *lines, f"  ret {vec} {r}", "}"])
+    return "\n".join([*head, *near, *made.lines, f"  ret {vec} {r}", "}"])
 
 
 def sincos_function(types: Types, fuses: bool) -> str:

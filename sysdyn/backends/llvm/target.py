@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from sysdyn.backends.llvm.registers import REGISTERS
+from sysdyn.backends.real import DOUBLE, Real
 from sysdyn.errors import BackendUnavailable
 
 # LLVM makes code for one thread at a time, which holds this lock.
@@ -72,10 +73,9 @@ class Processor:
     def _is_x86(self) -> bool:
         return self.triple.startswith(("x86_64", "i386", "i686", "amd64"))
 
-    @property
-    def width(self) -> int:
-        """Doubles in the widest vector register."""
-        return 8 if self.has("avx512f") else 4 if self.has("avx") else 2
+    def lanes(self, real: Real = DOUBLE) -> int:
+        """Numbers in the widest vector register."""
+        return (64 if self.has("avx512f") else 32 if self.has("avx") else 16) // real.size
 
     @property
     def registers(self) -> int:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import struct
-
-
-def double(x: float) -> str:
-    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
+from sysdyn.backends.real import DOUBLE, Real
 
 
 class Types:
-    """IR type names and constants for values of `width` states."""
+    """IR type names and constants for values of `width` states.
 
-    def __init__(self, width: int):
-        self.width = width
-        self.vec = "double" if width == 1 else f"<{width} x double>"
-        self.ints = "i64" if width == 1 else f"<{width} x i64>"
-        self.bits = "i1" if width == 1 else f"<{width} x i1>"
-        self.align = 8 * width
-        self.suffix = "f64" if width == 1 else f"v{width}f64"
+    num, int: of a number and of an integer of its size; vec, ints, bits: of a value of each state; suffix, whole: of
+    intrinsics of these. align: of values; loads and stores within a row are aligned to `size`.
+    """
+
+    def __init__(self, width: int, real: Real = DOUBLE):
+        self.width, self.real, self.num, self.size = width, real, real.name, real.size
+        self.int = f"i{real.bits}"
+        lanes = (lambda x: x) if width == 1 else f"<{width} x {{}}>".format
+        self.vec, self.ints, self.bits = lanes(self.num), lanes(self.int), lanes("i1")
+        self.align = real.size * width
+        self.suffix, self.whole = (f"{'' if width == 1 else f'v{width}'}{x}{real.bits}" for x in "fi")
+
+    def of(self, width: int) -> Types:
+        """The types of the same numbers for another width."""
+        return Types(width, self.real)
+
+    def address(self, at: str, place: int) -> str:
+        """The line that makes `at` the address of a place of the workspace."""
+        return f"  {at} = getelementptr {self.num}, ptr %work, i64 {place}"
+
+    def load(self, to: str, at: str, place: int, align: int = 0) -> list[str]:
+        """Lines that load the value at a place, whose address is then `at`."""
+        return [self.address(at, place), f"  {to} = load {self.vec}, ptr {at}, align {align or self.align}"]
+
+    def store(self, what: str, at: str, place: int, align: int = 0) -> list[str]:
+        """Lines that store a value at a place, whose address is then `at`."""
+        return [self.address(at, place), f"  store {self.vec} {what}, ptr {at}, align {align or self.align}"]
 
     def constant(self, x: float) -> str:
-        return double(x) if self.width == 1 else f"splat (double {double(x)})"
+        return self.real.text(x) if self.width == 1 else f"splat ({self.num} {self.real.text(x)})"
 
     def integer(self, k: int) -> str:
-        return str(k) if self.width == 1 else f"splat (i64 {k})"
+        return str(k) if self.width == 1 else f"splat ({self.int} {k})"

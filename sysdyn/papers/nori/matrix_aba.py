@@ -27,7 +27,7 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import SingularState
 from sysdyn.model import Model
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.paper.orders import articulated
+from sysdyn.papers.nori.orders import articulated
 from sysdyn.program.expr import Expr
 from sysdyn.reference.aba import less_product
 

@@ -11,8 +11,8 @@ import pytest
 import sysdyn as sd
 from sysdyn.offline.safety import GUARD
 from sysdyn.offline.sampling import is_singular, sample_matrix, sample_states
-from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 
 needs_umfpack = pytest.mark.skipif(not umfpack.available(), reason="scikit-umfpack is not installed")
@@ -231,6 +231,7 @@ def test_what_is_seen_of_pivots():
     np.testing.assert_allclose(seen.least, [0.5, noise / 2, 1.0, 0.0])
 
 
+@pytest.mark.slow
 def test_the_determinant_tells_singular_states():
     """As the condition number does, at ten times the cost."""
     problem = load_cells(8)

@@ -18,6 +18,7 @@ with pytest.MonkeyPatch.context() as patch:
 FAST = {"backend": "python", "level": "fast"}
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", [5, 8, 11, 36])
 def test_a_seed_gives_one_regular_problem(seed):
     problem = random_sensors.random_problem(seed)

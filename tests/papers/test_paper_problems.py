@@ -9,7 +9,7 @@ import sysdyn as sd
 from sysdyn.errors import Inconsistent
 from sysdyn.model.poses import adjoint, pose_inverse
 from sysdyn.model.quantities import WRENCH
-from sysdyn.paper.problems import (
+from sysdyn.papers.nori.problems import (
     FORCE_FIRST,
     LOAD_CELLS,
     SLIPPERY_FLOOR,

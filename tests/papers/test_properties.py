@@ -18,12 +18,12 @@ from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination
-from sysdyn.paper.counters import umfpack_pivots
-from sysdyn.paper.curves import COUNTERS, END_TO_END, SOLVE, curve
-from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce
-from sysdyn.paper.matrix_aba import matrix_aba, transformations
-from sysdyn.paper.orders import torn
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.counters import umfpack_pivots
+from sysdyn.papers.nori.curves import COUNTERS, END_TO_END, SOLVE, curve
+from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce
+from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
+from sysdyn.papers.nori.orders import torn
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.problem import forward_dynamics, hybrid_dynamics, inverse_dynamics
 from sysdyn.reference import newton_euler
 from sysdyn.sparse import umfpack

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from typer.testing import CliRunner
 
 from sysdyn.app.cli import app
-from sysdyn.paper.experiments import names, reproduce
+from sysdyn.papers.nori.experiments import names, reproduce
 
 
+@pytest.mark.slow
 def test_the_page_keeps_what_other_runs_found(tmp_path):
     page = reproduce(["costs"], tmp_path, quick=True)
     first = page.read_text(encoding="utf-8")

@@ -26,13 +26,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
-from sysdyn.errors import FileError, UnknownName
+from sysdyn.errors import DISTRIBUTION, FileError, UnknownName
 from sysdyn.files.atomic import write_file
 
 # The source tree, or the folder that holds the installed package.
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Folders of the experiments: the first in a source tree, the second in an installation.
-FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[1] / "experiments")
+FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[2] / "experiments")
 # Name of the page of all findings.
 PAGE = "findings.md"
 
@@ -47,7 +47,7 @@ def about() -> dict[str, str]:
     if info.exists():
         cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
     return {
-        "sysdyn": f"{_version('sysdyn')} ({described.stdout.strip() or 'no commit'})",
+        "sysdyn": f"{_version(DISTRIBUTION)} ({described.stdout.strip() or 'no commit'})",
         "python": platform.python_version(),
         **{name: _version(name) for name in ("numpy", "scipy", "llvmlite", "scikit-umfpack")},
         "cpu": f"{cpu}, {os.cpu_count()} cores",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, SingularState
-from sysdyn.paper.counters import (
+from sysdyn.papers.nori.counters import (
     RBDA,
     Cost,
     fb_cost,

@@ -12,8 +12,8 @@ import scipy.sparse
 import sysdyn as sd
 from sysdyn.equations.recursive_orders import RECURSIVE
 from sysdyn.offline.sampling import order_samples
-from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce, write_csv
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 from sysdyn.sparse.markowitz import choose_pivots
 

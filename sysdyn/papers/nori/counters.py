@@ -21,7 +21,7 @@ from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.spatial import crm
-from sysdyn.paper.matrix_aba import matrix_aba
+from sysdyn.papers.nori.matrix_aba import matrix_aba
 from sysdyn.sparse import umfpack
 
 # A dense matrix, or a sparse one in any of SciPy's formats, which ship no types of their own.

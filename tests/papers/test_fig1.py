@@ -13,9 +13,9 @@ from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import generic
 from sysdyn.errors import FileError
 from sysdyn.model.kinematics import joint_transforms
-from sysdyn.paper.counters import RBDA, umfpack_pivots
-from sysdyn.paper.curves import Spread, curve
-from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, reproduce
+from sysdyn.papers.nori.counters import RBDA, umfpack_pivots
+from sysdyn.papers.nori.curves import Spread, curve
+from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, reproduce
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program

@@ -18,8 +18,8 @@ from sysdyn.measurements.variables import LAYOUTS
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.elimination import Elimination, solve_scope
 from sysdyn.offline.sampling import order_samples, sample_matrix, sample_states
-from sysdyn.paper.experiments import FOLDERS, load_experiment, read_csv, write_csv
-from sysdyn.paper.problems import load_cells
+from sysdyn.papers.nori.experiments import FOLDERS, load_experiment, read_csv, write_csv
+from sysdyn.papers.nori.problems import load_cells
 from sysdyn.sparse import umfpack
 
 RESULTS = FOLDERS[0] / "results"
@@ -188,6 +188,7 @@ CURRENT: dict[str, tuple[Callable[[], Iterable[Row]], tuple[str, ...], tuple[str
 }  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("file", CURRENT)
 def test_rows_are_what_is_counted_today(file):
     again, same, by = CURRENT[file]
@@ -288,6 +289,7 @@ VERDICTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("module", "file", "change", "before", "after"), VERDICTS)
 def test_a_verdict_changes_with_the_data(module, file, change, before, after, tmp_path):
     assert before in module.findings(RESULTS)

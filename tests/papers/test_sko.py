@@ -27,7 +27,7 @@ from sko_models import (
 )
 
 from sysdyn.model import random_tree
-from sysdyn.reference.operators import (
+from sysdyn.papers.jain.operators import (
     SPO,
     BackwardLyapunov,
     BlockDiagonal,
@@ -37,7 +37,7 @@ from sysdyn.reference.operators import (
     segment_tree,
     slices,
 )
-from sysdyn.reference.sko import SKOModel
+from sysdyn.papers.jain.sko import SKOModel
 
 counts, seeds = st.integers(1, 8), st.integers(0, 10**6)
 models = st.one_of(st.builds(abstract, counts, seeds), st.builds(robot, counts, seeds))

@@ -1,0 +1,59 @@
+"""The type of the numbers of a target: what compilers call it, its size, and what follows from its digits."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from sysdyn.program.plain import HALF_PI
+from sysdyn.program.status import LARGEST_ANGLE
+
+
+@dataclass(frozen=True)
+class Real:
+    """A type of floating-point numbers.
+
+    name: in C and in LLVM's language. dtype: of arrays. half_pi: π/2 in parts, for products that are rounded before
+    they are added, which have to be exact, and for others. largest_angle [rad]: sines of greater ones are not numbers.
+    suffix: of constants in C.
+    """
+
+    name: str
+    dtype: np.dtype
+    half_pi: tuple[tuple[float, ...], tuple[float, ...]]
+    largest_angle: float
+    suffix: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.size
+
+    @property
+    def to_integer(self) -> float:
+        """1.5 · 2^(digits − 1): added, it rounds to the nearest integer, which the low bits of the sum hold."""
+        return 1.5 * 2.0 ** np.finfo(self.dtype).nmant
+
+    def literal(self, x: float) -> str:
+        """The number in C."""
+        if not math.isfinite(x):
+            return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "(-INFINITY)"
+        return f"{x!r}{self.suffix}" if math.copysign(1.0, x) > 0 else f"({x!r}{self.suffix})"
+
+    def text(self, x: float) -> str:
+        """The number as LLVM's language has it, whatever its type: with the bits of a double."""
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(self.dtype.type(x))))[0]:016X}"
+
+
+# The type of every program that a user compiles. Three parts of π/2 are of 53 bits each: Cody & Waite (1980).
+DOUBLE = Real(
+    "double", np.dtype(np.float64),
+    (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)), LARGEST_ANGLE,
+)  # fmt: skip
