@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -79,6 +80,32 @@ def apart(script: Path, arguments: Sequence, limit: float, **environment: str) -
         print(run.stderr[-2000:], file=sys.stderr)
         row["error"] = "Limit" if run.returncode == -signal.SIGXCPU else f"exit {run.returncode}"
     return row
+
+
+def each_alone(
+    parser: argparse.ArgumentParser, name: str, limit: float, answered: Callable[[int, argparse.Namespace], dict]
+) -> tuple[list[dict], Path]:
+    """(a result of each seed, the CSV to write), each in a process of its own that limits its CPU time.
+
+    answered(seed, options): the result, which has an "error" if there is none. parser: with the options of the script,
+    to which the number of seeds, the first, the limit and the CSV are added.
+    """
+    script = Path(sys.argv[0]).resolve()
+    parser.add_argument("--seeds", type=int, default=20, help="so many robots or problems")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--limit", type=float, default=limit, help="CPU seconds of each seed")
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{name}.csv")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        alone(options.limit, lambda: answered(options.one, options))
+        sys.exit()
+    given = sys.argv[1:]
+    found = []
+    for seed in range(options.first, options.first + options.seeds):
+        found.append({"seed": seed} | apart(script, [*given, "--one", seed], options.limit))
+        print("  ".join(f"{x}" for x in found[-1].values() if not isinstance(x, list)), flush=True)
+    return found, options.out
 
 
 class Ratio(NamedTuple):

@@ -1,17 +1,16 @@
 """Necks and gimbals without inertia in between: whether states at which nothing determines q̈ are answered.
 
-    python experiments/benchmarks/singular.py [--robots 20] [--states 2000] [--orders NAME …] [--limit 120]
+    python experiments/benchmarks/singular.py [--seeds 20] [--states 2000] [--orders NAME …] [--limit 3000]
 
 Three revolute joints, two links without mass, then a point mass (necks) or a body (gimbals). Frames are turned by 90°
 as files write it, by rpy="1.5707963 0 …", so that nothing is exactly zero. Each is compiled for q̈ alone, q̈ and τ, and
 all unknowns, at two levels, in several orders. States are random, at right angles, within 1e-12 to 1e-4 of them, and
 with one joint at a right angle.
 
-A line of the CSV counts states, those called `ok` whose `Solution.reciprocal_condition` is below 1e-12 (wrong), and
-those refused though the least singular value of the joint-space inertia is above 1e-8 of the greatest (regular).
-Answers where it is below 1e-14 are counted, too (extreme): there axes that files turn by 1e-8 rad decide, which are
-given to eight digits, and no relative change of an entry below 1e-12 makes the matrix singular. Robots that are
-singular everywhere raise an error.
+A line of the CSV counts states, those called `ok` whose `Solution.reciprocal_condition` is below 1e-12 (wrong), those
+refused where it is above 1e-8 (regular), and answers that differ by more than 1e-6 from the same equations in 50
+digits, quantity by quantity (contradicted). Where axes that files turn by 1e-8 rad decide, accelerations of 1e17 rad/s²
+are right. Robots that are singular everywhere raise an error.
 
 Writes experiments/results/singular.csv.
 """
@@ -21,10 +20,10 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from pathlib import Path
 
 import numpy as np
-from common import RESULTS, alone, apart, experiments
+from common import each_alone, experiments
+from digits import Digits, relative
 
 import sysdyn as sd
 
@@ -32,8 +31,12 @@ import sysdyn as sd
 QUARTER = 1.5707963
 # States are singular where the reciprocal condition number of the system is below this.
 SINGULAR = 1e-12
-# They are extreme and regular where that of the joint-space inertia is below and above these.
-EXTREME, REGULAR = 1e-14, 1e-8
+# They are regular beyond doubt where it is above this.
+REGULAR = 1e-8
+# An answer that differs by more from that in 50 digits is contradicted.
+CONTRADICTED = 1e-6
+# Of the answers, a line counts these.
+COUNTS = ("states", "answered", "wrong", "regular", "contradicted")
 OUTPUTS: dict[str, str | list[str]] = {"qdd": "qdd", "both": ["qdd", "tau"], "all": "all"}
 LEVELS = ("fast", "best")
 ORDERS = ("auto", "natural", "colamd", "torn", "aba")
@@ -76,87 +79,63 @@ def positions(n: int, rng: np.random.Generator) -> np.ndarray:
     return np.where(held, rng.integers(-2, 3, (n, 1)) * (math.pi / 2), q)
 
 
-def of_inertia(model: sd.Model, q: np.ndarray) -> np.ndarray:
-    """(n,): least over greatest singular value of H(q)."""
-    values = np.linalg.svd(sd.crba(model, q), compute_uv=False)
-    return np.asarray(values[:, -1] / values[:, 0])
-
-
 def counted(solver: sd.Solver, states: int, rng: np.random.Generator) -> dict:
     """How many states are answered, and which of the answers and refusals are wrong."""
-    q = positions(states, rng)
-    solution = solver(q, rng.standard_normal(q.shape), np.ones(q.shape), on_singular="nan")
-    nearness, ok, inertia = solution.reciprocal_condition(), solution.ok, of_inertia(solver.model, q)
+    problem, q = solver.problem, positions(states, rng)
+    system, inputs = problem.system(), {"q": q, "qd": rng.standard_normal(q.shape), "tau": np.ones(q.shape)}
+    solution = solver(*inputs.values(), on_singular="nan")
+    nearness, ok, worst, contradicted = solution.reciprocal_condition(), solution.ok, 0.0, 0
+    for k in np.flatnonzero(ok).tolist():
+        exact = Digits(system, {name: x[k] for name, x in inputs.items()})
+        off = max(
+            relative(solution[x][k].ravel(), exact.quantity(x)) for x in solver.outputs if exact.quantity(x).any()
+        )
+        worst, contradicted = max(worst, off), contradicted + (off > CONTRADICTED)
     least = float(nearness[ok].min()) if ok.any() else math.nan
     return {
-        "states": states, "answered": int(ok.sum()),
-        "wrong": int((ok & (nearness < SINGULAR)).sum()), "regular": int((~ok & (inertia > REGULAR)).sum()),
-        "extreme": int((ok & (inertia < EXTREME)).sum()), "least": f"{least:.1e}",
+        "states": states, "answered": int(ok.sum()), "wrong": int((ok & (nearness < SINGULAR)).sum()),
+        "regular": int((~ok & (nearness > REGULAR)).sum()), "contradicted": contradicted,
+        "least": f"{least:.1e}", "off": f"{worst:.1e}",
     }  # fmt: skip
 
 
-def answered(seed: int, states: int, orders: list[str], levels: list[str]) -> dict:
-    """The lines of a robot, as one."""
+def answered(seed: int, options: argparse.Namespace) -> dict:
+    """The lines of a robot."""
     rows, model = [], robot(seed)
     for outputs, named in OUTPUTS.items():
-        for order in orders:
-            for level in levels:
+        for order in options.orders:
+            for level in options.levels:
                 row = {"robot": model.name, "outputs": outputs, "order": order, "level": level, "error": ""}
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
                         problem = sd.forward_dynamics(model)
                         solver = sd.compile(problem, order, outputs=named, level=level, backend="python")
-                    row |= counted(solver, states, np.random.default_rng(seed))
+                    row |= counted(solver, options.states, np.random.default_rng(seed))
                 except sd.SysdynError as error:
                     row["error"] = type(error).__name__
                 rows.append(row)
-    return {"rows": rows}
+    done = [row for row in rows if not row["error"]]
+    return {
+        "rows": rows, "robot": model.name, "solvers": len(done), "errors": sorted({row["error"] for row in rows}),
+        **{x: sum(row[x] for row in done) for x in COUNTS},
+        "off": max((float(row["off"]) for row in done), default=0.0),
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--robots", type=int, default=20)
     parser.add_argument("--states", type=int, default=2000)
     parser.add_argument("--orders", nargs="+", default=list(ORDERS))
     parser.add_argument("--levels", nargs="+", default=list(LEVELS))
-    parser.add_argument("--limit", type=float, default=900.0, help="CPU seconds of each robot")
-    parser.add_argument("--out", type=Path, default=RESULTS / "singular.csv")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one is not None:
-        return alone(options.limit, lambda: answered(options.one, options.states, options.orders, options.levels))
-    rows: list[dict] = []
-    for seed in range(options.robots):
-        arguments = [
-            "--one",
-            seed,
-            "--states",
-            options.states,
-            "--orders",
-            *options.orders,
-            "--levels",
-            *options.levels,
-        ]
-        found = apart(Path(__file__), arguments, options.limit)
-        if "rows" not in found:
-            print(f"robot {seed}: {found}", flush=True)
-            continue
-        empty = {"states": "", "answered": "", "wrong": "", "regular": "", "extreme": "", "least": ""}
-        rows += [{**row, **{x: row.get(x, "") for x in empty}} for row in found["rows"]]
-        done = [row for row in found["rows"] if not row["error"]]
-        print(
-            f"{found['rows'][0]['robot']}: {len(done)} solvers, {len(found['rows']) - len(done)} errors "
-            f"{sorted({row['error'] for row in found['rows']} - {''})}, {sum(row['wrong'] for row in done)} singular "
-            f"states answered, {sum(row['regular'] for row in done)} regular ones refused",
-            flush=True,
-        )
-        experiments.write_csv(options.out, rows)
+    found, out = each_alone(parser, "singular", 3000.0, answered)
+    rows = [{**dict.fromkeys((*COUNTS, "least", "off"), ""), **row} for x in found for row in x.get("rows", ())]
+    experiments.write_csv(out, rows)
     done = [row for row in rows if not row["error"]]
+    total = {x: sum(row[x] for row in done) for x in COUNTS}
     print(
-        f"{len(rows)} solvers, {len(done)} compiled: {sum(row['answered'] for row in done)} answers at "
-        f"{sum(row['states'] for row in done)} states, {sum(row['wrong'] for row in done)} of singular states; "
-        f"{sum(row['regular'] for row in done)} regular states refused"
+        f"{len(rows)} solvers, {len(done)} compiled, {sum('rows' not in x for x in found)} robots without a line: "
+        f"{total}; answers within {max(float(row['off']) for row in done):.1e} of 50 digits"
     )
 
 

@@ -1,16 +1,17 @@
 """What estimates are worth at right angles: residuals and χ² beside the mean, deviations beside dense matrices.
 
-    python experiments/benchmarks/worth.py [--problems 50] [--states 100000] [--dense 4] [--limit 600]
+    python experiments/benchmarks/worth.py [--seeds 50] [--states 100000] [--exact 4] [--limit 600]
 
 Problems with exact contacts and sensors beside noisy ones: floating trees, trees of all joints, a biped, and the
 redundant problems of `random_sensors`. Joints are at multiples of π/2 at half of the states and within 1e-14 to 0.1 of
 them at the others; lengths are drawn within 1 m. Where the solver has an answer, each residual is compared with
-y − Y d − y₀ of the answer itself, relative to its terms and its standard deviation, and χ² with its sum; at a few
-regular states standard deviations of all unknowns with a singular value decomposition, relative to each, as far as the
-digits that a condition number leaves.
+y − Y d − y₀ of the answer itself, relative to its terms and its standard deviation, and χ² with its sum. At a few
+states of each batch, half of them the nearest to singular ones, everything is compared with the same equations in 50
+digits: the mean, standard deviations of all unknowns, residuals, χ², w-tests and the likelihood.
 
-A line of the CSV is a problem: states answered, how many of these are off by more than 1e-8, the greatest error of a
-residual and of χ², the greatest error of a standard deviation.
+A line of the CSV is a problem: states answered, how many of these are off by more than 1e-8, how many of the refused
+ones that are looked at are regular (a condition number below 1e8), the greatest error of a residual, of χ², and of
+anything beside 50 digits.
 
 Writes experiments/results/worth.csv.
 """
@@ -22,11 +23,10 @@ import json
 import math
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
-from common import RESULTS, alone, apart, experiments
-from estimation import dense
+from common import each_alone, experiments
+from digits import Worth, worth_off
 from random_sensors import biped, is_regular, random_problem, regular_at
 from states import at, unknowns
 
@@ -47,9 +47,9 @@ BATCH = 2000
 # So many draws of a seed are tried.
 DRAWS = 50
 # Of the answers, a line says these.
-COLUMNS = ("states", "answered", "off", "residual", "chi2", "std")
-# Standard deviations below this share of the greatest of their quantity count as zero.
-VANISHING = 1e-7
+COLUMNS = ("states", "answered", "off", "regular", "residual", "chi2", "exact", "what")
+# Of so many refused states of a batch it is looked at whether they are regular.
+REFUSED = 20
 
 
 def worth_problem(seed: int) -> sd.Problem:
@@ -164,26 +164,18 @@ def differences(problem: sd.Problem, inputs: dict[str, np.ndarray], estimate: sd
     return worst, np.abs(chi2 - total) / np.maximum(1.0, np.abs(total))
 
 
-def deviations_off(problem: sd.Problem, inputs: dict[str, np.ndarray], estimate: sd.Estimate, most: int) -> float:
-    """Greatest relative error of a standard deviation at so many regular states, where the solver has an answer."""
-    layout, worst, done = problem.layout(), 0.0, 0
-    found = {x: estimate.std(x) for x in problem.quantities if problem.layout().quantity_columns(x)}
-    for k in np.flatnonzero(estimate.ok).tolist():
-        if done == most:
-            break
-        if not regular_at(problem, at(inputs, k)):
-            continue
-        std, done = dense(problem, at(inputs, k))[1], done + 1
-        for name, x in found.items():
-            expected = std[list(layout.quantity_columns(name))]
-            size = np.maximum(expected, VANISHING * max(expected.max(), std.max() * VANISHING))
-            worst = max(worst, float((np.abs(x[k].ravel() - expected) / np.where(size > 0.0, size, 1.0)).max()))
-    return worst
+def exactly_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, most: int) -> tuple[float, str]:
+    """(greatest error beside 50 digits, of what) at so many answered states, half of them nearest to singular ones."""
+    ok = np.flatnonzero(worth.estimate.ok)
+    near = worth.estimate.reciprocal_condition()[ok]
+    chosen = {*ok[np.argsort(near)[: most // 2]].tolist(), *ok[: most - most // 2].tolist()}
+    found = [(x, what) for k in chosen for what, x in worth_off(problem, inputs, worth, k).items()]
+    return max(((math.inf if math.isnan(x) else x, what) for x, what in found), default=(0.0, ""))
 
 
 def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, looked_at: int) -> dict:
     """The columns of a line that are about answers."""
-    line = dict(zip(COLUMNS, (0, 0, 0, 0.0, 0.0, 0.0), strict=True))
+    line: dict = dict(zip(COLUMNS, (0, 0, 0, 0, 0.0, 0.0, 0.0, ""), strict=True))
     for start in range(0, states, BATCH):
         inputs = right_angles(problem, min(BATCH, states - start), rng)
         estimate = called(problem, solver, inputs)
@@ -194,17 +186,20 @@ def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.G
         line["states"] += len(ok)
         line["answered"] += int(ok.sum())
         line["off"] += int((ok & ~(finite & (residual <= OFF) & (chi2 <= OFF))).sum())
+        line["regular"] += sum(regular_at(problem, at(inputs, k)) for k in np.flatnonzero(~ok)[:REFUSED])
         line["residual"] = max(line["residual"], float(residual[ok & finite].max(initial=0.0)))
         line["chi2"] = max(line["chi2"], float(chi2[ok & finite].max(initial=0.0)))
-        if not start and looked_at:
-            line["std"] = deviations_off(problem, inputs, estimate, looked_at)
+        if looked_at:
+            line["exact"], line["what"] = max(
+                (line["exact"], line["what"]), exactly_off(problem, inputs, Worth.of(problem, estimate), looked_at)
+            )
     return line
 
 
-def answered(seed: int, states: int, looked_at: int) -> dict:
+def answered(seed: int, options: argparse.Namespace) -> dict:
     """A line of the table."""
     problem = worth_problem(seed)
-    row = {"seed": seed, "robot": problem.model.name, "unknowns": problem.system().plain.shape[1]}
+    row = {"robot": problem.model.name, "unknowns": problem.system().plain.shape[1]}
     row |= dict.fromkeys(("operations", "compile_s", "call_s", *COLUMNS, "error"), "")
     print(json.dumps(row), flush=True)
     began = time.process_time()
@@ -215,7 +210,7 @@ def answered(seed: int, states: int, looked_at: int) -> dict:
         except sd.SysdynError as error:
             return row | {"error": type(error).__name__}
         compiled = time.process_time()
-        found = judged(problem, solver, states, np.random.default_rng(seed), looked_at)
+        found = judged(problem, solver, options.states, np.random.default_rng(seed), options.exact)
     shown = {name: f"{x:.1e}" if isinstance(x, float) else x for name, x in found.items()}
     return row | {
         "operations": solver.flops.end_to_end.total, "compile_s": f"{compiled - began:.1f}",
@@ -225,28 +220,17 @@ def answered(seed: int, states: int, looked_at: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=50)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--states", type=int, default=100_000, help="of each problem")
-    parser.add_argument("--dense", type=int, default=4, help="states at which standard deviations are looked at")
-    parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds of each problem")
-    parser.add_argument("--out", type=Path, default=RESULTS / "worth.csv")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one is not None:
-        return alone(options.limit, lambda: answered(options.one, options.states, options.dense))
-    rows: list[dict] = []
-    for seed in range(options.first, options.first + options.problems):
-        arguments = ["--one", seed, "--states", options.states, "--dense", options.dense]
-        rows.append(apart(Path(__file__), arguments, options.limit))
-        print("  ".join(f"{x}" for x in rows[-1].values()), flush=True)
-        experiments.write_csv(options.out, rows)
+    parser.add_argument("--exact", type=int, default=4, help="states of each batch that are looked at in 50 digits")
+    rows, out = each_alone(parser, "worth", 600.0, answered)
+    experiments.write_csv(out, rows)
     done = [row for row in rows if not row["error"]]
     print(
         f"{sum(row['answered'] for row in done)} answers of {sum(row['states'] for row in done)} states, {len(done)} "
         f"problems: {sum(row['off'] for row in done)} off by more than {OFF:g}; residuals within "
         f"{max(float(row['residual']) for row in done):.1e}, chi2 {max(float(row['chi2']) for row in done):.1e}, "
-        f"standard deviations {max(float(row['std']) for row in done):.1e}; no line for {len(rows) - len(done)}"
+        f"all results {max(float(row['exact']) for row in done):.1e} of 50 digits; "
+        f"{sum(row['regular'] for row in done)} regular states refused; no line for {len(rows) - len(done)}"
     )
 
 

@@ -23,11 +23,12 @@ def run(
     inputs: Sequence,
     functions: Mapping[int, Callable] | None = None,
     watch: Callable[[int, Any], None] | None = None,
+    constant: Callable[[float], Any] = float,
 ) -> list:
     """The outputs of `program` for `inputs` (one scalar or (N,) array an input, in order).
 
     functions: what executes each kind of operation, NumPy by default. watch(value number, value) sees each
-    result; values are dropped after their last use.
+    result; values are dropped after their last use. constant: makes a number that `functions` take of each constant.
     """
     functions = functions or numpy_functions()
     n_in, first = program.n_inputs, program.first_op
@@ -39,7 +40,7 @@ def run(
     np.maximum.at(last_use, program.rhs[two], here[two])
     last_use[program.outputs] = np.iinfo(np.int64).max
     last = last_use.tolist()
-    value: list = list(inputs) + program.constants.tolist()
+    value: list = list(inputs) + [constant(x) for x in program.constants.tolist()]
     value.extend([None] * len(program))
     with np.errstate(all="ignore"):
         for k, kind in enumerate(program.kind.tolist()):

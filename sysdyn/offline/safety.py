@@ -66,6 +66,10 @@ WEAK = 1e-3
 HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
 STEADY = 1e-8
+# Share of its low size below which a pivot of exact equations is weak, whatever errors were seen: a difference of terms
+# that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW_SHARE: share of the states
+# at which a pivot is smaller than its low size, for some range over many decades (chosen).
+CANCELLED_PIVOT, LOW_SHARE = 1e-5, 0.25
 # Multiple of the size of a pivot at which digits were lost, below which it is weak; used while at most the share FEW of
 # the states have weak pivots (chosen).
 MARGIN, FEW = 2.0, 0.25
@@ -241,6 +245,7 @@ def judge(
     if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
         return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True, again=again)
     weak = np.maximum(small.expected(usual, regular, weak), apart.share(seen) * small.typical)
+    weak = np.maximum(weak, (STEADY if noisy else CANCELLED_PIVOT) * small.low)
     guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
     return Verdict(safety, guards, _at(inputs, worst))
 
@@ -420,7 +425,7 @@ class _SmallPivots:
         """usual (N,) bool: states at which pivots have their typical sizes."""
         size = np.abs(seen.pivots)
         self.error, self.sizes = np.minimum(seen.error, 1.0), size
-        self.typical = np.median(size[usual], axis=0)
+        self.low, self.typical = np.quantile(size[usual], LOW_SHARE, axis=0), np.median(size[usual], axis=0)
         with np.errstate(over="ignore"):
             ratio = size / np.where(self.typical > 0.0, self.typical, 1.0)
         self.pivot = np.argmin(ratio, axis=1) if size.shape[1] else np.zeros(len(size), dtype=int)

@@ -22,8 +22,10 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
+from sysdyn.sparse.condition import skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
 from sysdyn.sparse.superlu import factors
+from sysdyn.sparse.twice import Twice, refined
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
 NOISE_DECADES = 2.0
@@ -41,6 +43,8 @@ REFINED = 3
 # Backward error after these steps beyond which the solve is repeated in the units of the state: 45 rounding units
 # (chosen).
 LEFT = 1e-14
+# Condition number beyond which a state with weak pivots is solved with twice the precision (chosen).
+ILL_CONDITIONED = 1e6
 # Seeds of the states at which orders are searched, programs judged, passes verified, and examples taken.
 ORDER_SEED, SAFETY_SEED, PASSES_SEED, EXAMPLE_SEED = 0, 1, 3, 2
 
@@ -277,6 +281,34 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
     return d
 
 
+def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
+    """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
+    return np.array([skeel_condition(system.scaled(system.cleaned(x))) > ILL_CONDITIONED for x in entries], dtype=bool)
+
+
+def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Unknowns d (N, full layout) of ill-conditioned equations, of twice the precision; NaN without convergence.
+
+    inputs: (N, size) by group.
+    """
+    n = len(inputs["q"])
+    d = np.full((n, system.layout.n), math.nan)
+    entries = np.broadcast_to(system.values(inputs)[0], (n, system.nnz))
+    for k in range(n):
+        for scaling in (system.scaling, system.scaling_at(entries[k])):
+            lu = PivotedLU.of(system, entries[k], scaling)
+            if lu is None:
+                continue
+            exact, b = system.values_twice({name: x[k] for name, x in inputs.items()})
+            right = Twice(*(x[:, None] for x in b))
+            found = refined(lu.solve_all, *system.coordinates, exact, right, lu.columns)
+            if found is not None:
+                d[k] = 0.0
+                d[k, system.columns] = found[:, 0]
+                break
+    return d
+
+
 def least_squares(system: System, entries: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Unknowns d (N, full layout) by least squares of more equations than unknowns that agree; NaN without full rank.
 
@@ -323,6 +355,10 @@ class PivotedLU(NamedTuple):
     def solve(self, x: np.ndarray) -> np.ndarray:
         """D⁻¹ x."""
         return np.asarray(self.columns * self.lu.solve(self.rows * x))
+
+    def solve_all(self, x: np.ndarray) -> np.ndarray:
+        """D⁻¹ x of several columns (n, k)."""
+        return np.asarray(self.columns[:, None] * self.lu.solve(self.rows[:, None] * x))
 
     def solve_transposed(self, x: np.ndarray) -> np.ndarray:
         """D^-T x."""

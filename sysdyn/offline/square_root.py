@@ -22,9 +22,10 @@ from sysdyn.offline.stages import Stages
 from sysdyn.program.expr import Graph, is_constant, unsigned
 from sysdyn.program.program import Program
 from sysdyn.program.scalar import Scalar
-from sysdyn.sparse.information import Information, OfFactors, OfMatrix
+from sysdyn.sparse.information import Information, OfFactors, OfMatrix, Refined
 from sysdyn.sparse.least_squares import Order, Row, least_squares
 from sysdyn.sparse.lu import Factors, eliminate
+from sysdyn.sparse.twice import Twice
 
 # Number of states at which the order is searched (chosen).
 ORDER_STATES = 12
@@ -37,6 +38,8 @@ FEWER = 4
 LARGEST_ERROR = 1e-7
 # Size that every pivot is below: all states are solved with pivoting.
 ANY = 1e300
+# Ratio of pivots beyond which a form with pivoting is refined: 12 digits are left without (chosen).
+REFINED_BEYOND = 1e3
 # A guard: value, size below which it counts as zero, label, size below which it loses digits.
 Guard = tuple[object, float, str, float]
 # Groups of the judged program.
@@ -44,8 +47,10 @@ SOLUTION, PIVOTS, RESIDUALS = "d", "pivots", "residuals"
 
 
 class Estimated(Protocol):
-    """Source of results: `information`, and {measured output: rows of its values, by unknowns}."""
+    """Source of results: its equations, `information`, and {measured output: rows of its values, by unknowns}."""
 
+    @property
+    def system(self) -> WhitenedSystem: ...
     @property
     def information(self) -> Information: ...
     @property
@@ -55,6 +60,7 @@ class Estimated(Protocol):
 class AtState(NamedTuple):
     """`Estimated` at one state."""
 
+    system: WhitenedSystem
     information: Information
     shown: Mapping[str, Sequence[Mapping]]
 
@@ -67,6 +73,7 @@ class SquareRoot(NamedTuple):
     `Estimated`.
     """
 
+    system: WhitenedSystem
     assembly: Assembly
     solution: list
     program: Program
@@ -119,7 +126,9 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     program = Program.from_graph(assembly.graph, assembly.inputs, [(entry.group[0], entry.values)], guards)
     program = ranged(program, system.model, verdict.safety)
     information = OfFactors(cut, system.plain.noise_by_row)
-    return SquareRoot(assembly, factors.solution, program, guards, verdict, graph, entry.group, information, shown)
+    return SquareRoot(
+        system, assembly, factors.solution, program, guards, verdict, graph, entry.group, information, shown
+    )
 
 
 def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Verdict, list[Guard]]:
@@ -156,24 +165,57 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
 
 
 def pivoted(system: WhitenedSystem, inputs: Inputs) -> list[AtState | None]:
-    """The square-root form with pivoting at each of the states (inputs (N, size) by group); None if singular."""
+    """The square-root form with pivoting at each of the states (inputs (N, size) by group); None if singular.
+
+    Near a singular state, refined with entries of twice the precision.
+    """
     n = len(inputs["q"])
     augmented = system.augmented
     singular = is_unsolvable(augmented, inputs, augmented.values(inputs)[0])
     entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
     shown, found = system.shown_values(inputs), list[AtState | None]()
     for k in range(n):
-        if singular[k]:
+        one = {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}
+        information = None if singular[k] else _information(system, one, entries[k], b[k])
+        if information is None:
             found.append(None)
             continue
-        matrix = system.matrix(entries[k]).toarray()
-        information = OfMatrix(matrix, b[k], system.plain.noise_by_row, system.plain.scaling[1])
         at = {
             name: [{c: float(np.broadcast_to(x, n)[k]) for c, x in row.items()} for row in y.rows]
             for name, y in shown.items()
         }
-        found.append(AtState(information, at))
+        found.append(AtState(system, information, at))
     return found
+
+
+def _information(system: WhitenedSystem, inputs: Inputs, entries: np.ndarray, b: np.ndarray) -> Information | None:
+    """Information at one state, inputs (size,) by group, of its `values`; None if refinement does not converge."""
+    scales = system.plain.scaling[1]
+    factors = OfMatrix(system.matrix(entries).toarray(), b, system.plain.noise_by_row, scales)
+    if factors.condition < REFINED_BEYOND:
+        return factors
+    found = Refined(factors, *system.coordinates, *system.values_twice(inputs))
+    return found if found.converged else None
+
+
+def means(system: WhitenedSystem, inputs: Inputs) -> np.ndarray:
+    """Estimates d (N, full layout) near singular states, of twice the precision; NaN if refinement does not converge.
+
+    system: with the equations as stated. inputs: (N, size) by group.
+    """
+    n = len(inputs["q"])
+    d = np.full((n, system.layout.n), np.nan)
+    entries, b = (np.broadcast_to(x, (n, x.shape[1])) for x in system.values(inputs))
+    scales = system.plain.scaling[1]
+    for k in range(n):
+        factors = OfMatrix(system.matrix(entries[k]).toarray(), b[k], system.plain.noise_by_row, scales)
+        twice = system.values_twice({name: x[k] for name, x in inputs.items()})
+        right = Twice(*(x[:, None] for x in twice[1]))
+        solution = factors.refined(*system.coordinates, twice[0], right)
+        if solution is not None:
+            d[k] = 0.0
+            d[k, system.columns] = solution[: len(system.columns), 0]
+    return d
 
 
 def _mapped(factors: Factors, of: Callable[[Scalar], Scalar]) -> Factors:

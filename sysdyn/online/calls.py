@@ -60,6 +60,7 @@ class Results(NamedTuple, Generic[Key]):
     lead: tuple[int, ...]
     values: dict[Key, np.ndarray]
     ok: Any
+    again: np.ndarray | None = None
 
     def value(self, key: Key) -> np.ndarray:
         return self.values[key]
@@ -90,6 +91,7 @@ class Layout(NamedTuple, Generic[Key]):
 class Many(Generic[Key]):
     """Results at many states, all of them solved; inputs are checked and converted on demand."""
 
+    again: np.ndarray | None = None
     __slots__ = ("_arguments", "_calls", "_outputs", "lead")
 
     def __init__(self, calls: Calls[Key], arguments: Arguments, n: int, outputs: Mapping[str, np.ndarray]):

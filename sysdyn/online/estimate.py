@@ -171,7 +171,8 @@ class Estimate(Solution):
         if self._is_row:
             layout = self._given.layout
             return States(Row(layout.inputs(self._row), layout.input_places), 1, self._about.refuse)
-        return States(self._inputs, self._n, self._about.refuse, np.broadcast_to(self.ok, self._lead).reshape(-1))
+        solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
+        return States(self._inputs, self._n, self._about.refuse, solved, self._found.again)
 
     @property
     def _noisy(self) -> NoisyComponents:

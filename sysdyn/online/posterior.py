@@ -42,6 +42,7 @@ from sysdyn.online.states import Arrays, Row, States
 from sysdyn.online.whitening import NoisyComponents
 from sysdyn.problem import Problem
 from sysdyn.program.program import Program
+from sysdyn.program.status import BAD_PIVOT
 from sysdyn.sparse.information import product
 
 # Level of code generation for the programs, which are large and run seldom.
@@ -98,6 +99,12 @@ class Posterior:
         # classical accelerations differ from a by a function of q and q̇, and have its covariance: none is fixed
         equations, measured = self._options.equations, self._options.measured
         return whitened_system(self.problem, equations.layout, equations.known, self._passes, outputs=measured)
+
+    @functools.cached_property
+    def _stated(self) -> WhitenedSystem:
+        """The same equations in frames as stated: what a turn rounds counts near singular states."""
+        equations, measured = self._options.equations, self._options.measured
+        return whitened_system(self.problem, equations.layout, equations.known, outputs=measured)
 
     @functools.cached_property
     def _root(self) -> SquareRoot:
@@ -170,12 +177,10 @@ class Posterior:
             return lambda of: [of.shown[quantity][place]]
         if quantity not in self.problem.quantities:
             raise UnknownName("quantity", quantity, (*self.problem.quantities, *self._components))
-        layout, scalars = self.system.layout, self.system.reported(quantity)
-        if name is not None:
-            chosen = layout.columns(*layout.block(quantity, name))
-            columns = layout.quantity_columns(quantity)
-            scalars = [x for c, x in zip(columns, scalars, strict=True) if c in chosen]
-        return lambda _: scalars
+        layout = self.system.layout
+        columns = layout.quantity_columns(quantity)
+        chosen = columns if name is None else layout.columns(*layout.block(quantity, name))
+        return lambda of: [x for c, x in zip(columns, of.system.reported(quantity), strict=True) if c in chosen]
 
     # ---- tests --------------------------------------------------------------------------------------------------
 
@@ -184,7 +189,7 @@ class Posterior:
 
         def groups(of: Estimated) -> Groups:
             residual = of.information.residuals()
-            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in self.system.places()]
+            return [(noise.name, [residual.get(i, 0.0) for i in rows]) for noise, rows in of.system.places()]
 
         def sizes(found: Arrays, _: np.ndarray) -> Arrays:
             size = np.max([np.abs(x).max(axis=1, initial=1.0) for x in found.values()], axis=0)
@@ -198,7 +203,7 @@ class Posterior:
         def groups(of: Estimated) -> Groups:
             free = of.information.free()
             found: Groups = []
-            for noise, rows in self.system.places():
+            for noise, rows in of.system.places():
                 shares = [{k: y[i] for k, y in enumerate(free) if i in y} for i in rows]
                 pairs = [(i, j) for i in range(noise.size) for j in (range(i + 1) if noise.full else [i])]
                 found.append((noise.name, [product(shares[i], shares[j]) for i, j in pairs]))
@@ -234,7 +239,7 @@ class Posterior:
         executable = self._executable(name, groups)
         if states.n == 1 and (one := executable.at_one(states, self.distance)) is not None:
             return one
-        found, status = executable.results(states.inputs, states.n, states.solved)
+        found, status = executable.results(states.inputs, states.n, states.solved, states.again)
         failed = np.flatnonzero(status)
         if len(failed):
             if states.refuse and (states.solved is None or states.solved[failed].any()):
@@ -289,7 +294,7 @@ class Posterior:
                 self._store(FACTORS, made)
             first = made
         if self._factors is None or self._factors.executable.program.digest != first.digest:
-            self._factors = Factors(compiled(first), lambda inputs: pivoted(self.system, dict(inputs)))
+            self._factors = Factors(compiled(first), lambda inputs: pivoted(self._stated, dict(inputs)))
         if rest is None:
             rest = self._store(f"{name} of {first.digest}", self._program(groups(self._root), self._factors))
         return AfterFactors(self._factors, compiled(rest), groups)
@@ -400,8 +405,10 @@ class Ready:
         """Outputs (1, n_outputs) at one state by prepared calls; None if anything has to be looked at."""
         return None
 
-    def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
-        """({output: (n, size)}, status (n,)) as of an `Executable`."""
+    def results(
+        self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
+    ) -> Results:
+        """({output: (n, size)}, status (n,)) as of an `Executable`. solved, again (n,) bool: see `States`."""
         return self.executable.results(inputs, n)
 
 
@@ -419,7 +426,7 @@ class AfterFactors(Ready):
 
     def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
         factors, one = self.factors.one, self._one
-        if factors is None or one is None or factors.busy:
+        if factors is None or one is None or factors.busy or states.again is not None:
             return None
         row = self.factors.row(states)
         if row is None or not distance.is_near(row):
@@ -438,14 +445,14 @@ class AfterFactors(Ready):
         finally:
             factors.busy = False
 
-    def results(self, inputs: Arrays, n: int, solved: np.ndarray | None = None) -> Results:
-        """As of any program; the status is zero also for states that pivoting solves.
-
-        solved (n,) bool: states at which pivoting is tried if the order fails, None for all.
-        """
+    def results(
+        self, inputs: Arrays, n: int, solved: np.ndarray | None = None, again: np.ndarray | None = None
+    ) -> Results:
+        """As of any program; the status is zero also for states that pivoting solves."""
         (outputs, status), failed = self.executable.behind(self.factors.executable, inputs, n)
         status |= failed
-        chosen = np.flatnonzero(status if solved is None else (status != 0) & solved)
+        failing = (status != 0) if again is None else (status != 0) | again
+        chosen = np.flatnonzero(failing if solved is None else failing & solved)
         if len(chosen):
             self._solve_again(inputs, chosen.tolist(), outputs, status)
         return outputs, status
@@ -458,10 +465,10 @@ class AfterFactors(Ready):
             always[name] = zero[start : start + size]
             start += size
         for k, form in zip(chosen, self.factors.again(inputs, len(status), chosen), strict=True):
+            status[k] = BAD_PIVOT if form is None else 0
             if form is not None:
                 for name, x in self._groups(form):
                     outputs[name][k] = np.where(always[name], 0.0, np.array(x, dtype=float))
-                status[k] = 0
 
 
 def _forked() -> None:

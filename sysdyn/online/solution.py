@@ -36,7 +36,10 @@ OF_ESTIMATES = (
 
 
 class Found(Protocol):
-    """Results of a call. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output."""
+    """Results of a call. inputs: {group: (size,) or (N, size)}; lead: batch axes, of product N; values by output.
+
+    again (N,) bool: states that the kernel's order failed at, or lost digits; None for none.
+    """
 
     @property
     def inputs(self) -> Mapping[str, np.ndarray]: ...
@@ -46,6 +49,8 @@ class Found(Protocol):
     def values(self) -> dict[str, np.ndarray]: ...
     @property
     def ok(self) -> np.ndarray: ...
+    @property
+    def again(self) -> np.ndarray | None: ...
     def value(self, key: str) -> np.ndarray: ...
 
 

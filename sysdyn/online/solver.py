@@ -20,6 +20,7 @@ from sysdyn.backends.translate import Source, Translated
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
 from sysdyn.equations.augmented import System
+from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import SingularState, UnknownName
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
@@ -32,7 +33,8 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import Safety
-from sysdyn.offline.sampling import REFINED, is_unsolvable, pivoted, reach
+from sysdyn.offline.sampling import REFINED, is_ill_conditioned, is_unsolvable, pivoted, reach, refined_twice
+from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
@@ -44,6 +46,7 @@ from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import States
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
 from sysdyn.program.operations import Flops
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
@@ -127,8 +130,8 @@ class Solver(Translated):
         noise: {measurement name: standard deviation, one a component (…, m), or covariance (…, m, m)} in place of the
             declared noise, of the same kind. active: {name: (…) or (…, m) bool} of Switchable measurements.
         parameters: {name: (…, size)} of the parameters that are inputs, in place of the model's.
-        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting); see `Solution.ok`.
-            States at which a pivot only comes near zero are solved again with pivoting in any case.
+        on_singular: "raise" (SingularState), "nan", or "repivot" (solve again with pivoting, whatever has failed); see
+            `Solution.ok`. States at which pivots fail and the system is regular are solved again in any case.
         threads: for batches; default as many cores as the batch is worth.
         Arrays of a batch are read again for later requests to the solution (`std`, `backward_error`).
 
@@ -148,10 +151,12 @@ class Solver(Translated):
         run = self._calls.run(given, threads)
         if noise:
             self._check_digits(run)
+        again = None
         if np.count_nonzero(run.status):  # several times faster than any() for one state
+            again = run.status != 0
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        return self._solution(about, Results(run.arrays, run.lead, self._calls.results(run), ok))
+        return self._solution(about, Results(run.arrays, run.lead, self._calls.results(run), ok, again))
 
     # ---- covariances that are far from the declared ones ----------------------------------------------------------
 
@@ -190,8 +195,11 @@ class Solver(Translated):
     def _resolve(self, run: Run, policy: str) -> None:
         """Deal with the states whose status is not zero, as `policy` says."""
         self._calls.reject_bad_inputs(run)
-        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states
-        self._repivot(run, np.flatnonzero((run.status != 0) & (run.status & ~(WEAK_PIVOT | OUT_OF_RANGE) == 0)))
+        # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
+        # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
+        lost = WEAK_PIVOT | OUT_OF_RANGE
+        pivots = lost | BAD_PIVOT | BAD_OUTPUT
+        self._repivot(run, np.flatnonzero((run.status & lost != 0) & (run.status & ~pivots == 0)))
         bad = np.flatnonzero(run.status)
         if not len(bad):
             return
@@ -224,10 +232,23 @@ class Solver(Translated):
         entries, b = (np.broadcast_to(x, (len(states), x.shape[1])) for x in system.values(given))
         d, error = np.full((len(states), system.layout.n), np.nan), np.full(len(states), np.nan)
         regular = ~is_unsolvable(system, given, entries)
+        near = regular & is_ill_conditioned(system, entries)
+        usual = regular & ~near
         with np.errstate(all="ignore"):
-            d[regular] = pivoted(system, entries[regular], b[regular], REFINED)
+            d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
+            if near.any():
+                d[near] = self._near(run.at(states[near]))
             error[regular] = system.misfit(entries[regular], b[regular], d[regular]).backward_error
         return system, d, error
+
+    def _near(self, inputs: Arrays) -> np.ndarray:
+        """Solution d (n, full layout) at regular states near singular ones, by twice the precision."""
+        if not self.problem.noisy:
+            return refined_twice(self.problem.system(outputs=(*QUANTITIES, *self.options.measured)), inputs)
+        system = whitened_system(self.problem, outputs=(*QUANTITIES, *self.options.measured))
+        augmented, d = system.augmented, means(system, inputs)
+        found = augmented.completed(*augmented.values(inputs), d)
+        return found
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """Error that names the first pivot to fail at the first bad state."""

@@ -26,10 +26,14 @@ class States:
 
     given: inputs {group: (size,) or (n, size)}, or a row of one state. refuse: lost digits raise LostDigits, else they
     are NaN. solved (n,) bool: True for states that have an estimate, None for all. Results of the others are NaN.
+    again (n,) bool: True for states whose mean was solved with pivoting, as all results of them are; None for none.
     """
 
-    def __init__(self, given: Arrays | Row, n: int, refuse: bool, solved: np.ndarray | None = None):
-        self.n, self.refuse, self.solved = n, refuse, solved
+    def __init__(
+        self, given: Arrays | Row, n: int, refuse: bool, solved: np.ndarray | None = None,
+        again: np.ndarray | None = None,
+    ):  # fmt: skip
+        self.n, self.refuse, self.solved, self.again = n, refuse, solved, again
         self._row = given if isinstance(given, Row) else None
         if self._row is None:
             self.__dict__["inputs"] = given

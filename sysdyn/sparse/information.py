@@ -7,6 +7,7 @@ Then Cov(c^T d) = |R^-T c|², residuals are Q₂ left and their covariance is Q�
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, log
 from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.lu import Factors, Row, divider
+from sysdyn.sparse.twice import Twice, refined, residual
 
 
 class Pivots(NamedTuple):
@@ -99,17 +101,21 @@ class OfMatrix(Information):
 
     def __init__(self, matrix: np.ndarray, b: np.ndarray, noisy: Collection[int], columns: np.ndarray):
         """matrix (m, n), b (m,): exact and whitened noisy rows; columns (n,): factors that make columns comparable."""
-        self._columns, self._noisy = columns, sorted(noisy)
+        columns = self._columns = _power(columns)
+        self.noisy = sorted(noisy)
         exact = sorted(set(range(len(b))).difference(noisy))
         scaled = matrix * columns
-        rows = 1.0 / np.abs(scaled[exact]).max(axis=1, initial=0.0)
+        rows = _power(1.0 / np.abs(scaled[exact]).max(axis=1, initial=0.0))
         m, n = len(exact), len(columns)
         Q, R, order = _qr((scaled[exact] * rows[:, None]).T)
         self._null = Q[:, m:]
         start = Q[:, :m] @ scipy.linalg.solve_triangular(R[:m], -(b[exact] * rows)[order], trans="T")
-        W, w = scaled[self._noisy] @ self._null, scaled[self._noisy] @ start + b[self._noisy]
+        W, w = scaled[self.noisy] @ self._null, scaled[self.noisy] @ start + b[self.noisy]
+        self._scaled, self._rows, self._exact = scaled, rows, exact
+        self._range, self._triangle, self._first = Q[:, :m], R[:m], order
         self._heaviest = np.argsort(-np.abs(W).max(axis=1, initial=0.0), kind="stable")
-        self._Q, R2, self._order = _qr(W[self._heaviest])
+        self._reduced = W[self._heaviest]
+        self._Q, R2, self._order = _qr(self._reduced)
         self._R, self._left = R2[: n - m], (self._Q.T @ w[self._heaviest])[n - m :]
         shift = -log(columns).sum() + log(1.0 / rows).sum()
         even = exp(np.array(shift / max(n, 1)))  # all pivots take part in the factors of rows and columns
@@ -131,8 +137,125 @@ class OfMatrix(Information):
     def pivots(self) -> Pivots:
         return self._pivots
 
+    @property
+    def condition(self) -> float:
+        """Greatest over least pivot of the exact rows or of the noisy ones, about their condition number."""
+        sizes = (np.abs(np.diagonal(R)) for R in (self._triangle, self._R))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(max((x.max() / x.min() for x in sizes if len(x)), default=1.0))
+
+    @property
+    def units(self) -> np.ndarray:
+        """(n + m,): factors of the unknowns and the multipliers that make them comparable."""
+        both = np.ones(len(self._scaled))
+        both[self._exact] = self._rows
+        return np.concatenate([self._columns, both])
+
+    def solve(self, r: np.ndarray) -> np.ndarray:
+        """[0 A^T; A −S]⁻¹ r (n + m, k), A the matrix, S 1 for noisy rows and 0 for exact ones: d and multipliers."""
+        n, units = len(self._columns), self.units[:, None]
+        f, g = (units * r)[:n], (units * r)[n:]
+        W, lower = self._scaled[self.noisy], {"lower": False, "trans": "T"}
+        d = self._range @ scipy.linalg.solve_triangular(self._triangle, g[self._exact][self._first], **lower)
+        h = (W @ d - g[self.noisy])[self._heaviest]
+        first = scipy.linalg.solve_triangular(self._R, (self._null.T @ f)[self._order], **lower)
+        turned = self._Q.T @ h
+        z = np.empty((len(self._R), r.shape[1]))
+        z[self._order] = scipy.linalg.solve_triangular(self._R, first - turned[: len(first)])
+        d = d + self._null @ z
+        turned[: len(first)] = first
+        found = np.empty((len(self._scaled), r.shape[1]))
+        found[np.array(self.noisy, dtype=int)[self._heaviest]] = self._Q @ turned
+        rest = self._range.T @ (f - W.T @ found[self.noisy])
+        back = np.empty((len(self._exact), r.shape[1]))
+        back[self._first] = scipy.linalg.solve_triangular(self._triangle, rest)
+        found[self._exact] = back
+        return np.asarray(units * np.concatenate([d, found]))
+
+    def refined(self, row: np.ndarray, col: np.ndarray, entries: Twice, b: Twice) -> np.ndarray | None:
+        """Solutions and multipliers (n + m, k) for b (m, k), see `twice.refined`; row, col, entries: of the matrix."""
+        m, noisy = len(b.high), np.array(self.noisy, dtype=int)
+        n = len(self.units) - m
+        both = np.concatenate([row + n, col, noisy + n]), np.concatenate([col, row + n, noisy + n])
+        high, low = (np.concatenate([x, x, np.full(len(noisy), y)]) for x, y in zip(entries, (-1.0, 0.0), strict=True))
+        right = Twice(*(np.concatenate([np.zeros((n, x.shape[1])), x]) for x in b))
+        return refined(self.solve, *both, Twice(high, low), right, self.units)
+
+    def off(self, row: np.ndarray, col: np.ndarray, entries: Twice) -> tuple[float, float]:
+        """(of exact, of noisy rows) logarithms by which the products of pivots are short, of the entries as they are.
+
+        E V = (1 + F) R^T, V orthonormal, has the determinant |R| |1 + F|; the null space of E is that of its rounded
+        entries, N, less V G, (1 + F) R^T G = E N; noisy rows W leave W (N − V G) = Q (1 + Y) R₂. Both lengths of the
+        basis N − V G, of the null space and of what is orthogonal to it, cancel.
+        """
+        place = np.empty(len(self._scaled), dtype=int)  # of each row among exact ones, or noisy ones, as factored
+        place[np.array(self._exact, dtype=int)[self._first]] = np.arange(len(self._exact))
+        place[np.array(self.noisy, dtype=int)[self._heaviest]] = np.arange(len(self.noisy))
+        is_noisy = np.zeros(len(self._scaled), dtype=bool)
+        is_noisy[self.noisy] = True
+        units = self.units[len(self._columns) :][row] * self._columns[col]
+
+        def product(rows: np.ndarray, x: Twice, less: np.ndarray) -> np.ndarray:
+            part = Twice(*((units * y)[rows] for y in entries))
+            return residual(place[row[rows]], col[rows], part, x, Twice.of(-less))
+
+        exact, noisy, R = ~is_noisy[row], is_noisy[row], self._triangle
+        none = np.zeros((len(R), self._null.shape[1]))
+        first, both = (
+            scipy.linalg.solve_triangular(R, product(exact, Twice.of(x), less), trans="T")
+            for x, less in ((self._range, R.T), (self._null, none))
+        )
+        first += np.eye(len(R))
+        basis = Twice(self._null, -self._range @ np.linalg.solve(first, both))
+        change, Q, m = product(noisy, basis, self._reduced)[:, self._order], self._Q.T, len(self._Q)
+        places = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
+        less = np.vstack([self._R, np.zeros((m - len(self._R), len(self._R)))])
+        rounded = residual(*places, Twice.of(Q.ravel()), Twice.of(self._reduced[:, self._order]), Twice.of(-less))
+        second = scipy.linalg.solve_triangular(self._R, (rounded + Q @ change).T, trans="T").T
+        second += np.eye(*second.shape)
+        return float(np.linalg.slogdet(first)[1]), 0.5 * float(np.linalg.slogdet(second.T @ second)[1])
+
     def _by_row(self, y: np.ndarray) -> Row:
-        return {self._noisy[k]: x for k, x in zip(self._heaviest.tolist(), y.tolist(), strict=True)}
+        return {self.noisy[k]: x for k, x in zip(self._heaviest.tolist(), y.tolist(), strict=True)}
+
+
+class Refined(Information):
+    """Information at one state near a singular one, of refined solutions, see `twice.refined`.
+
+    Deviations are the changes of the solution by an error of 1 of each noisy row.
+    """
+
+    def __init__(self, factors: OfMatrix, row: np.ndarray, col: np.ndarray, entries: Twice, b: Twice):
+        """factors: of the matrix, rounded. row, col, entries (nnz), b (m,): as they are; see `converged`."""
+        noisy = np.array(factors.noisy, dtype=int)
+        errors = np.zeros((len(b.high), len(noisy)))
+        errors[noisy, np.arange(len(noisy))] = 1.0
+        right = Twice(np.column_stack([b.high, errors]), np.column_stack([b.low, np.zeros_like(errors)]))
+        x = factors.refined(row, col, entries, right)
+        self.converged = x is not None
+        self._factors, self._matrix = factors, (row, col, entries)
+        if x is not None:
+            n = len(factors.units) - len(b.high)
+            self._changes, self._residuals = x[:n, 1:], x[n + noisy]
+
+    def deviations(self, terms: Mapping[int, Scalar]) -> Row:
+        c = np.array([*terms.values()], dtype=float)
+        return dict(enumerate((c @ self._changes[[*terms]]).tolist()))
+
+    def residuals(self) -> Row:
+        return dict(zip(self._factors.noisy, self._residuals[:, 0].tolist(), strict=True))
+
+    def free(self) -> list[Row]:
+        return [dict(zip(self._factors.noisy, x, strict=True)) for x in self._residuals[:, 1:].T.tolist()]
+
+    def pivots(self) -> Pivots:
+        pairs = zip(self._factors.pivots(), self._factors.off(*self._matrix), strict=True)
+        return Pivots(*([y * math.exp(off / len(x)) for y in x] for x, off in pairs))
+
+
+def _power(x: np.ndarray) -> np.ndarray:
+    """The powers of 2 nearest to positive x: products with them are exact."""
+    return np.ldexp(1.0, np.rint(np.log2(x)).astype(int))
 
 
 def _qr(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,68 @@
+"""Run a Program at one state in 50 digits, for states at which rounded entries of a matrix decide the solution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal, localcontext
+from functools import lru_cache
+
+import numpy as np
+
+from sysdyn.backends import interpreter
+from sysdyn.program.operations import ADD, COPYSIGN, COS, DIV, MUL, NEG, SIN, SQRT, SUB, WRAP
+from sysdyn.program.program import Program
+from sysdyn.sparse.twice import Twice
+
+# Decimal digits of every result; what is not defined is NaN.
+DIGITS = Context(prec=50, traps=[])
+# π/2 to more digits than an angle of 1e9 rad loses.
+_HALF_PI = Decimal("1.570796326794896619231321691639751442098584699687552910487472296153908203143104499314")
+
+
+def run(program: Program, inputs: Mapping[str, np.ndarray]) -> list[Decimal]:
+    """The outputs, in 50 digits, for inputs (size,) by group. The constants of the program are exact as they are."""
+    flat = [Decimal(x) for name, _ in program.input_groups for x in np.ravel(inputs[name]).tolist()]
+    with localcontext(DIGITS):
+        return interpreter.run(program, flat, FUNCTIONS, constant=Decimal)
+
+
+def run_twice(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Twice]:
+    """Outputs (size,) by group, rounded to twice the precision, for inputs (size,) by group."""
+    values = run(program, inputs)
+    high = [float(x) for x in values]
+    with localcontext(DIGITS):
+        low = [float(x - Decimal(y)) if math.isfinite(y) else 0.0 for x, y in zip(values, high, strict=True)]
+    ends = np.cumsum([size for _, size in program.output_groups])[:-1]
+    parts = (np.split(np.array(x), ends) for x in (high, low))
+    names = [name for name, _ in program.output_groups]
+    return {name: Twice(*part) for name, *part in zip(names, *parts, strict=True)}
+
+
+@lru_cache(maxsize=256)
+def _sincos(x: Decimal) -> tuple[Decimal, Decimal]:
+    """(sin x, cos x) by their series, after whole quarters of a turn."""
+    if not x.is_finite():
+        return Decimal("NaN"), Decimal("NaN")
+    with localcontext(DIGITS) as context:
+        context.prec += 15
+        k = (x / _HALF_PI).to_integral_value()
+        r = x - k * _HALF_PI
+        square, sums = r * r, [r, Decimal(1)]
+        for start, term in enumerate(sums[::-1]):  # 1, r²/2, …; r, r³/6, …
+            n, total = start, Decimal(0)
+            while total + term != total:
+                total += term
+                term *= -square / ((n + 1) * (n + 2))
+                n += 2
+            sums[1 - start] = total
+        s, c = sums
+        return ((s, c), (c, -s), (-s, -c), (-c, s))[int(k) % 4]
+
+
+# Each kind of operation on decimals.
+FUNCTIONS: dict[int, Callable[..., Decimal]] = {
+    ADD: lambda a, b: a + b, SUB: lambda a, b: a - b, MUL: lambda a, b: a * b, DIV: lambda a, b: a / b,
+    NEG: lambda a: -a, SIN: lambda a: _sincos(a)[0], COS: lambda a: _sincos(a)[1], SQRT: lambda a: a.sqrt(),
+    COPYSIGN: lambda a, b: a.copy_abs().copy_sign(b), WRAP: lambda a: a,
+}  # fmt: skip

@@ -1,0 +1,109 @@
+"""Everything that is answered near singular states, beside the same equations in 50 digits."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.errors import SingularState
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.noise import noise_of
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    import singular
+    from digits import Digits, Worth, relative, worth_off
+
+# Greatest error of an answer.
+OFF = 1e-8
+# Distances from the stretched arm [rad]: the condition number of exact equations is about their inverse, see below.
+NEAR = (0.3, 1e-3, 1e-5, 1e-7, 1e-8, 1e-9)
+LINK = """<link name="{k}"><inertial><origin xyz="0.2 0.01 0.02"/><mass value="1.{k}"/>
+<inertia ixx="0.01" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
+JOINT = """<joint name="j{k}" type="continuous"><parent link="{parent}"/><child link="{k}"/>
+<origin xyz="0.4 0 0"/><axis xyz="0 0 1"/></joint>"""
+
+
+@functools.cache
+def arm() -> sd.Model:
+    """A planar arm of three links: stretched, no joint moves its end along it."""
+    links = '<link name="base"/>' + "".join(LINK.format(k=k) for k in range(3))
+    joints = "".join(JOINT.format(k=k, parent=k - 1 if k else "base") for k in range(3))
+    return sd.load(f'<robot name="arm">{links}{joints}</robot>')
+
+
+# Pose of the end of the arm in its last link.
+END = np.eye(4)
+END[0, 3] = 0.4
+
+
+@functools.cache
+def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """An estimate with an exact sensor along the arm; near the stretched arm its inputs by group, and its readings."""
+    model = arm()
+    exact = sd.Accelerometer(("2", END), ["a_x"] if kind == "one" else ["a_x", "a_y"], name="exact")
+    problem = sd.Problem(model, [
+        sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.JointTorque("all", noise=0.1, name="torques"),
+        sd.ExternalWrench("all"), sd.AngularAccelerometer("1", name="gyro", noise=0.2), exact,
+    ])  # fmt: skip
+    rng = np.random.default_rng(3)
+    q = np.array(NEAR)[:, None] * np.array([0.7, 1.0, -0.6])
+    qd, qdd = rng.standard_normal((2, *q.shape))
+    y = sd.predict(problem, q, qd, qdd, seed=1)
+    inputs = {"q": q, "qd": qd} | {value_group(m.name): y[m.name] for m in problem.custom}
+    inputs |= {x.group: x.declared for x in (noise_of(m, model) for m in problem.noisy)}
+    return (
+        problem,
+        sd.compile(problem, level="fast", backend="python"),
+        inputs,
+        {m.name: y[m.name] for m in problem.custom},
+    )
+
+
+@pytest.mark.parametrize("kind", ("one", "two"))
+def test_estimates_near_singular_states_are_right(kind):
+    """Means, deviations, residuals, χ², tests and likelihood; the augmented matrix has twice as few digits."""
+    problem, solver, inputs, y = solved(kind)
+    estimate = solver(inputs["q"], inputs["qd"], y=y, on_singular="nan")
+    assert estimate.ok.all() and estimate.reciprocal_condition().min() < 1e-14
+    worth = Worth.of(problem, estimate)
+    for k in range(len(NEAR)):
+        off = worth_off(problem, inputs, worth, k)
+        assert {what: x for what, x in off.items() if not x <= OFF} == {}, NEAR[k]
+
+
+@pytest.mark.parametrize("kind", ("one", "two"))
+def test_singular_estimates_are_refused_with_names(kind):
+    _, solver, inputs, y = solved(kind)
+    values = {name: x[:1] for name, x in y.items()}
+    for q in (0.0, 1e-15):
+        given = np.full((1, 3), q), inputs["qd"][:1]
+        assert not solver(*given, y=values, on_singular="nan").ok.any()
+        with pytest.raises(SingularState, match="cannot be solved at this state"):
+            solver(*given, y=values)
+
+
+@pytest.mark.parametrize(("seed", "order"), [(0, "auto"), (0, "colamd"), (1, "natural"), (3, "torn")])
+def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
+    """Also accelerations of 1e17 rad/s², of axes that files turn by 1e-8 rad; no regular state is refused."""
+    problem = sd.forward_dynamics(singular.robot(seed))
+    solver = sd.compile(problem, order, outputs=["qdd"], level="fast", backend="python")
+    found = singular.counted(solver, 120, np.random.default_rng(seed))
+    assert found["wrong"] == found["regular"] == found["contradicted"] == 0 < found["answered"]
+
+
+def test_a_state_of_twice_the_precision_is_rounded_once():
+    problem = sd.forward_dynamics(singular.robot(0))
+    solver = sd.compile(problem, outputs=["qdd"], level="fast", backend="python")
+    q = singular.positions(240, np.random.default_rng(0))
+    inputs = {"q": q, "qd": np.ones_like(q), "tau": np.ones_like(q)}
+    solution = solver(*inputs.values(), on_singular="nan")
+    near = np.flatnonzero(solution.ok & (solution.reciprocal_condition() < 1e-8))
+    assert len(near)
+    for k in near:
+        exact = Digits(problem.system(), {name: x[k] for name, x in inputs.items()})
+        assert relative(solution.qdd[k], exact.quantity("qdd")) < 4e-16
