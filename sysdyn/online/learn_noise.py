@@ -18,7 +18,7 @@ from sysdyn.online.solver import Solver
 
 # Change of a standard deviation, relative to its statistical error, below which it has converged: more iterations would
 # change less than another log of the same length (chosen).
-SETTLED = 1e-2
+CHANGE_LEFT = 1e-2
 # Greatest change of the logarithm of a standard deviation in one step of scoring (chosen).
 LONGEST = 1.0
 # Damping of scoring, as a share of the information of each factor: the least, which leaves alone what the log does not
@@ -123,7 +123,7 @@ def learn_noise(
         damping = min(max(damping / TENFOLD if taken else damping * TENFOLD, LEAST), GREATEST)
         history.append(point.likelihood)
         gain, error = point.likelihood - before.likelihood, _errors(noises, point)
-        converged = gain <= tolerance * point.states and _change(error, before.noise, point.noise) <= SETTLED
+        converged = gain <= tolerance * point.states and _change(error, before.noise, point.noise) <= CHANGE_LEFT
         if converged:
             break
     _warn(solver, error)
