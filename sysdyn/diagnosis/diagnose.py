@@ -74,7 +74,7 @@ class AtState:
     directions: tuple[Direction, ...] = ()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Diagnosis:
     """Well-posedness of a problem, one solution at almost every state; if it lacks that, the obstacles and remedies.
 
@@ -218,10 +218,12 @@ def diagnose(
     )  # fmt: skip
     added, unseen = _additions(problem, available, reduction, reduced[usual])
     diagnosis = Diagnosis(
-        found.equations, found.unknowns, found.unknowns - int(missing[usual]), undetermined, redundant, (),
-        not found.sound, int(missing[usual]), int(excess[usual]), tuple(unknowns[~always & ~never].tolist()),
-        tuple(unknowns[never].tolist()), described[usual], states, added, tuple(equations[leave].tolist()),
-        _named(system, off), (found.free, found.excess),
+        equations=found.equations, unknowns=found.unknowns, rank=found.unknowns - int(missing[usual]),
+        undetermined=undetermined, redundant=redundant, suggestions=(), structural=not found.sound,
+        missing=int(missing[usual]), excess=int(excess[usual]), determined=tuple(unknowns[never].tolist()),
+        sometimes=tuple(unknowns[~always & ~never].tolist()), directions=described[usual], states=states,
+        additions=added, removals=tuple(equations[leave].tolist()), switched_off=_named(system, off),
+        by_structure=(found.free, found.excess),
     )  # fmt: skip
     useful = _named(system, off, _seeing(off, reduced[usual], reduced[usual].free))
     suggestions = _suggestions(diagnosis, reduction, reduced[usual], bool(available), unseen)
@@ -356,9 +358,10 @@ def _by_blocks(found: Structure, reduced: Reduced) -> Diagnosis:
     redundant = (*found.redundant, *(x for b in singular for x in equations[list(b.rows)].tolist()))
     note = f"{len(reduction.freedoms)} free q̈ and fx are too many to tell directions; what is named are whole blocks"
     return Diagnosis(
-        found.equations, found.unknowns, None, undetermined, redundant,
-        (note, *_inertias(system.model, undetermined)), not found.sound,
-        found.free + len(singular), found.excess + len(singular), by_structure=(found.free, found.excess),
+        equations=found.equations, unknowns=found.unknowns, rank=None, undetermined=undetermined, redundant=redundant,
+        suggestions=(note, *_inertias(system.model, undetermined)), structural=not found.sound,
+        missing=found.free + len(singular), excess=found.excess + len(singular),
+        by_structure=(found.free, found.excess),
     )  # fmt: skip
 
 

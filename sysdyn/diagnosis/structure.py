@@ -14,7 +14,7 @@ from sysdyn.sparse.dulmage import dulmage_mendelsohn
 # ---- by structure ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Structure:
     """Well-posedness by the pattern alone: the unknowns and equations of its under- and over-determined parts."""
 
@@ -75,14 +75,10 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
     equations, unknowns = len(there), pattern.shape[1]
     undetermined = tuple(plain.col_names[c] for c in found.under.columns)
     return Structure(
-        equations,
-        unknowns,
-        undetermined,
-        tuple(plain.row_names[there[r]] for r in found.under.rows),
-        found.missing,
-        tuple(plain.row_names[exact[r]] for r in strict.over.rows),
-        tuple(plain.col_names[c] for c in strict.over.columns),
-        strict.excess,
-        idle_among(plain.model, undetermined),
-        () if not (found.missing or strict.excess) else held_twice(plain.problem),
-    )
+        equations=equations, unknowns=unknowns, undetermined=undetermined, free=found.missing, excess=strict.excess,
+        from_equations=tuple(plain.row_names[there[r]] for r in found.under.rows),
+        redundant=tuple(plain.row_names[exact[r]] for r in strict.over.rows),
+        over_unknowns=tuple(plain.col_names[c] for c in strict.over.columns),
+        idle=idle_among(plain.model, undetermined),
+        twice=held_twice(plain.problem) if found.missing or strict.excess else (),
+    )  # fmt: skip

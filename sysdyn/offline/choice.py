@@ -11,7 +11,7 @@ from sysdyn.program.program import Program
 from sysdyn.sparse.lu import Pivots
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """One elimination order with its cost and safety.
 

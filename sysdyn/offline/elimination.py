@@ -14,7 +14,7 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import NoSafeOrdering, SysdynError
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Safety, judge
+from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Candidate, Safety, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.program.expr import Expr, Graph, is_constant, unsigned
 from sysdyn.program.operations import Flops
@@ -76,11 +76,11 @@ class Elimination:
         groups = output_groups(self.system, self.assembly, self.solution, outputs)
         count = self.graph.count(x for _, values in groups for x in values)
         f = self.factors
-        perms = tuple(f.row_perm), tuple(f.col_perm)
-        joined = tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns)
         return Choice(
-            ordering, *perms, count, None, f.fill_in, f.triangular, None, self.refined, self.system.passes, joined
-        )
+            ordering=ordering, row_perm=tuple(f.row_perm), col_perm=tuple(f.col_perm), end_to_end=count, solve=None,
+            fill_in=f.fill_in, triangular=f.triangular, refined=self.refined, passes=self.system.passes,
+            joined=tuple((k, tuple(rows)) for k, rows in sorted(self.joined.items()) if k in f.turns),
+        )  # fmt: skip
 
     def label(self, k: int) -> str:
         """Equation and unknown of pivot k."""
@@ -122,10 +122,13 @@ class Elimination:
             d[:, self.system.columns] = out["d"]
             return Behaviour(d, out["pivots"], self._growth(inputs, scaling, out["entries"], weights))
 
-        chunk = chunk_of(program, len(watched))
         states = judged_states(self.system) if states is None else states
         inputs = sample_states(self.system.problem, states, seed=SAFETY_SEED, ranges=True)
-        verdict = judge(run, self.system, inputs, [self.label(k) for k, _ in pivots], chunk, singular, strict, alone)
+        candidate = Candidate(
+            run=run, system=self.system, labels=[self.label(k) for k, _ in pivots], certain=alone,
+            again=not self.system.problem.noisy, chunk=chunk_of(program, len(watched)),
+        )  # fmt: skip
+        verdict = judge(candidate, inputs, singular, strict)
         self.limits = dict(zip((k for k, _ in pivots), verdict.guards, strict=True))
         return verdict.safety, verdict.worst
 

@@ -54,7 +54,7 @@ class Equations:
     known: str = "rows"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of compilation; see `sysdyn.compile`. Raises UnknownName.
 

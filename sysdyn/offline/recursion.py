@@ -22,7 +22,7 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Inputs, Verdict, judge
+from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Candidate, Inputs, Verdict, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
@@ -84,8 +84,8 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     program = _program(problem, written, outputs, guards)
     written.graph.close()
     choice = Choice(
-        written.method, (), (), program.flops, written.given, fill_in=0, triangular=not written.pivots,
-        safety=verdict.safety, passes=tuple(options.passes),
+        ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops, solve=written.given, fill_in=0,
+        triangular=not written.pivots, safety=verdict.safety, passes=tuple(options.passes),
     )  # fmt: skip
     return choice, program
 
@@ -112,7 +112,9 @@ def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: 
     inputs = sample_states(problem, states, SAFETY_SEED, ranges=True)
     if not wrenches:
         inputs["fx"] = np.zeros_like(inputs["fx"])
-    return judge(run, system, inputs, labels, max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(program))))
+    chunk = max(LEAST_CHUNK, CHUNK_OPERATIONS // max(1, len(program)))
+    candidate = Candidate(run=run, system=system, labels=labels, again=not problem.noisy, chunk=chunk)
+    return judge(candidate, inputs)
 
 
 def _measured(problem: Problem, written: Written, measured: Sequence[Measurement]) -> list[tuple[str, list]]:

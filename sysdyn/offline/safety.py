@@ -1,13 +1,15 @@
 """The judge of programs, eliminations and recursions: their safety over sampled states.
 
-Samples → run → residuals, row by row → singular states apart → worst states → pivoted solve → verdict with guards.
+Candidate → run → residuals, row by row → singular states apart → worst states → pivoted solve → verdict with guards.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +117,7 @@ class Verdict(NamedTuple):
     worst: Inputs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Safety:
     """Behaviour of a fixed order over sampled states.
 
@@ -189,72 +191,99 @@ class Safety:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A program to be judged.
+
+    run: its behaviour at some of the states. system: its equations. labels: of the pivots. certain (p,): pivots that
+    vanish only if the matrix is singular; their size says nothing against the order; none if left out. again: states
+    with weak pivots are solved with pivoting and do not count; False for means of estimates, whose orders do without.
+    chunk: states that run at a time, all if left out.
+    """
+
+    run: Callable[[Inputs], Behaviour]
+    system: System
+    labels: Sequence[str]
+    certain: np.ndarray | None = None
+    again: bool = True
+    chunk: int | None = None
+
+    @property
+    def doubtful(self) -> np.ndarray:
+        """(p,) bool: True for pivots that may vanish though the matrix is regular."""
+        return np.ones(len(self.labels), dtype=bool) if self.certain is None else ~self.certain
+
+
 def judge(
-    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, labels: Sequence[str],
-    chunk: int | None = None, singular: dict[int, bool] | None = None, strict: bool = False,
-    certain: np.ndarray | None = None, whole: bool = False, again: bool | None = None,
-) -> Verdict:  # fmt: skip
+    candidate: Candidate, inputs: Inputs, singular: dict[int, bool] | None = None, strict: bool = False
+) -> Verdict:
     """Judge a program at sampled states: by the system's residual, and at the worst ones beside a pivoted solve.
 
-    run: the program at some of the states. inputs: at all of them. labels: of the pivots. chunk: states that run at a
-    time. singular: {number of a state: it makes the system itself singular}; such states are left out, and new findings
-    are added. strict: stop if a pivot passes through zero. certain (p,): pivots that vanish only if the matrix is
-    singular; their size says nothing against the order. again: states with weak pivots are solved with pivoting and do
-    not count; None for all but means of estimates, whose orders do without. whole: never stop early. Otherwise a
-    verdict of some of the states alone is one against the order, or has pivots that pass through zero.
+    inputs: at all states. singular: {number of a state: it makes the system itself singular}; such states are left out,
+    and new findings are added. strict: stop if a pivot passes through zero. A verdict of some of the states alone is
+    one against the order, or has pivots that pass through zero.
 
     Raises StructurallySingular if the system is singular at every state.
     """
-    apart = _Singular(system, inputs, {} if singular is None else singular)
-    doubtful = np.ones(len(labels), dtype=bool) if certain is None else ~certain
-    near = ~is_far(system.model, inputs["q"])
-    chunk, crossed = chunk or len(near), doubtful if strict else np.zeros(len(labels), dtype=bool)
-    seen = _observed(run, system, inputs, chunk, apart, near, None if whole else crossed)
-    regular = apart.regular(seen)
-    near = regular & seen.near if (regular & seen.near).any() else regular
-    lengths = travelled(system, inputs["q"][: len(regular)])
-    reach = _reach(seen, regular, lengths)
-    beyond = int((regular & (lengths > reach)).sum())
-    regular = regular & (lengths <= reach)
-    noisy, usual = bool(system.problem.noisy), _as_declared(system, inputs)[: len(regular)] & (lengths <= reach)
-    small = _SmallPivots(seen, near & usual if (near & usual).any() else near)
-    weak = small.weak(regular & usual)
-    again = not noisy if again is None else again
-    found = regular & (np.abs(seen.pivots) < weak).any(axis=1) & again
-    regular &= ~found
-    while True:
-        judged = seen.judged(regular, max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
-        compared = _compared(system, _at(inputs, judged), seen.d[judged])
-        if compared.difference <= SMALL_DIFFERENCE or not apart.among(judged, regular):
-            break
-    kept, close = np.flatnonzero(regular), np.flatnonzero(near & ~apart.known(len(near)))
-    size = np.abs(seen.pivots[close])
-    worst, (least, name), through = kept[seen.worst(kept)], (1.0, "none can vanish at a regular state"), 0
-    if doubtful.any():
-        largest = size.max(axis=0)
-        ratio = np.where(doubtful, size / np.where(largest > 0.0, largest, 1.0), 1.0)
-        k = int(np.argmin(ratio.min(axis=0)))
-        least, name = float(ratio[:, k].min()), labels[k]
-        through, rare = crossing(seen.pivots[kept], doubtful)
-        worst = np.unique([*worst, *close[np.argsort(ratio.min(axis=1))[:WORST_STATES]], *kept[rare]])
+    until = candidate.doubtful if strict else np.zeros(len(candidate.labels), dtype=bool)
+    seen, verdict = _judged(candidate, inputs, singular, until)
+    if seen < len(inputs["q"]) and verdict.safety.ok and not verdict.safety.crossing:
+        return _judged(candidate, inputs, singular, None)[1]
+    return verdict
+
+
+def _judged(
+    candidate: Candidate, inputs: Inputs, singular: dict[int, bool] | None, until: np.ndarray | None
+) -> tuple[int, Verdict]:
+    """(number of the states seen, verdict on these); see `_observed` for `until`."""
+    system, doubtful = candidate.system, candidate.doubtful
+    known = _Singular(system, inputs, {} if singular is None else singular)
+    seen = _observed(candidate, inputs, known, until)
+    counted = _counted(system, inputs, seen, known)
+    small = _SmallPivots(seen, _some(counted.near & counted.usual, counted.near))
+    weak = small.weak(counted.regular & counted.usual)
+    marked = counted.regular & (seen.sizes < weak).any(axis=1) & candidate.again
+    checked = _checked(system, inputs, seen, known, counted.regular & ~marked)
+    kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
+    least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
     safety = Safety(
-        len(kept), float(seen.error[kept].max()), compared.pivoted, compared.difference, compared.pivoted_difference,
-        float(seen.growth[kept].max()), least, name, through, len(regular) - len(kept) - int(found.sum()) - beyond,
-        int(found.sum()), reach,
+        states=len(kept), backward_error=float(seen.error[kept].max()), pivoted=checked.pivoted,
+        difference=checked.difference, pivoted_difference=checked.pivoted_difference,
+        growth=float(seen.growth[kept].max()), least_pivot=least, least_pivot_name=name,
+        crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,
+        weak=int(marked.sum()), reach=counted.reach,
     )  # fmt: skip
-    if len(seen.error) < len(inputs["q"]) and safety.ok and not through:
-        return judge(run, system, inputs, labels, chunk, singular, certain=certain, whole=True, again=again)
-    weak = np.maximum(small.expected(usual, regular, weak), apart.share(seen) * small.typical)
-    weak = np.maximum(weak, (STEADY if noisy else CANCELLED_PIVOT) * small.low)
-    guards = _guards(seen.pivots[close], weak, doubtful, small.typical if noisy else None)
-    return Verdict(safety, guards, _at(inputs, worst))
+    noisy = bool(system.problem.noisy)
+    lossy = np.max([
+        small.expected(counted.usual, checked.regular, weak), known.share(seen) * small.typical,
+        (STEADY if noisy else CANCELLED_PIVOT) * small.low,
+    ], axis=0)  # fmt: skip
+    guards = _guards(seen.pivots[close], lossy, doubtful, small.typical if noisy else None)
+    return len(seen.error), Verdict(safety, guards, _at(inputs, worst))
 
 
-def _at(inputs: Inputs, states: np.ndarray) -> Inputs:
+def _at(inputs: Inputs, states: np.ndarray | slice) -> Inputs:
     return {name: x[states] for name, x in inputs.items()}
 
 
-class _Observed(NamedTuple):
+def _some(states: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The states (N,) bool; the others if there are none."""
+    return states if states.any() else others
+
+
+def _without(states: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The states (N,) bool without those of these numbers."""
+    return states & ~np.isin(np.arange(len(states)), numbers)
+
+
+def _shares(sizes: np.ndarray, typical: np.ndarray) -> np.ndarray:
+    """Sizes (N, p) of pivots over their typical ones (p,)."""
+    with np.errstate(over="ignore"):
+        return np.asarray(sizes / np.where(typical > 0.0, typical, 1.0))
+
+
+@dataclass(frozen=True)
+class _Observed:
     """Behaviour at each state: d, backward error, pivots (N, p), growth, inf for NaN; near: its lengths are small."""
 
     d: np.ndarray
@@ -263,43 +292,53 @@ class _Observed(NamedTuple):
     growth: np.ndarray
     near: np.ndarray
 
-    def worst(self, kept: np.ndarray, most: int = WORST_STATES) -> np.ndarray:
-        """Places in `kept` of the states with the largest residuals."""
-        return np.argsort(self.error[kept])[-most:]
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Absolute values (N, p) of the pivots."""
+        return np.abs(self.pivots)
 
-    def judged(self, regular: np.ndarray, most: int) -> np.ndarray:
-        """Numbers of the regular states, `most` of largest residuals, that are solved with pivoting, too."""
-        kept = np.flatnonzero(regular)
-        return kept[self.worst(kept, most)]
+    @cached_property
+    def typical(self) -> np.ndarray:
+        """Typical sizes (p,) of the pivots, at near states."""
+        return np.median(self.sizes[_some(self.near, np.ones(len(self.near), dtype=bool))], axis=0)
+
+    @cached_property
+    def least_share(self) -> np.ndarray:
+        """(N,): least size of a pivot at each state over its typical size."""
+        return _shares(self.sizes, self.typical).min(axis=1) if self.pivots.shape[1] else np.ones(len(self.pivots))
+
+    def worst(self, states: np.ndarray, most: int) -> np.ndarray:
+        """Numbers of the states of largest residuals among these."""
+        return states[np.argsort(self.error[states])[-most:]]
+
+    def fails(self, until: np.ndarray, known: _Singular, start: int) -> bool:
+        """True if one of the states, numbered from `start`, is hopeless, or a pivot of `until` passes through zero."""
+        hopeless = start + np.flatnonzero((self.error > HOPELESS) & self.near)
+        return not all(known.at(hopeless)) or bool(crossing(self.pivots, until)[0])
 
 
-def _observed(
-    run: Callable[[Inputs], Behaviour], system: System, inputs: Inputs, chunk: int, apart: _Singular,
-    near: np.ndarray, stop: np.ndarray | None,
-) -> _Observed:  # fmt: skip
-    """The program at all states; with `stop` only up to a hopeless one, or until one of these pivots crosses zero."""
+def _observed(candidate: Candidate, inputs: Inputs, known: _Singular, until: np.ndarray | None) -> _Observed:
+    """The program at all states; with `until` only up to a hopeless one, or until one of these pivots crosses zero."""
     parts: list[_Observed] = []
-    for start in range(0, len(inputs["q"]), chunk):
-        part = {name: x[start : start + chunk] for name, x in inputs.items()}
-        found = run(part)
+    n, near = len(inputs["q"]), ~is_far(candidate.system.model, inputs["q"])
+    for start in range(0, n, candidate.chunk or n):
+        states = slice(start, start + (candidate.chunk or n))
+        part = _at(inputs, states)
+        found = candidate.run(part)
         with np.errstate(all="ignore"):
-            error = system.residual(part, found.d).backward_error if found.error is None else found.error
-        error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (error, found.growth))
-        pivots = np.nan_to_num(found.pivots, nan=0.0)
-        parts.append(_Observed(found.d, error, pivots, growth, near[start : start + chunk]))
-        if stop is None:
-            continue
-        hopeless = start + np.flatnonzero((error > HOPELESS) & near[start : start + chunk])
-        if not all(apart.at(hopeless)) or crossing(pivots, stop)[0]:
+            told = candidate.system.residual(part, found.d).backward_error if found.error is None else found.error
+        error, growth = (np.where(np.isfinite(x), x, math.inf) for x in (told, found.growth))
+        parts.append(_Observed(found.d, error, np.nan_to_num(found.pivots, nan=0.0), growth, near[states]))
+        if until is not None and parts[-1].fails(until, known, start):
             break
-    return _Observed(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    return _Observed(*(np.concatenate([getattr(x, field.name) for x in parts]) for field in fields(_Observed)))
 
 
 class _Singular:
     """Sampled states at which the system itself is singular, each checked once, and only if something goes wrong."""
 
     def __init__(self, system: System, inputs: Inputs, known: dict[int, bool]):
-        self._system, self._inputs, self._known, self._rounds = system, inputs, known, ROUNDS
+        self._system, self._inputs, self._known = system, inputs, known
 
     def at(self, states: np.ndarray) -> list[bool]:
         """True or False for the states of these numbers: the system is singular there."""
@@ -309,7 +348,11 @@ class _Singular:
             self._known.update(zip(new.tolist(), found.tolist(), strict=True))
         return [self._known[k] for k in states.tolist()]
 
-    def known(self, n: int) -> np.ndarray:
+    def of(self, states: np.ndarray) -> np.ndarray:
+        """Numbers of the singular ones of these states."""
+        return states[np.array(self.at(states), dtype=bool)]
+
+    def among(self, n: int) -> np.ndarray:
         """(n,) bool: True for known singular states among the first n."""
         return np.array([self._known.get(k, False) for k in range(n)], dtype=bool)
 
@@ -319,84 +362,121 @@ class _Singular:
         Pivots that are rounding errors everywhere look alike, and a backward stable program is not wrong then: some
         states are checked whatever was seen. Raises StructurallySingular.
         """
-        spread = np.linspace(0, len(seen.error) - 1, EVERYWHERE).astype(int)
+        every = np.ones(len(seen.error), dtype=bool)
+        spread = np.linspace(0, len(every) - 1, EVERYWHERE).astype(int)
         if all(self.at(spread[:PROBES])) and all(self.at(spread)):
             require_regular(self._system)
-        suspect, size = seen.error > FIRM_ERROR, np.abs(seen.pivots)
-        if size.shape[1]:
-            typical = np.median(size[seen.near] if seen.near.any() else size, axis=0)
-            small, large = size <= SUSPECT * typical, size * SUSPECT > typical
-            suspect |= small.any(axis=1) | (large.any(axis=1) & seen.near)
-        suspect |= self._doubtful(size, seen.near, suspect)
-        suspects = np.flatnonzero(suspect)
-        regular = np.ones(len(suspect), dtype=bool)
-        regular[suspects] = ~np.array(self.at(suspects), dtype=bool)
+        suspect = _suspect(seen)
+        regular = _without(every, self.of(np.flatnonzero(suspect | self._doubtful(seen, suspect))))
         if not regular.any() and len(regular) == len(self._inputs["q"]):
             require_regular(self._system)
-        return regular if regular.any() else np.ones(len(suspect), dtype=bool)
+        return _some(regular, every)
 
-    def _doubtful(self, size: np.ndarray, near: np.ndarray, suspect: np.ndarray) -> np.ndarray:
+    def _doubtful(self, seen: _Observed, suspect: np.ndarray) -> np.ndarray:
         """(N,) bool: True for states with DOUBTFUL pivots that are no suspects, if some of them are singular."""
-        ratio = _least_share(size, near)
-        doubtful = np.flatnonzero((ratio <= DOUBTFUL) & near & ~suspect)
-        doubtful = doubtful[np.argsort(ratio[doubtful], kind="stable")]
-        some = np.unique(np.linspace(0, len(doubtful) - 1, min(len(doubtful), LOOKED_AT)).astype(int))
-        found = np.zeros(len(ratio), dtype=bool)
-        if any(self.at(doubtful[some])):
-            found[doubtful] = True
-        return found
+        doubtful = (seen.least_share <= DOUBTFUL) & seen.near & ~suspect
+        states = np.flatnonzero(doubtful)
+        by_share = states[np.argsort(seen.least_share[states], kind="stable")]
+        some = np.unique(np.linspace(0, len(states) - 1, min(len(states), LOOKED_AT)).astype(int))
+        return doubtful & any(self.at(by_share[some]))
 
     def share(self, seen: _Observed) -> float:
         """Share of typical sizes below which pivots may be a singular state's; 0 if no such state is known."""
-        singular = self.known(len(seen.error)) & seen.near
-        ratio = _least_share(np.abs(seen.pivots), seen.near)[singular]
-        return min(DOUBTFUL, ROOM * float(ratio.max(initial=0.0)))
+        singular = self.among(len(seen.error)) & seen.near
+        return min(DOUBTFUL, ROOM * float(seen.least_share[singular].max(initial=0.0)))
 
-    def among(self, judged: np.ndarray, regular: np.ndarray) -> bool:
-        """Clear singular ones of the judged states in `regular`; True if some were cleared and others remain."""
-        found = np.array(self.at(judged), dtype=bool)
-        self._rounds -= 1
-        if not found.any() or self._rounds < 0:
-            return False
-        regular[judged[found]] = False
-        if found.all():
-            others = np.flatnonzero(regular)
-            others = others[:: max(1, len(others) // EVERYWHERE)]
-            also = np.array(self.at(others), dtype=bool)
-            if also.all():
-                require_regular(self._system)
-                regular[judged] = True
-                return False
-            regular[others[also]] = False
-        return True
+    def rest(self, regular: np.ndarray, singular: np.ndarray) -> np.ndarray:
+        """Regular states without the singular ones, and without others that are; all of them if none would remain.
+
+        Raises StructurallySingular.
+        """
+        states = np.flatnonzero(_without(regular, singular))
+        others = states[:: max(1, len(states) // EVERYWHERE)]
+        also = self.of(others)
+        if len(also) == len(others):
+            require_regular(self._system)
+            return regular
+        return _without(regular, np.concatenate([singular, also]))
 
 
-def _least_share(size: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """(N,): least size of a pivot (N, p) at each state over its typical size at near states."""
-    if not size.shape[1]:
-        return np.ones(len(size))
-    typical = np.median(size[near] if near.any() else size, axis=0)
-    with np.errstate(over="ignore"):
-        return np.asarray((size / np.where(typical > 0.0, typical, 1.0)).min(axis=1))
+def _suspect(seen: _Observed) -> np.ndarray:
+    """(N,) bool: True for states with an error, or a pivot far from its typical size; far states have large ones."""
+    lossy = seen.error > FIRM_ERROR
+    if not seen.pivots.shape[1]:
+        return lossy
+    small, large = seen.sizes <= SUSPECT * seen.typical, seen.sizes * SUSPECT > seen.typical
+    return np.asarray(lossy | small.any(axis=1) | (large.any(axis=1) & seen.near))
 
 
-class _Compared(NamedTuple):
-    """A refined pivoted solve: its backward error, the differences of the program and of a plain solve to it."""
+class _Counted(NamedTuple):
+    """States (N,) bool: regular ones within reach [m]; near ones, or all if regular ones are all far; usual ones, with
+    declared covariances within reach. beyond: number of regular states that are not within reach.
+    """
 
+    regular: np.ndarray
+    near: np.ndarray
+    usual: np.ndarray
+    reach: float
+    beyond: int
+
+
+def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) -> _Counted:
+    """The states to judge by, within the lengths that the residuals allow. Raises StructurallySingular."""
+    regular = known.regular(seen)
+    lengths = travelled(system, inputs["q"][: len(regular)])
+    reach = _reach(seen, regular, lengths)
+    within = lengths <= reach
+    usual = _as_declared(system, inputs)[: len(regular)] & within
+    near = _some(regular & seen.near, regular)
+    return _Counted(regular & within, near, usual, reach, int((regular & ~within).sum()))
+
+
+class _Checked(NamedTuple):
+    """The regular states (N,) bool; a refined pivoted solve of the worst ones: its backward error, and the differences
+    of the program and of a plain solve to it.
+    """
+
+    regular: np.ndarray
     pivoted: float
     difference: float
     pivoted_difference: float
 
 
-def _compared(system: System, inputs: Inputs, d: np.ndarray) -> _Compared:
-    """Compare the program's unknowns d (N, full layout) at N states with pivoted solves."""
+def _checked(
+    system: System, inputs: Inputs, seen: _Observed, known: _Singular, regular: np.ndarray, rounds: int = ROUNDS
+) -> _Checked:
+    """Compare the worst of the regular states with pivoted solves; those that differ may be singular: then the rest."""
+    states = seen.worst(np.flatnonzero(regular), max(1, JUDGED_UNKNOWNS // max(1, system.layout.n)))
+    part, d = _at(inputs, states), seen.d[states]
     with np.errstate(all="ignore"):
-        plain, refined = (pivoted_solve(system, inputs, refine=k) for k in (0, REFINED))
-        return _Compared(
-            float(np.max(system.residual(inputs, refined).backward_error)),
-            relative_difference(system, d, refined),
-            relative_difference(system, plain, refined),
-        )
+        plain, refined = (pivoted_solve(system, part, refine=k) for k in (0, REFINED))
+        pivoted = float(system.residual(part, refined).backward_error.max())
+        differences = (relative_difference(system, x, refined) for x in (d, plain))
+        checked = _Checked(regular, pivoted, *differences)
+    if checked.difference <= SMALL_DIFFERENCE:
+        return checked
+    singular = known.of(states)
+    if not len(singular) or not rounds:
+        return checked
+    rest = known.rest(regular, singular) if len(singular) == len(states) else _without(regular, singular)
+    return checked if rest is regular else _checked(system, inputs, seen, known, rest, rounds - 1)
+
+
+def _least(
+    seen: _Observed, kept: np.ndarray, close: np.ndarray, labels: Sequence[str], doubtful: np.ndarray
+) -> tuple[float, str, int, np.ndarray]:
+    """(least share of its greatest size that a doubtful pivot has at the close states, its label, number of pivots that
+    cross zero at the kept states, numbers of the worst states).
+    """
+    worst = seen.worst(kept, WORST_STATES)
+    if not doubtful.any():
+        return (1.0, "none can vanish at a regular state", 0, worst)
+    sizes = seen.sizes[close]
+    ratio = np.where(doubtful, _shares(sizes, sizes.max(axis=0)), 1.0)
+    k = int(np.argmin(ratio.min(axis=0)))
+    through, rare = crossing(seen.pivots[kept], doubtful)
+    smallest = close[np.argsort(ratio.min(axis=1))[:WORST_STATES]]
+    return (float(ratio[:, k].min()), labels[k], through, np.unique([*worst, *smallest, *kept[rare]]))
 
 
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:
@@ -423,28 +503,25 @@ class _SmallPivots:
 
     def __init__(self, seen: _Observed, usual: np.ndarray):
         """usual (N,) bool: states at which pivots have their typical sizes."""
-        size = np.abs(seen.pivots)
-        self.error, self.sizes = np.minimum(seen.error, 1.0), size
-        self.low, self.typical = np.quantile(size[usual], LOW_SHARE, axis=0), np.median(size[usual], axis=0)
-        with np.errstate(over="ignore"):
-            ratio = size / np.where(self.typical > 0.0, self.typical, 1.0)
-        self.pivot = np.argmin(ratio, axis=1) if size.shape[1] else np.zeros(len(size), dtype=int)
-        places = np.arange(len(size))
-        self.small = ratio[places, self.pivot] < WEAK if size.shape[1] else np.zeros(len(size), dtype=bool)
+        self.error, self.sizes = np.minimum(seen.error, 1.0), seen.sizes
+        usually = self.sizes[usual]
+        self.low, self.typical = np.quantile(usually, LOW_SHARE, axis=0), np.median(usually, axis=0)
+        shares = np.column_stack([_shares(self.sizes, self.typical), np.full(len(self.sizes), math.inf)])
+        self.pivot = np.argmin(shares, axis=1)
+        self.small = shares.min(axis=1) < WEAK
 
     def weak(self, states: np.ndarray) -> np.ndarray:
         """Sizes (p,) of pivots below which errors were seen at the states: calls solve such states with pivoting.
 
         Errors count beyond the least of LOSING that leaves few of the states with weak pivots.
         """
-        best = np.zeros(self.sizes.shape[1])
-        for limit in LOSING:
-            lost = states & self.small & (self.error > limit)
-            weak = self._greatest(lost, np.full(len(states), MARGIN))
-            if np.count_nonzero((self.sizes < weak).any(axis=1) & states) > FEW * np.count_nonzero(states):
-                break
-            best = weak
-        return best
+
+        def few(weak: np.ndarray) -> bool:
+            return int(((self.sizes < weak).any(axis=1) & states).sum()) <= FEW * int(states.sum())
+
+        lost = (states & self.small & (self.error > limit) for limit in LOSING)
+        found = (self._greatest(x, np.full(len(states), MARGIN)) for x in lost)
+        return [np.zeros(self.sizes.shape[1]), *takewhile(few, found)][-1]
 
     def expected(self, states: np.ndarray, kept: np.ndarray, weak: np.ndarray) -> np.ndarray:
         """Extrapolated sizes (p,) of pivots below which errors exceed the least of LOSING, error ≈ c / size².
@@ -476,8 +553,9 @@ def _guards(
     if typical is not None:
         zero, harmless = GUARD * least, np.minimum(STEADY * typical, HARMLESS * least)
     else:
-        zero, harmless = np.minimum(GUARD * largest, WEAK * least), np.minimum(WEAK * largest, HARMLESS * least)
-        harmless = np.where(passes_through_zero(pivots) & doubtful, WEAK * largest, harmless)
+        through = passes_through_zero(pivots) & doubtful
+        zero = np.minimum(GUARD * largest, WEAK * least)
+        harmless = np.where(through, WEAK * largest, np.minimum(WEAK * largest, HARMLESS * least))
     return list(zip(zero.tolist(), np.maximum(harmless, weak).tolist(), strict=True))
 
 

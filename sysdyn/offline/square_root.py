@@ -16,7 +16,7 @@ from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.offline.elimination import FEWEST, chunk_of, judged_states
-from sysdyn.offline.safety import Behaviour, Inputs, Verdict, judge, ranged
+from sysdyn.offline.safety import Behaviour, Candidate, Inputs, Verdict, judge, ranged
 from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, is_unsolvable, sample_states
 from sysdyn.offline.stages import Stages
 from sysdyn.program.expr import Graph, is_constant, unsigned
@@ -127,8 +127,9 @@ def _eliminated(system: WhitenedSystem, order: Order, stages: Stages) -> SquareR
     program = ranged(program, system.model, verdict.safety)
     information = OfFactors(cut, system.plain.noise_by_row)
     return SquareRoot(
-        system, assembly, factors.solution, program, guards, verdict, graph, entry.group, information, shown
-    )
+        system=system, assembly=assembly, solution=factors.solution, program=program, guards=guards, verdict=verdict,
+        graph=graph, entries=entry.group, information=information, shown=shown,
+    )  # fmt: skip
 
 
 def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tuple[Verdict, list[Guard]]:
@@ -159,7 +160,8 @@ def _judged(system: WhitenedSystem, assembly: Assembly, factors: Factors) -> tup
     inputs = sample_states(system.problem, states, SAFETY_SEED, ranges=True)
     # every pivot is a norm of all that is left of a row or column: it vanishes only if there is no estimate
     certain, labels = np.ones(len(pivots), dtype=bool), [label for _, label in pivots]
-    verdict = judge(run, system.augmented, inputs, labels, chunk_of(program), certain=certain, again=True)
+    candidate = Candidate(run=run, system=system.augmented, labels=labels, certain=certain, chunk=chunk_of(program))
+    verdict = judge(candidate, inputs)
     limits = zip(pivots, verdict.guards, strict=True)
     return verdict, [(x, zero, label, weak) for (x, label), (zero, weak) in limits]
 

@@ -115,9 +115,10 @@ def compile(
             given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
         name = ordering if isinstance(ordering, str) else GIVEN
         return Options(
-            name, found.outputs(asked) if found else asked, level, backend, formulation, bool(external_wrenches),
-            named_passes(passes), Equations(layout, known), Budget(effort, seconds, seed),
-            given, bool(given) and on_singular == "repivot",
+            ordering=name, outputs=found.outputs(asked) if found else asked, level=level, backend=backend,
+            formulation=formulation, external_wrenches=bool(external_wrenches), passes=named_passes(passes),
+            equations=Equations(layout, known), budget=Budget(effort, seconds, seed), given=given,
+            unsafe=bool(given) and on_singular == "repivot",
         )  # fmt: skip
 
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message

@@ -75,7 +75,7 @@ class Combination(NamedTuple):
         return " ".join([shown[0][1], *(f"{sign} {x}" for sign, x in shown[1:])])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Identified:
     """Result of `identify`; found["inertia:BODY"] are the values of a group, as `parameters=` of a solver takes them.
 
@@ -191,9 +191,10 @@ def identify(
         for k, column in zip(others, null.T, strict=True)
     )
     return Identified(
-        chosen.model_with(values), chosen.names, chosen.units, values, change, std, combinations, inverse @ inverse.T,
-        unseen, sigma, float(np.sum((R[:, seen] @ x - R[:, p]) ** 2)), int(N * measured.sum()) - len(seen), possible,
-        chosen.groups,
+        model=chosen.model_with(values), names=chosen.names, units=chosen.units, values=values, change=change, std=std,
+        combinations=combinations, covariance=inverse @ inverse.T, unseen=unseen, noise=sigma,
+        chi2=float(np.sum((R[:, seen] @ x - R[:, p]) ** 2)), redundancy=int(N * measured.sum()) - len(seen),
+        possible=possible, groups=chosen.groups,
     )  # fmt: skip
 
 

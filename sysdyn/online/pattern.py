@@ -26,7 +26,7 @@ COLOURS |= {"w": "#000000", KNOWN: "#6E6E6E", MULTIPLIER: "#B7A0D8", FURTHER: "#
 SIDE, MOST_DRAWN = 260, 2000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pattern:
     """The matrix of a solver in numbers: D as it is assembled, and P D Q with the fill-in of L and U.
 
@@ -73,8 +73,9 @@ def matrix_pattern(problem: Problem, options: Options, choice: Choice) -> Patter
     rows, cols = _blocks(system)
     pivots = tuple(rows[r] if rows[r][0] == KNOWN else cols[c] for r, c in zip(row_perm, col_perm, strict=True))
     return Pattern(
-        n, row, col, kind, to_row[row], to_col[col], np.column_stack([to_row[fill[:, 0]], to_col[fill[:, 1]]]), rows,
-        cols, pivots, tuple(rows[r] for r in row_perm), tuple(cols[c] for c in col_perm),
+        n=n, row=row, col=col, kind=kind, at_row=to_row[row], at_col=to_col[col], rows=rows, cols=cols, pivots=pivots,
+        fill=np.column_stack([to_row[fill[:, 0]], to_col[fill[:, 1]]]), permuted_rows=tuple(rows[r] for r in row_perm),
+        permuted_cols=tuple(cols[c] for c in col_perm),
     )  # fmt: skip
 
 

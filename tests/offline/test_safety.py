@@ -17,7 +17,7 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import Behaviour, Verdict, judge, ranged, relative_difference
+from sysdyn.offline.safety import Behaviour, Candidate, Verdict, judge, ranged, relative_difference
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
@@ -132,7 +132,8 @@ def sampled(problem: Problem, ranges: bool) -> tuple[System, dict[str, np.ndarra
 
 def verdict(
     problem: Problem, pivots: np.ndarray, errors: np.ndarray, strict: bool = False, *, ranges: bool = False,
-    told: np.ndarray | None = None, growth: float = 1.0, **options,
+    told: np.ndarray | None = None, growth: float = 1.0, certain: np.ndarray | None = None,
+    again: bool | None = None, singular: dict[int, bool] | None = None,
 ) -> Verdict:  # fmt: skip
     """On a program with these pivots (N, p) and relative errors (N,) at the sampled states.
 
@@ -146,7 +147,11 @@ def verdict(
         error = None if told is None else told[k]
         return Behaviour(right[k] * (1.0 + errors[k])[:, None], pivots[k], np.full(len(k), growth), error)
 
-    return judge(run, system, inputs, [f"p{k}" for k in range(pivots.shape[1])], chunk=64, strict=strict, **options)
+    candidate = Candidate(
+        run=run, system=system, labels=[f"p{k}" for k in range(pivots.shape[1])], chunk=64, certain=certain,
+        again=not problem.noisy if again is None else again,
+    )  # fmt: skip
+    return judge(candidate, inputs, singular, strict)
 
 
 def sizes(least: float, greatest: float) -> np.ndarray:
@@ -186,9 +191,9 @@ def test_long_recursions_are_judged_at_fewer_states(monkeypatch):
     problem, judged = sd.forward_dynamics(sd.chain(5, seed=0)), []
     options = Options(outputs=("qdd",), external_wrenches=False)
 
-    def noted(run, system, inputs, *rest):
+    def noted(candidate, inputs):
         judged.append(len(inputs["q"]))
-        return judge(run, system, inputs, *rest)
+        return judge(candidate, inputs)
 
     monkeypatch.setattr(recursion, "judge", noted)
     monkeypatch.setattr(recursion, "CHUNK_OPERATIONS", 0)
