@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
-from operator import attrgetter
 
 from sysdyn.diagnosis.diagnose import diagnose
 from sysdyn.equations.augmented import System
@@ -48,7 +48,8 @@ class AcceptedOrder:
         self.stable: Choice | None = None
         self._singular: dict[int, bool] = {}
         self._tried_before: list[tuple[Pivots, int]] = []  # orders of earlier attempts, and their cost
-        self._last: tuple[Choice, Elimination] | None = None  # the order judged last, with its verdict
+        self._kept: tuple[Choice, Elimination] | None = None  # the one order whose graph is open, by `_open`
+        self._open = ExitStack()
         with stages.stage("candidates"):
             self._sampled = order_samples(system, ORDER_SAMPLES)
 
@@ -56,11 +57,11 @@ class AcceptedOrder:
         """(the order with its safety, its elimination). Raises NoSafeOrdering."""
         for attempt in range(ATTEMPTS):
             with self.stages.stage("candidates"):
-                choices, cheapest = self._tried(attempt)
+                choices = self._tried(attempt)
             if attempt and not choices:
                 break  # more states lead to the orders that are known
             with self.stages.stage("judge"):
-                failing = self._judged(choices, cheapest)
+                failing = self._judged(choices)
             if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed", GIVEN):
                 break
             if self.accepted and (attempt or not self.accepted.judged.crossing):
@@ -70,13 +71,11 @@ class AcceptedOrder:
         turning = ("auto", "symmetric") if self._sampled.tree else ("auto", "torn")
         if not (self.accepted or self.stable) and self.options.ordering in turning:
             self._turn()
-        choice = self.accepted or self.stable
-        if choice is None and self.options.unsafe and choices:
-            choice = choices[0]
+        choice = self.accepted or self.stable or next(iter(choices if self.options.unsafe else ()), None)
         if choice is None:
             raise NoSafeOrdering(self._failure())
-        if self._last and choice is self._last[0]:
-            return self._last
+        if self._kept and choice is self._kept[0]:
+            return self._kept
         with self.stages.stage("judge"):
             elimination = self._eliminated(choice)
             safety, _ = elimination.assess(self._sampled.scaling, singular=self._singular)
@@ -91,16 +90,16 @@ class AcceptedOrder:
             return
         choice = elimination.choice("orthogonal", self.options.outputs)
         self.considered.append((choice.ordering, f"{choice.total} operations"))
-        self._judged([choice], elimination)
+        self._keep(choice, elimination)
+        self._judged([choice])
 
-    def _tried(self, attempt: int) -> tuple[list[Choice], Elimination | None]:
-        """(new orders that can be eliminated; elimination of the cheapest, None if an old one costs no more)."""
+    def _tried(self, attempt: int) -> list[Choice]:
+        """New orders that can be eliminated; the cheapest one's graph is kept if no old one costs less."""
         most = FAST_STARTS if self.options.level == "fast" and (attempt == 0 or self.accepted) else None
         orders = candidates(self.system, self._sampled, self.options, plain=attempt == 0, most=most)
         choices: list[Choice] = []
         seen: list[Pivots] = []
         known = self._tried_before.copy()
-        cheapest: Elimination | None = None
         least = math.inf
         vain: Counter[str] = Counter()  # starts in a row that led to nothing, by the name of the order
         for name, order in orders:
@@ -124,41 +123,40 @@ class AcceptedOrder:
                     raise
                 self.considered.append((name, str(error)))
                 continue
-            choice = elimination.choice(name, self.options.outputs)
+            with ExitStack() as graph:
+                graph.enter_context(elimination.graph)
+                choice = elimination.choice(name, self.options.outputs)
+                if choice.total < least:
+                    self._keep(choice, elimination)
+                    graph.pop_all()
             self.considered.append((name, f"{choice.total} operations"))
             choices.append(choice)
             self._tried_before.append((permutations, choice.total))
             if choice.total <= DEAR * least:
                 vain[family] = 0
-            if choice.total < least:
-                cheapest, elimination, least = elimination, cheapest, choice.total
-            if elimination:
-                elimination.graph.close()
-        return choices, cheapest
+            least = min(least, choice.total)
+        return choices
 
-    def _judged(self, choices: list[Choice], cheapest: Elimination | None) -> list[Inputs]:
+    def _judged(self, choices: list[Choice]) -> list[Inputs]:
         """Judge the orders, the cheapest first, until one is safe beyond doubt; returns states of failures before."""
         failing: list[Inputs] = []
-        queue = sorted(choices, key=attrgetter("total"), reverse=True)
-        ready = cheapest  # the elimination of the order that is judged next
+        queue = choices.copy()
         while queue:
+            queue.sort(key=self._rank, reverse=True)
             choice = queue.pop()
             self.stages.say(f"checking {choice.ordering}", 0.7)
-            elimination, ready = ready or self._eliminated(choice), None
+            elimination = self._eliminated(choice)
             safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular, strict=True)
             if self._refinable(choice, safety):
                 self.considered.append((choice.ordering, f"to be refined: {safety}"))
-                ready = Elimination(self.system, *choice.pivots, refined=True)
-                queue.append(ready.choice(choice.ordering, self.options.outputs))
-                if len(queue) > 1:  # another order may cost less than a step of refinement
-                    queue, ready = sorted(queue, key=attrgetter("total"), reverse=True), None
+                refined = Elimination(self.system, *choice.pivots, refined=True)
+                queue.append(refined.choice(choice.ordering, self.options.outputs))
+                self._keep(queue[-1], refined)
                 continue
             if safety.crossing and (self._firmer(safety) or self._stabler(safety)):  # judged at some of the states
                 safety, worst = elimination.assess(self._sampled.scaling, singular=self._singular)
             choice = replace(choice, safety=safety)
-            if self._last:
-                self._last[1].graph.close()
-            self._last = choice, elimination
+            self._kept = choice, elimination
             if self._stabler(safety):
                 self.stable = choice
             if self._firmer(safety):
@@ -170,6 +168,23 @@ class AcceptedOrder:
             if safety.crossing or not safety.ok:
                 failing.append(worst)
         return failing
+
+    def _rank(self, choice: Choice) -> tuple[int, bool]:
+        """Sort key: its operations; of equal orders the kept one first."""
+        return choice.total, self._kept is None or choice is not self._kept[0]
+
+    def _keep(self, choice: Choice, elimination: Elimination) -> None:
+        """Close the graph of the order kept before."""
+        self._open.close()
+        self._open.enter_context(elimination.graph)
+        self._kept = choice, elimination
+
+    def _eliminated(self, choice: Choice) -> Elimination:
+        """The elimination of an order, the kept one or one to be kept."""
+        if self._kept and choice is self._kept[0]:
+            return self._kept[1]
+        self._keep(choice, elimination := Elimination(self.system, *choice.pivots, refined=choice.refined))
+        return elimination
 
     def _stabler(self, safety: Safety) -> bool:
         """True if an order is backward stable, and more accurate than all such orders before."""
@@ -201,9 +216,6 @@ class AcceptedOrder:
             self._sampled = order_samples(self.system, RETRY_SAMPLES)
         if failing:
             self._sampled = self._sampled.with_values(sample_matrix(self.system, stacked(failing)).values)
-
-    def _eliminated(self, choice: Choice) -> Elimination:
-        return Elimination(self.system, *choice.pivots, refined=choice.refined)
 
     def _failure(self) -> str:
         tried = "\n".join(f"  {name}: {what}" for name, what in self.considered)

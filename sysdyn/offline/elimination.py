@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from sysdyn.backends import interpreter
 from sysdyn.equations.assembly import Assembly, Combination, generic
 from sysdyn.equations.augmented import System
 from sysdyn.equations.linear_system import LinearSystem
-from sysdyn.errors import NoSafeOrdering, SysdynError
+from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Candidate, Safety, judge
@@ -57,11 +58,10 @@ class Elimination:
                 self.graph.mark()
             previous[0] = body[k]
 
-        try:
+        with ExitStack() as failed:
+            failed.enter_context(self.graph)
             self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin)
-        except SysdynError:
-            self.graph.close()
-            raise
+            failed.pop_all()
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)
         self.limits: dict[int, tuple[float, float]] = {}  # pivot → (counts as zero, is weak) below these
@@ -206,9 +206,8 @@ def output_groups(
 def solve_scope(system: System, choice: Choice, outputs: Sequence[Output]) -> Flops:
     """Operations of the same elimination with X, v, c, ν given."""
     assembly = generic(system.assemble(Graph(system.sharing)), Graph(system.sharing))
-    factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
-    solution = _solution(assembly, factors, choice.refined)
-    groups = output_groups(system, assembly, solution, outputs)
-    count = assembly.graph.count(x for _, values in groups for x in values)
-    assembly.graph.close()
-    return count
+    with assembly.graph as graph:
+        factors = eliminate(assembly.rows, assembly.b, *choice.pivots)
+        solution = _solution(assembly, factors, choice.refined)
+        groups = output_groups(system, assembly, solution, outputs)
+        return graph.count(x for _, values in groups for x in values)

@@ -98,8 +98,8 @@ class WithPasses(Formulation):
             with stages.stage("candidates"):
                 system = eliminated_system(problem, options, plain)
                 elimination = Elimination(system, *choice.pivots, cap=2 * choice.total)
-                before = elimination.choice(choice.ordering, options.outputs).total
-                elimination.graph.close()
+                with elimination.graph:
+                    before = elimination.choice(choice.ordering, options.outputs).total
         except (NoSafeOrdering, SingularState):
             return compiled
         considered = (*compiled.considered, (f"{choice.ordering}, without passes", f"{before} operations"))
@@ -160,9 +160,8 @@ def eliminated(problem: Problem, options: Options, passes: Sequence[str], stages
     order = AcceptedOrder(system, options, stages)
     choice, elimination = order.find()
     stages.say("writing the program", 0.9)
-    with stages.stage("program"):
+    with stages.stage("program"), elimination.graph:
         choice, program = written(system, elimination, choice, options)
-    elimination.graph.close()
     return Compiled(choice, program, tuple(order.considered), time.perf_counter() - began)
 
 

@@ -165,9 +165,8 @@ def cheapest_mixed(system: System, options: Options) -> Pivots:
         permutations = order(plan)
         try:
             elimination = Elimination(system, *permutations, cap=plan.bound)
-            total = elimination.choice("mixed", options.outputs).total
-            elimination.graph.close()
-            return total
+            with elimination.graph:
+                return elimination.choice("mixed", options.outputs).total
         except (NoSafeOrdering, SingularState):
             return NEVER
 

@@ -78,11 +78,11 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
     labels = pivot_labels(problem, [k for _, k in written.pivots])
     program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots)])
     verdict = judged(problem, program, labels, options.external_wrenches, states)
-    outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
-    outputs += _measured(problem, written, options.measured)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
-    program = _program(problem, written, outputs, guards)
-    written.graph.close()
+    with written.graph:
+        outputs = [(x, written.outputs[x]) for x in options.outputs if isinstance(x, str)]
+        outputs += _measured(problem, written, options.measured)
+        program = _program(problem, written, outputs, guards)
     choice = Choice(
         ordering=written.method, row_perm=(), col_perm=(), end_to_end=program.flops, solve=written.given, fill_in=0,
         triangular=not written.pivots, safety=verdict.safety, passes=tuple(options.passes),

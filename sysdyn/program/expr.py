@@ -213,7 +213,10 @@ class Graph:
         """The same expression in this copy of its graph; anything but an Expr is returned unchanged."""
         return Expr(self, x.node, x.negative, x.value) if type(x) is Expr else x
 
-    def close(self) -> None:
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Free the tables that find equal nodes, at once and without garbage collection; no more nodes can be made."""
         for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()

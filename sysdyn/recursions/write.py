@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
@@ -118,6 +119,7 @@ class _Trials:
         self.least: dict[str, int] = {}
         self._wanted, self._outputs, self._rewriting = wanted, outputs, rewriting
         self._bound = math.inf  # operations that the best one was written with
+        self._open = ExitStack()  # its graph
 
     def begin(self, starts: Iterable[tuple[str, Plan]]) -> None:
         """Try these methods and plans, and keep the best."""
@@ -145,12 +147,12 @@ class _Trials:
         before = written.total
         if self._rewriting and before <= max(SHORT, promising * self._bound):
             written = _shorter(written)
-        if written.total < min(self.least.values(), default=math.inf):
-            if self.least:
-                self.best.graph.close()
-            self.best, self.plan, self._bound = written, plan, before
-        else:
-            written.graph.close()
+        with ExitStack() as graph:
+            graph.enter_context(written.graph)
+            if written.total < min(self.least.values(), default=math.inf):
+                self._open.close()
+                self._open = graph.pop_all()
+                self.best, self.plan, self._bound = written, plan, before
         self.least[written.method] = min(written.total, self.least.get(written.method, written.total))
         return written.total
 
@@ -166,8 +168,8 @@ def _shorter(written: Written) -> Written:
         pivots=[(next(values), k) for _, k in written.pivots],
     )  # fmt: skip
     kept, other = (shorter, written) if shorter.total <= written.total else (written, shorter)
-    other.graph.close()
-    return kept
+    with other.graph:
+        return kept
 
 
 def _starts(model: Model, method: str) -> Iterator[Plan]:

@@ -43,7 +43,8 @@ def test_problems_and_options_are_part_of_the_key():
     problem = sd.forward_dynamics(sd.chain(2))
     options = [
         Options(), Options(ordering="aba"), Options(outputs=("qdd",)), Options(level="fast"),
-        Options(external_wrenches=False), Options(budget=Budget(effort=2.0)), Options(budget=Budget(seconds=1.0)), Options(budget=Budget(1.0, 1.0, 7)),
+        Options(external_wrenches=False), Options(budget=Budget(effort=2.0)), Options(budget=Budget(seconds=1.0)),
+        Options(budget=Budget(1.0, 1.0, 7)),
     ]  # fmt: skip
     keys = {cache_key(problem, x) for x in options}
     assert len(keys) == len(options) and None not in keys
