@@ -82,6 +82,7 @@ from sysdyn.model import robots as robots
 from sysdyn.offline.choice import Choice as Choice
 from sysdyn.offline.safety import Safety as Safety
 from sysdyn.online.compile import compile as compile
+from sysdyn.online.compile import load_solver as load_solver
 from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.identify import Identified as Identified
@@ -91,7 +92,6 @@ from sysdyn.online.learn_noise import learn_noise as learn_noise
 from sysdyn.online.least_norm import least_norm as least_norm
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
-from sysdyn.online.solver import load_solver as load_solver
 from sysdyn.passes import PASSES as PASSES
 from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics

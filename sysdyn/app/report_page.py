@@ -101,7 +101,7 @@ def _section(title: str, *parts: str) -> str:
 def _matrix(task: Task, solver: Solver) -> str:
     """The matrix that is eliminated; if there is none, that of the paper in an order that is found quickly."""
     shown, said = solver, ""
-    if not solver.choice.row_perm:
+    if solver.choice.is_recursion:
         shown = compile_task(task, formulation="paper", level="fast", backend="python")
         said = (
             "<p>The program is a recursion and forms no matrix. This is the system as the paper states it, in the "

@@ -44,6 +44,11 @@ class Choice:
         return Pivots(self.row_perm, self.col_perm, dict(self.joined))
 
     @property
+    def is_recursion(self) -> bool:
+        """True if the program is a recursion, which eliminates no matrix."""
+        return not self.row_perm
+
+    @property
     def total(self) -> int:
         """Operations end to end."""
         return self.end_to_end.total

@@ -53,7 +53,7 @@ def first_formulation(problem: Problem, options: Options, stages: Stages) -> Com
 def searched(problem: Problem, options: Options, compiled: Compiled, stages: Stages) -> Compiled:
     """The problem in the cheapest order found in the time that is left. A triangular order has nothing to save."""
     began, choice, outputs = time.perf_counter(), compiled.choice, options.outputs
-    if choice.triangular or not choice.row_perm:
+    if choice.triangular or choice.is_recursion:
         return compiled
     with stages.stage("search"):
         system = eliminated_system(problem, options, choice.passes)

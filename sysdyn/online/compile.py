@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,9 @@ from sysdyn.offline.pipeline import build
 from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
-from sysdyn.online.consistency import CheckedSolver, Redundant, redundant
+from sysdyn.online.consistency import CheckedSolver
 from sysdyn.online.progress import shown
+from sysdyn.online.redundancy import Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
@@ -157,14 +161,22 @@ def _solver(
             cache.store(key, storage.pack(compiled, options, None))
         if progress:
             progress("compiling machine code", 0.95)
-    solver = (
-        CheckedSolver(whole, found, options, compiled, on_singular, progress, check_limits)
-        if found
-        else Solver(problem, options, compiled, on_singular, progress, check_limits)
-    )
+    made = partial(CheckedSolver, found) if found else partial(Solver, problem)
+    solver = made(options, compiled, on_singular, progress, check_limits)
     if not options.unsafe:
         _warn_of_errors(compiled.choice.judged)
     return solver
+
+
+def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
+    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
+
+    A file can be from anybody: nothing in it is executed, and its program reads and writes its own arrays alone.
+    """
+    stored = storage.read(Path(path))
+    assert stored.problem is not None
+    made = partial(CheckedSolver, stored.found) if stored.found else partial(Solver, stored.problem)
+    return made(stored.options, stored.compiled, on_singular)
 
 
 def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | None:
@@ -173,7 +185,7 @@ def _kept(key: str | None, problem: Problem, options: Options) -> Compiled | Non
     if stored is None:
         return None
     try:
-        return storage.unpack(stored, problem, options.outputs)[0]
+        return storage.unpack(stored, problem, options.outputs).compiled
     except SysdynError:
         return None
 

@@ -6,28 +6,34 @@ inconsistency = values of the left-out measurements at the solution − their re
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import contradicting
-from sysdyn.diagnosis.structure import structure
 from sysdyn.diagnosis.words import at_states, few
 from sysdyn.equations.assembly import measured_row
-from sysdyn.errors import Inconsistent, InvalidInput, ProblemError
+from sysdyn.errors import Inconsistent, ProblemError
+from sysdyn.files.atomic import write_file
 from sysdyn.measurements.groups import value_group
-from sysdyn.measurements.measurement import Constraint, Measurement, Output
-from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.measurements.measurement import Constraint, Measurement
+from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import least_squares
 from sysdyn.offline.stages import Progress
-from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online import storage
+from sysdyn.online.arguments import Arguments, Inputs, Named
+from sysdyn.online.derivatives import Derivatives, Values, compile_derivatives
+from sysdyn.online.redundancy import Redundant
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import REPIVOTED_ERROR, Solver
-from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
@@ -37,102 +43,37 @@ TOLERANCE = 1e-6
 CONTRADICTING = 16
 
 
-class Redundant(NamedTuple):
-    """A problem without its redundant equations: left_out (measurement, numbers of its components)."""
-
-    rest: Problem
-    left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
-
-    def __str__(self) -> str:
-        names = ", ".join(repr(m.name) for m, _ in self.left_out)
-        return f"the problem without redundant equations of {names}"
-
-    def outputs(self, asked: tuple[Output, ...]) -> tuple[Output, ...]:
-        """The outputs, and the quantities and measurements that the left-out measurements are compared with."""
-        raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
-        shown = tuple(x for x in asked if isinstance(x, Measurement))
-        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
-        return (*(x for x in self.rest.quantities if x in asked or x in raw), *shown, *others)
-
-
-def redundant(problem: Problem) -> Redundant | None:
-    """The redundant equations of a problem that has one solution without them; None for any other problem.
-
-    With noise that takes a diagnosis: ask for problems that are singular at every state. The wrenches of constraints
-    that hold the same motion twice are open: components that are left out exert none.
-    """
-    model = problem.model
-    if not problem.noisy:
-        motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-        twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
-        if motion + stated <= problem.layout().n and not twice:
-            return None
-    found = problem.diagnose()
-    places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
-    gone: dict[Measurement, list[int]] = {}
-    for row in found.removals:
-        m, k = places[row]
-        gone.setdefault(m, []).append(k)
-    held = sum(len(k) for m, k in gone.items() if isinstance(m, Constraint))
-    if not gone or found.missing != held:
-        return None
-    try:
-        kept = [part for m in problem.measurements if (part := _without(m, gone.get(m, []), problem))]
-    except InvalidInput:  # components that are measured together
-        return None
-    rest = Problem(model, kept, [p.name for p in problem.parameters])
-    if held and not rest.diagnose().well_posed:
-        return None
-    return Redundant(rest, tuple((m, tuple(sorted(k))) for m, k in gone.items()))
-
-
-def _without(m: Measurement, gone: list[int], problem: Problem) -> Measurement | None:
-    rest = [k for k in range(len(m.components(problem.model))) if k not in gone]
-    if not gone or not rest:
-        return m if rest else None
-    if isinstance(m, RawMeasurement):
-        pairs = m.pairs(problem.model)
-        return Subset(m, tuple(pairs[k] for k in rest))
-    return m.part(rest)
-
-
 class CheckedSolver(Solver):
     """A Solver that checks solutions by redundant measurements, left out of `problem` and kept in `whole`.
 
     tolerance: a measurement contradicts the others if it is off by more than this times 1 + its greatest value, in its
     units. Such states are not `ok`; on_singular="raise" raises Inconsistent, which names the measurements, and the
-    other policies do not change the solution. `Solution.inconsistency` has the numbers. Files of `save`, C projects and
-    derivatives are of `problem`: they do without the left-out measurements.
+    other policies do not change the solution. `Solution.inconsistency` has the numbers. C projects and CasADi functions
+    are of `problem`: they do without the left-out measurements.
     """
 
     def __init__(
-        self, whole: Problem, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise",
+        self, found: Redundant, options: Options, compiled: Compiled, on_singular: str = "raise",
         progress: Progress | None = None, check_limits: bool = False,
     ):  # fmt: skip
         super().__init__(found.rest, options, compiled, on_singular, progress, check_limits)
-        self.whole, self.left_out, self.tolerance = whole, found.left_out, TOLERANCE
-        self._found, self._whole_inputs = found, Inputs(whole, options.external_wrenches)
+        self.whole, self.left_out, self.tolerance = found.whole, found.left_out, TOLERANCE
+        self._calls_of_whole = _CallsOfWhole(found, options)
         kept = {m.name for m in found.rest.measurements}
         gone = tuple(m for m, _ in found.left_out if isinstance(m, Constraint))
         self._about = self._about._replace(idle=tuple(m for m in gone if m.name not in kept))
-        self._square = not whole.noisy and not gone  # all equations together determine all unknowns
+        self._square = not self.whole.noisy and not gone  # all equations together determine all unknowns
 
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str | None = None,
         threads: int | None = None, **given: Any,
     ) -> Solution:  # fmt: skip
         """Solve as a Solver does, with values of all measurements of `whole`. Raises Inconsistent, too."""
-        arrays, lead = self._whole_inputs.checked(Arguments.of(q, qd, known, given))
-        self._whole_inputs.groups.reject_not_finite(arrays)
-        values = {name: x if x.ndim == 1 else x.reshape(*lead, -1) for name, x in arrays.items()}
-        others = {name: x for name, x in given.items() if name in ("noise", "active", "parameters")}
-        found: dict[str, Any] = {**self._quantities(values), **others, "y": self._kept(values)}
-        policy = on_singular or self.on_singular
+        policy = self._policy(on_singular)
+        arrays, values, found = self._calls_of_whole.applied(q, qd, known, given)
 
         def solved(policy: str) -> Solution:
-            return super(CheckedSolver, self).__call__(
-                values["q"], values["qd"], on_singular=policy, threads=threads, **found
-            )
+            return super(CheckedSolver, self).__call__(**found, on_singular=policy, threads=threads)
 
         solution = solved("nan" if self._square else policy)
         off, bad = self._compared(solution, values)
@@ -193,28 +134,6 @@ class CheckedSolver(Solver):
         solution.ok = ok.reshape(lead)
         return disagreeing.reshape(lead)
 
-    def _kept(self, values: Arrays) -> Arrays:
-        """Values of the measurements of `problem` that are no quantities, by name."""
-        groups = {m.name: value_group(m.name) for m in self.problem.custom}
-        return {m.name: values[groups[m.name]][..., self._rest(m)] for m in self.whole.custom if m.name in groups}
-
-    def _rest(self, m: Measurement) -> list[int]:
-        """The components of a measurement that are not left out."""
-        gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
-        return [k for k in range(len(m.components(self.model))) if k not in gone]
-
-    def _quantities(self, values: Arrays) -> Arrays:
-        """Values of the known quantities of `problem`."""
-        found = {x: values.get(x, np.zeros(self._inputs.sizes[x])) for x in self._inputs.known}
-        raw = {m.name for m in self.problem.raw}
-        for m in self.whole.custom:  # measurements that state some scalars again, and others alone
-            if isinstance(m, RawMeasurement) and m.name in raw:
-                rest, y, x = self._rest(m), values[value_group(m.name)], found[m.quantity]
-                x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), x.shape[-1])).copy()
-                x[..., np.array(self._places(m))[rest]] = y[..., rest]
-                found[m.quantity] = x
-        return found
-
     def _reads(self, m: Measurement, values: Arrays) -> np.ndarray:
         group = value_group(m.name)
         return values[group] if group in values else values[m.quantity][..., self._places(m)]
@@ -222,7 +141,8 @@ class CheckedSolver(Solver):
     def _implied(self, m: Measurement, solution: Solution) -> np.ndarray:
         if not isinstance(m, RawMeasurement):
             return solution[m.name]
-        return solution[m.quantity].reshape(*solution.ok.shape, -1)[..., self._places(m)]
+        found = solution[m.quantity]
+        return found.reshape(*solution.ok.shape, self.whole.inputs.sizes[m.quantity])[..., m.places(self.model)]
 
     def _places(self, m: Measurement) -> list[int]:
         """Places of the components of a raw measurement in its quantity."""
@@ -256,17 +176,83 @@ class CheckedSolver(Solver):
 
     def bind(self, *args, **kwargs) -> NoReturn:
         """Raises ProblemError: prepared calls have no checks. Bind a solver of `problem`, which needs none."""
-        raise ProblemError(
-            f"a prepared call has no checks, which {', '.join(repr(m.name) for m, _ in self.left_out)} need: "
-            "bind sd.compile(solver.problem) instead"
-        )
+        raise self._calls_of_whole.unbound("")
+
+    def derivatives(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> Derivatives:
+        """Derivatives of `problem`, as of a Solver; calls take the values that calls of this solver take.
+
+        Raises ProblemError for derivatives by a measurement that is left out.
+        """
+        kept = {m.name for m in self.problem.measurements}
+        for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
+            if name not in kept and name in {m.name for m, _ in self.left_out}:
+                raise ProblemError(
+                    f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
+                    "by others, or compile a problem without the measurements that state the same"
+                )
+        made = partial(_CheckedDerivatives, self._calls_of_whole)
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt, made)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the solver, `whole` and what is left out to one file, as `Solver.save`; tolerance is not stored."""
+        gone = {m.name: list(components) for m, components in self.left_out}
+        return write_file(path, storage.pack(self.compiled, self.options, self.whole, gone))
 
     def __reduce__(self):
         checks = self.tolerance, self._inputs.check_limits
-        return _restored, (self.whole, self._found, self.options, self.compiled, self.on_singular, *checks)
+        return _restored, (self._calls_of_whole.found, self.options, self.compiled, self.on_singular, *checks)
 
 
-def _restored(whole, found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:
-    solver = CheckedSolver(whole, found, options, compiled, on_singular, None, check_limits)
+class _CallsOfWhole:
+    """Arguments of calls of the whole problem as those of the rest."""
+
+    def __init__(self, found: Redundant, options: Options):
+        self.found, self._options, self._inputs = found, options, Inputs(found.whole, options.external_wrenches)
+
+    def applied(self, q: ArrayLike, qd: ArrayLike, known: tuple, given: Named) -> tuple[Arrays, Arrays, dict[str, Any]]:
+        """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest by name)."""
+        arrays, lead = self._inputs.checked(Arguments.of(q, qd, known, given))
+        self._inputs.groups.reject_not_finite(arrays)
+        values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
+        others = {name: x for name, x in given.items() if name in ("noise", "active", "parameters")}
+        quantities, y = self.found.apply(values)
+        return arrays, values, {"q": values["q"], "qd": values["qd"], **quantities, **others, "y": y}
+
+    def unbound(self, of: str) -> ProblemError:
+        """The error of a prepared call."""
+        names = ", ".join(repr(m.name) for m, _ in self.found.left_out)
+        return ProblemError(
+            f"a prepared call has no checks, which {names} need: bind sd.compile(solver.problem){of} instead"
+        )
+
+    def __reduce__(self):
+        return _CallsOfWhole, (self.found, self._options)
+
+
+class _CheckedDerivatives(Derivatives):
+    """Derivatives of the rest of a problem, called with values of the whole."""
+
+    def __init__(self, calls: _CallsOfWhole, *args: Any):
+        super().__init__(*args)
+        self._calls_of_whole = calls
+
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str = "raise", threads: int | None = None,
+        **given: Any,
+    ) -> Values:  # fmt: skip
+        _, _, found = self._calls_of_whole.applied(q, qd, known, given)
+        return super().__call__(**found, on_singular=on_singular, threads=threads)
+
+    def bind(self, *args, **kwargs) -> NoReturn:
+        """Raises ProblemError, as `CheckedSolver.bind`."""
+        raise self._calls_of_whole.unbound(".derivatives()")
+
+    def __reduce__(self):
+        _, args = super().__reduce__()
+        return _CheckedDerivatives, (self._calls_of_whole, *args)
+
+
+def _restored(found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:
+    solver = CheckedSolver(found, options, compiled, on_singular, None, check_limits)
     solver.tolerance = tolerance
     return solver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -52,8 +52,9 @@ def compile_derivatives(
     options: Options,
     of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
+    made: Callable[..., Derivatives] | None = None,
 ) -> Derivatives:
-    """The implementation of `Solver.derivatives`."""
+    """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself."""
     of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
     zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
@@ -63,7 +64,7 @@ def compile_derivatives(
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_judged(problem, found, options)]
     program = Program.from_graph(found.graph, found.inputs, blocks, guarded)
-    return Derivatives(problem, program, of, wrt, found.method, options)
+    return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
 def _names(kind: str, chosen, default: Sequence[str], valid) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ def _cheapest(
     """The derivatives in the form that needs the fewest operations."""
     if has_analytic(problem, of):
         return analytic(problem, of, wrt, options.external_wrenches)
-    if not choice.row_perm:
+    if choice.is_recursion:
         raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
     for x in of:
         if x not in options.names and x in CHANGED and CHANGED[x] in choice.passes:

@@ -114,7 +114,7 @@ def pictures(problem: Problem, options: Options, choice: Choice) -> str:
     """
     if problem.layout().n > MOST_DRAWN:
         return ""
-    if not choice.row_perm:
+    if choice.is_recursion:
         system = problem.system()
         row, col, kind = _entries(system)
         caption = f"D as stated, {len(row):,} entries; the program is a recursion without it"

@@ -140,10 +140,8 @@ class Solver(Translated):
 
         Raises InvalidInput naming the argument for wrong shapes, types, NaN or infinity, missing or duplicate values.
         """
-        if on_singular is not None and on_singular not in ON_SINGULAR:
-            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        policy = self._policy(on_singular)
         given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
-        policy = on_singular or self.on_singular
         about = self._about if on_singular is None else self._about._replace(refuse=policy == "raise")
         found = self._calls.shortest(given, threads, on_singular, self._solution, about)
         if found is not None:
@@ -157,6 +155,12 @@ class Solver(Translated):
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
         return self._solution(about, Results(run.arrays, run.lead, self._calls.results(run), ok, again))
+
+    def _policy(self, on_singular: str | None) -> str:
+        """The action at states at which the order fails. Raises UnknownName."""
+        if on_singular is not None and on_singular not in ON_SINGULAR:
+            raise UnknownName("on_singular", on_singular, ON_SINGULAR)
+        return on_singular or self.on_singular
 
     # ---- covariances that are far from the declared ones ----------------------------------------------------------
 
@@ -389,7 +393,7 @@ class Solver(Translated):
     @cached_property
     def _solve_scope(self) -> Flops | None:
         """Operations with X, v, c, ν given; None if the formulation does without."""
-        if self.choice.solve or not self.choice.row_perm:
+        if self.choice.solve or self.choice.is_recursion:
             return self.choice.solve
         system = ordered_system(self.problem, self.options, self.choice)
         return solve_scope(system, self.choice, self.options.outputs)
@@ -479,14 +483,5 @@ class Solver(Translated):
 def restored(
     problem: Problem, payload: bytes, on_singular: str, outputs: Sequence[Output] = (), check_limits: bool = False
 ) -> Solver:
-    compiled, options, _ = storage.unpack(payload, problem, tuple(outputs))
-    return Solver(problem, options, compiled, on_singular, check_limits=check_limits)
-
-
-def load_solver(path: str | os.PathLike, on_singular: str = "raise") -> Solver:
-    """The solver that `Solver.save` wrote. Raises FileError for unreadable, foreign or damaged files.
-
-    A file can be from anybody: nothing in it is executed, and its program reads and writes its own arrays alone.
-    """
-    compiled, options, problem = storage.read(Path(path))
-    return Solver(problem, options, compiled, on_singular)
+    stored = storage.unpack(payload, problem, tuple(outputs))
+    return Solver(problem, stored.options, stored.compiled, on_singular, check_limits=check_limits)

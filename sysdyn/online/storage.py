@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
 from sysdyn.offline.safety import Safety
+from sysdyn.online.redundancy import Redundant, without
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem
 from sysdyn.program.operations import Flops
@@ -34,8 +35,22 @@ FORMAT = 4  # The version of the stored form: it rises when the meaning of any p
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
 
 
-def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes:
-    """The stored form; without the problem, and with outputs by name alone, if the reader has both."""
+class Stored(NamedTuple):
+    """A compiled problem. found: the whole problem that it is the rest of, if equations were left out."""
+
+    compiled: Compiled
+    options: Options
+    problem: Problem | None
+    found: Redundant | None = None
+
+
+def pack(
+    compiled: Compiled, options: Options, problem: Problem | None, left_out: Mapping[str, Sequence[int]] | None = None
+) -> bytes:
+    """The stored form; without the problem, and with outputs by name alone, if the reader has both.
+
+    left_out: components of measurements of the problem, by name, that the compiled one does without.
+    """
     choice = asdict(compiled.choice)
     perms = {name: np.array(choice.pop(name), dtype=np.int32) for name in ("row_perm", "col_perm")}
     outputs = list(options.names) if problem is None else _described_outputs(options, problem)
@@ -47,15 +62,14 @@ def pack(compiled: Compiled, options: Options, problem: Problem | None) -> bytes
         "seconds": compiled.seconds,
         "stages": compiled.stages,
         "problem": None if problem is None else problem.to_dict(),
+        "left_out": left_out or {},
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     arrays: dict[str, np.ndarray] = {"solver": text, **perms, **compiled.program.to_arrays()}
     return packed({**arrays, "digest": np.frombuffer(_digest(arrays), dtype=np.uint8)})
 
 
-def unpack(
-    payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()
-) -> tuple[Compiled, Options, Problem | None]:
+def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()) -> Stored:
     """Inverse of `pack`. problem, outputs: replace those stored.
 
     Raises FileError for foreign or damaged bytes, other versions, and a program that is not one of the problem.
@@ -82,8 +96,12 @@ def unpack(
         compiled = Compiled(Choice(**choice), Program.from_arrays(arrays), considered, head["seconds"], stages)
         outputs = outputs or from_described(head["options"]["outputs"])
         options = Options.from_dict({**head["options"], "outputs": outputs})
+        found = None
         if problem is None and head["problem"] is not None:
             problem = Problem.from_dict(head["problem"])
+            if head.get("left_out"):
+                found = without(problem, head["left_out"])
+                problem = found.rest
         _check_types(options, options.equations, compiled, compiled.choice, compiled.choice.judged)
         _check_choice(compiled.choice)
         if problem is not None:
@@ -92,7 +110,7 @@ def unpack(
         raise
     except Exception as error:  # zipfile, numpy and json each raise their own kinds on damaged bytes
         raise FileError(f"{type(error).__name__}: {error}") from error
-    return compiled, options, problem
+    return Stored(compiled, options, problem, found)
 
 
 def _check_types(*stored: Any) -> None:
@@ -161,16 +179,16 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
     return h.digest()
 
 
-def read(path: Path) -> tuple[Compiled, Options, Problem]:
+def read(path: Path) -> Stored:
     """The solver and problem in a file of `Solver.save`. Raises FileError naming the file."""
     try:
         payload = read_regular(path)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        compiled, options, problem = unpack(payload)
+        stored = unpack(payload)
     except SysdynError as error:
         raise FileError(f"{path} is not a sysdyn solver file of this version: {error}") from error
-    if problem is None:
+    if stored.problem is None:
         raise FileError(f"{path} holds no problem: it is a cache entry, not a file written by Solver.save")
-    return compiled, options, problem
+    return stored

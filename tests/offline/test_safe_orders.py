@@ -26,7 +26,10 @@ from sysdyn.model import (
     auto_tree,
     chain,
 )
-from sysdyn.online.solver import Solver, load_solver
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.formulations import eliminated_system
+from sysdyn.online.compile import load_solver
+from sysdyn.online.solver import Solver
 from sysdyn.reference import aba, rnea
 
 
@@ -114,3 +117,15 @@ def check_a_large_robot(solver: Solver) -> None:
     single = solver(q[0], qd[0], tau[0], fx=fx[0])
     assert single.backward_error() <= 1e-12
     assert relative_error(rnea(model, q[0], qd[0], single.qdd, fx[0])[None], tau[0][None]) <= 1e-6
+
+
+@pytest.mark.parametrize("joints", [2, 3])
+def test_the_order_is_that_of_the_program(joints):
+    """Of two orders of as many operations one was judged and written, and the other one stored."""
+    solver = sd.compile(sd.forward_dynamics(sd.chain(joints)), backend="python", formulation="paper")
+    system, choice = eliminated_system(solver.problem, solver.options, solver.passes), solver.choice
+    pivots = zip(choice.row_perm, choice.col_perm, strict=True)
+    pairs = {f"{system.row_names[r]} → {system.col_names[c]}" for r, c in pivots}
+    assert solver.program.guards and {guard.label for guard in solver.program.guards} <= pairs
+    written = Elimination(system, *choice.pivots, refined=choice.refined).choice("again", solver.options.outputs)
+    assert (written.total, written.fill_in) == (choice.total, choice.fill_in)

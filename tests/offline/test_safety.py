@@ -115,7 +115,7 @@ def test_every_divisor_is_guarded(seed):
 
 def test_forward_dynamics_of_a_serial_arm_guards_all_pivots_but_the_constant_one():
     solver = sd.compile(sd.forward_dynamics(sd.chain(6, seed=1)), outputs="qdd", backend="python")
-    assert not solver.choice.row_perm and len(solver.program.guards) >= 5
+    assert solver.choice.is_recursion and len(solver.program.guards) >= 5
 
 
 # ---- pivots that come near zero --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
+from sysdyn.online import storage
 from sysdyn.online.consistency import CheckedSolver
 
 MODEL = sd.chain(4, seed=2)
@@ -270,3 +271,101 @@ def test_the_wrench_of_a_constraint_that_is_left_out_is_zero():
     np.testing.assert_array_equal(solution["w", "two"], np.zeros((3, 6)))
     with pytest.raises(sd.UnknownName, match="'three'.*one.*two"):
         solution.wrench("three")
+
+
+# ---- all that a Solver can do ----------------------------------------------------------------------------------------
+
+
+def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
+    """{public method or property of a Solver: a check of it on a CheckedSolver, beside one of the rest}."""
+    y = values(make())
+    name = CASES[make][0]
+    asked = {"of": "qdd"}
+
+    def is_unbound(bind) -> None:
+        with pytest.raises(sd.ProblemError, match=rf"{name!r} need: bind sd\.compile\(solver\.problem\)"):
+            bind(Q, QD)
+
+    def derivatives() -> None:
+        J = found.derivatives(**asked)
+        expected = rest.derivatives(**asked)(**arguments(rest.problem, make))
+        for again in (J, pickle.loads(pickle.dumps(J))):
+            for block, x in again(Q, QD, y=y).items():
+                np.testing.assert_allclose(x, expected[block], rtol=0, atol=1e-9 * np.abs(expected[block]).max())
+        is_unbound(J.bind)
+        if name not in {m.name for m in found.problem.measurements}:
+            with pytest.raises(sd.ProblemError, match=f"{name!r} is left out: it only checks"):
+                found.derivatives(wrt=name)
+
+    def save() -> None:
+        loaded = sd.load_solver(found.save(tmp_path / "checked.solver"))
+        assert type(loaded) is CheckedSolver
+        assert [(m.name, k) for m, k in loaded.left_out] == [(m.name, k) for m, k in found.left_out]
+        np.testing.assert_array_equal(loaded(Q, QD, y=y).qdd, found(Q, QD, y=y).qdd)
+        with pytest.raises(sd.Inconsistent, match=f"{name!r}"):
+            loaded(Q, QD, y={**y, name: y[name] + 0.01})
+
+    def export_c() -> None:
+        header = next(found.export_c(tmp_path / "c").glob("*.h")).read_text()
+        assert f"known_{name}" not in header and f"y_{name}" not in header  # the rest, with no check
+
+    def outputs() -> None:
+        assert {"qdd", "tau"} <= set(found.outputs) and set(found.measured) <= set(found.outputs)
+
+    def report() -> None:
+        assert found.ordering in found.report() and found.safety.ok and found.choice.safety == found.safety
+        assert found.passes == found.choice.passes
+
+    return {
+        "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
+        "source": lambda: found.source("x").name == "x", "to_casadi": lambda: found.to_casadi("x").name() == "x",
+        "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
+        "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
+        "fill_in": lambda: found.fill_in == found.choice.fill_in, "triangular": lambda: found.triangular == found.choice.triangular,
+    }  # fmt: skip
+
+
+def arguments(problem: sd.Problem, make) -> dict:
+    """The motion as arguments of a solver of the problem."""
+    fx, custom = values_of_contacts(make()), {m.name for m in problem.custom}
+    known = {"tau": sd.rnea(MODEL, Q, QD, QDD, fx), "qdd": QDD, "fx": fx}
+    y = {m: x for m, x in sd.predict(problem, Q, QD, QDD, fx).items() if m in custom}
+    return {"q": Q, "qd": QD, "y": y, **{x: known[x] for x in problem.known_quantities}}
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_all_that_a_solver_can_do(make, tmp_path):
+    """It works, or an error says what to do."""
+    found = solver(make)
+    rest = sd.compile(found.problem, outputs=["qdd", "tau"], level="fast", formulation="paper")
+    checks = alike(found, rest, make, tmp_path)
+    assert set(checks) == {x for x in dir(sd.Solver) if not x.startswith("_")}
+    for what, check in checks.items():
+        assert check() in (None, True), what
+
+
+@pytest.mark.parametrize("make", [twice_a_torque, noisy_beside_twice_a_torque])
+def test_calls_of_any_shape(make):
+    """Empty batches and batches of batches as of a Solver, and policies that there are none of."""
+    found, y = solver(make), values(make())
+    whole = found(Q, QD, y=y).qdd
+    for states, lead in ((slice(0, 0), (0,)), (slice(0, 4), (2, 2)), (slice(0, 3), (3, 1))):
+        part = {name: x[states].reshape(*lead, -1) if lead != (0,) else x[states] for name, x in y.items()}
+        q, qd = (x[states].reshape(*lead, x.shape[-1]) for x in (Q, QD))
+        solution = found(q, qd, y=part)
+        np.testing.assert_array_equal(solution.qdd.reshape(-1, 4), whole[states])
+        assert solution.ok.shape == lead and solution.inconsistency()["motor"].shape == (*lead, 1)
+    with pytest.raises(sd.UnknownName, match="on_singular 'never'"):
+        found(Q, QD, y=y, on_singular="never")
+
+
+@pytest.mark.parametrize(
+    "gone", [{"nobody": [0]}, {"motor": [1]}, {"motor": ["x"]}, {"motor": 0}, ["motor"], {}], ids=str
+)
+def test_a_file_that_leaves_out_what_is_not_there_is_refused(gone, tmp_path):
+    """And one that says nothing of it: its program is not one of the whole problem."""
+    found = solver(twice_a_torque)
+    (tmp_path / "x.solver").write_bytes(storage.pack(found.compiled, found.options, found.whole, gone))
+    with pytest.raises(sd.FileError, match="x.solver is not a sysdyn solver file"):
+        sd.load_solver(tmp_path / "x.solver")

@@ -18,7 +18,7 @@ import sysdyn as sd
 from sysdyn.errors import FileError
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.online import storage
-from sysdyn.online.solver import load_solver
+from sysdyn.online.compile import load_solver
 from sysdyn.program.program import Program
 
 

@@ -1,0 +1,108 @@
+"""Redundant equations of a problem: left out, and values of the whole problem as values of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.diagnosis.structure import structure
+from sysdyn.equations.assembly import measured_row
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Constraint, Measurement, Output
+from sysdyn.measurements.raw import RawMeasurement, Subset
+from sysdyn.model import Model
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
+
+
+class Redundant(NamedTuple):
+    """A whole problem, and the rest without redundant equations: left_out (measurement, its components' numbers)."""
+
+    whole: Problem
+    rest: Problem
+    left_out: tuple[tuple[Measurement, tuple[int, ...]], ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(repr(m.name) for m, _ in self.left_out)
+        return f"the problem without redundant equations of {names}"
+
+    def outputs(self, asked: tuple[Output, ...]) -> tuple[Output, ...]:
+        """The outputs, and the quantities and measurements that the left-out measurements are compared with."""
+        raw = {m.quantity for m, _ in self.left_out if isinstance(m, RawMeasurement)}
+        shown = tuple(x for x in asked if isinstance(x, Measurement))
+        others = (m for m, _ in self.left_out if not isinstance(m, RawMeasurement) and m not in shown)
+        return (*(x for x in self.rest.quantities if x in asked or x in raw), *shown, *others)
+
+    def apply(self, values: Arrays) -> tuple[Arrays, Arrays]:
+        """(known quantities, values by the name of a measurement) of the rest; values: of the whole, by group."""
+        groups = {m.name: value_group(m.name) for m in self.rest.custom}
+        y = {m.name: values[groups[m.name]][..., self._kept(m)] for m in self.whole.custom if m.name in groups}
+        found = {x: values.get(x, np.zeros(self.rest.inputs.sizes[x])) for x in self.rest.known_quantities}
+        raw = {m.name for m in self.rest.raw}
+        for m in self.whole.custom:  # measurements that state some scalars again, and others alone
+            if isinstance(m, RawMeasurement) and m.name in raw:
+                rest, given, x = self._kept(m), values[value_group(m.name)], found[m.quantity]
+                x = np.broadcast_to(x, (*np.broadcast_shapes(x.shape[:-1], given.shape[:-1]), x.shape[-1])).copy()
+                x[..., np.array(m.places(self.whole.model))[rest]] = given[..., rest]
+                found[m.quantity] = x
+        return found, y
+
+    def _kept(self, m: Measurement) -> list[int]:
+        """The components of a measurement that are not left out."""
+        gone = {m.name: k for m, k in self.left_out}.get(m.name, ())
+        return [k for k in range(len(m.components(self.whole.model))) if k not in gone]
+
+
+def redundant(problem: Problem) -> Redundant | None:
+    """The redundant equations of a problem that has one solution without them; None for any other problem.
+
+    With noise that takes a diagnosis: ask for problems that are singular at every state. The wrenches of constraints
+    that hold the same motion twice are open: components that are left out exert none.
+    """
+    model = problem.model
+    if not problem.noisy:
+        motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
+        twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
+        if motion + stated <= problem.layout().n and not twice:
+            return None
+    found = problem.diagnose()
+    places = {measured_row(m, c): (m, k) for m in problem.valued for k, c in enumerate(m.components(model))}
+    gone: dict[str, list[int]] = {}
+    for row in found.removals:
+        m, k = places[row]
+        gone.setdefault(m.name, []).append(k)
+    held = sum(len(gone.get(m.name, ())) for m in problem.valued if isinstance(m, Constraint))
+    if not gone or found.missing != held:
+        return None
+    try:
+        reduced = without(problem, gone)
+    except InvalidInput:  # components that are measured together
+        return None
+    return None if held and not reduced.rest.diagnose().well_posed else reduced
+
+
+def without(problem: Problem, gone: Mapping[str, Iterable[int]]) -> Redundant:
+    """The problem without these components of measurements, by name.
+
+    Raises InvalidInput for components that are measured together, KeyError and IndexError for unknown ones.
+    """
+    model, by_name = problem.model, {m.name: m for m in problem.valued}
+    left_out = tuple((by_name[name], tuple(sorted(k))) for name, k in gone.items())
+    for m, components in left_out:
+        [m.components(model)[k] for k in components]
+    numbers = {m.name: components for m, components in left_out}
+    kept = [part for m in problem.measurements if (part := _without(m, numbers.get(m.name, ()), model))]
+    return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out)
+
+
+def _without(m: Measurement, gone: Iterable[int], model: Model) -> Measurement | None:
+    rest = [k for k in range(len(m.components(model))) if k not in set(gone)]
+    if not gone or not rest:
+        return m if rest else None
+    if isinstance(m, RawMeasurement):
+        pairs = m.pairs(model)
+        return Subset(m, tuple(pairs[k] for k in rest))
+    return m.part(rest)
