@@ -185,11 +185,12 @@ class Solution(calls.Result, SolvedQuantities):
                 return np.zeros((*self._lead, len(idle[name].components(model))))
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
-            return block[..., 0] if isinstance(known, Freedoms) and block.shape[-1] == 1 else block
+            one = isinstance(known, Freedoms) and block.shape[-1] == 1
+            return block[..., 0][()] if one else block  # [()]: a number at one state
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
         if name not in components:
             raise UnknownName(f"component of {quantity!r}:", name, components)
-        return values[..., components.index(name)]
+        return values[..., components.index(name)][()]
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
