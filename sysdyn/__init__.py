@@ -10,7 +10,7 @@ there, so that programs load what they need.
 
 import ast
 from importlib import import_module
-from pathlib import Path
+from pkgutil import get_data
 
 from sysdyn.renames import NAMES, warn_of_name
 
@@ -18,7 +18,7 @@ __version__ = "0.2.0"
 
 _places = {
     imported.name: line.module
-    for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    for line in ast.parse(get_data(__name__, "__init__.pyi") or b"").body
     if isinstance(line, ast.ImportFrom)
     for imported in line.names
 }

@@ -72,6 +72,7 @@ def test_a_joint(names):
     np.testing.assert_allclose(sd.rnea(again, q, qd, qdd), tau, rtol=0, atol=1e-12 * np.abs(tau).max())
 
 
+@pytest.mark.slow
 def test_a_sensor(names):
     arm, solver = names["arm"], names["solver"]
     q, qd, qdd = arm.random_state(seed=8, batch=5)

@@ -72,3 +72,27 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(compiler, 
     assert [x.rpartition("/")[0] for x in libraries] == ["sysdyn/backends/entries"] * (compiler == "cc" and built)
     assert {name for name in names if name.startswith("sysdyn/experiments/")} == scripts
     assert wheel.stat().st_size <= 1_000_000
+
+
+FROM_ZIP = """
+import sys
+sys.meta_path = [x for x in sys.meta_path if "editable" not in str(x).lower()]  # else this source tree is found first
+import sysdyn as sd
+from sysdyn.papers.nori.arms import ARMS
+model = sd.chain(2, seed=1)
+print(sd.__file__, sd.compile(sd.inverse_dynamics(model))(*model.random_state(seed=1)).tau.shape, len(ARMS))
+"""
+
+
+def test_the_package_runs_from_a_zip_file(tmp_path):
+    package, archive = Path(sysdyn.__file__).parent, tmp_path / "sysdyn.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        for path in package.rglob("*"):
+            if path.is_file() and path.parent.name != "__pycache__":
+                made.write(path, path.relative_to(package.parent))
+    environment = os.environ | {"PYTHONPATH": str(archive), "SYSDYN_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-P", "-c", FROM_ZIP]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+    assert run.returncode == 0, run.stderr
+    file, rest = run.stdout.split(maxsplit=1)
+    assert file.startswith(str(archive)) and rest.split("(2,)")[1].strip() > "0"

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from pathlib import Path
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 
-PACKAGE = Path(__file__).resolve().parents[1]  # The folder of the package.
+PACKAGE = files("sysdyn")  # The folder of the package, which may be in a zip file.
 
 
 @functools.cache
-def sources_digest(*parts: str, package: Path = PACKAGE) -> str:
+def sources_digest(*parts: str, package: Traversable = PACKAGE) -> str:
     """sha256 of the Python files of these parts (folders or files, relative to the package), with their names."""
     digest = hashlib.sha256()
     for part in parts:
-        path = package / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(f"{file.relative_to(package).as_posix()}\0".encode())
+        for name, file in _sources(part, package.joinpath(part)):
+            digest.update(f"{name}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _sources(name: str, path: Traversable) -> Iterator[tuple[str, Traversable]]:
+    """(name, file) of a file, or of all Python files below a folder, in the order of their names."""
+    if not path.is_dir():
+        yield name, path
+        return
+    for inside in sorted(path.iterdir(), key=lambda x: x.name):
+        if inside.name.endswith(".py") or (inside.is_dir() and inside.name != "__pycache__"):
+            yield from _sources(f"{name}/{inside.name}", inside)

@@ -64,7 +64,7 @@ class Estimate(Solution):
         """
         system = self._problem.system()
         assert isinstance(system, AugmentedSystem)
-        entries, b = system.values(self._inputs)
+        entries, b = system.values(self.inputs)
         d = system.completed(entries, b, self._unknowns(system))
         known = np.isfinite(d).all(axis=1)
         error = np.full(self._n, np.nan)
@@ -172,7 +172,7 @@ class Estimate(Solution):
             layout = self._given.layout
             return States(Row(layout.inputs(self._row), layout.input_places), 1, self._about.refuse)
         solved = np.broadcast_to(self.ok, self._lead).reshape(-1)
-        return States(self._inputs, self._n, self._about.refuse, solved, self._found.again)
+        return States(self.inputs, self._n, self._about.refuse, solved, self._found.again)
 
     @property
     def _noisy(self) -> NoisyComponents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -153,8 +153,13 @@ class Solution(calls.Result, SolvedQuantities):
         return self._about.outputs
 
     @property
-    def _inputs(self) -> Mapping[str, np.ndarray]:
+    def inputs(self) -> Mapping[str, np.ndarray]:
+        """Inputs of the call by group, (size,) for all states or (N, size), in SI units; defaults included."""
         return self._found.inputs
+
+    def keys(self) -> KeysView[str]:
+        """Names of the outputs: dict(solution) has all values."""
+        return self._values.keys()
 
     @property
     def _lead(self) -> tuple[int, ...]:
@@ -180,11 +185,12 @@ class Solution(calls.Result, SolvedQuantities):
                 return np.zeros((*self._lead, len(idle[name].components(model))))
             flat = values.reshape(*self._lead, -1)
             block = flat[..., known.part(model, known.index(model, name))]
-            return block[..., 0] if isinstance(known, Freedoms) and block.shape[-1] == 1 else block
+            one = isinstance(known, Freedoms) and block.shape[-1] == 1
+            return block[..., 0][()] if one else block  # [()]: a number at one state
         components = [label.removeprefix(f"{quantity}: ") for label in self._outputs[quantity].labels]
         if name not in components:
             raise UnknownName(f"component of {quantity!r}:", name, components)
-        return values[..., components.index(name)]
+        return values[..., components.index(name)][()]
 
     def wrench(self, name: str, reference: str = "local") -> np.ndarray:
         """Wrench (…, 6) [N m, N] of the Contact or LoopJoint of that name, angular first.
@@ -210,7 +216,7 @@ class Solution(calls.Result, SolvedQuantities):
         model = self._problem.model
         frame = find_frame(model, constraint.frame)
         flat = wrench.reshape(-1, 6)
-        q = np.broadcast_to(self._inputs["q"], (len(flat), model.nq))
+        q = np.broadcast_to(self.inputs["q"], (len(flat), model.nq))
         for k, state in enumerate(q):
             E = rotation(frame.X)
             if frame.body >= 0:
@@ -252,7 +258,7 @@ class Solution(calls.Result, SolvedQuantities):
         the augmented matrix, which may be less far out, at states whose equations are regular. Skeel (1979).
         """
         system = self._problem.system()
-        entries = np.broadcast_to(system.values(self._inputs)[0], (self._n, system.nnz))
+        entries = np.broadcast_to(system.values(self.inputs)[0], (self._n, system.nnz))
         return np.array([system.reciprocal_condition(x) for x in entries]).reshape(self._lead)
 
     def forward_error(self) -> dict[str, np.ndarray]:
@@ -265,11 +271,11 @@ class Solution(calls.Result, SolvedQuantities):
         """
         system = self._problem.system(outputs=(*QUANTITIES, *self._about.measured))
         values = {name: x.reshape(self._n, -1) for name, x in self._values.items()}
-        return {name: x.reshape(self._lead) for name, x in forward_errors(system, self._inputs, values).items()}
+        return {name: x.reshape(self._lead) for name, x in forward_errors(system, self.inputs, values).items()}
 
     def _residual(self) -> tuple[np.ndarray, np.ndarray]:
         system = self._equations()
-        residual, error, _ = system.residual(self._inputs, self._unknowns(system))
+        residual, error, _ = system.residual(self.inputs, self._unknowns(system))
         return residual.reshape(*self._lead, residual.shape[1]), error.reshape(self._lead)
 
     def _unknowns(self, system: System) -> np.ndarray:
@@ -350,8 +356,8 @@ class Solution(calls.Result, SolvedQuantities):
         model = self._problem.model
         found = model.frame(frame)
         n = self._n
-        q, qd = (np.broadcast_to(self._inputs[x], (n, self._inputs[x].shape[-1])) for x in ("q", "qd"))
-        down = np.broadcast_to(self._inputs.get("gravity", model.gravity), (n, 3))
+        q, qd = (np.broadcast_to(self.inputs[x], (n, self.inputs[x].shape[-1])) for x in ("q", "qd"))
+        down = np.broadcast_to(self.inputs.get("gravity", model.gravity), (n, 3))
         if found.body >= 0:
             a = self.a.reshape(n, model.nb, 6)[:, found.body]
         result = np.empty((n, 6))

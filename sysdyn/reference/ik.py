@@ -46,7 +46,8 @@ STUCK = "the error stopped falling: a local minimum, or the target is out of rea
 class IKResult:
     """Result of `inverse_kinematics`. True if the target is reached.
 
-    frame: that was to be moved. q (nq,): the solution, or the best position found where there is none.
+    frame: that was to be moved. q (nq,): the solution, or the best position found where there is none; angles without
+        limits are within half a turn of those of the start.
     converged: at q, evaluated afresh, the errors are within the tolerances and all joints within their limits.
     reason: why there is no solution and what to try, and what else there is to know; empty if nothing.
     angle_error [rad], position_error [m]: angle of the rotation from the frame at q to the target, and distance of
@@ -379,7 +380,7 @@ class _Search:
                 reason = f"waypoint {k} of {waypoints}: {reason}" if waypoints > 1 else reason
                 break
         self.target[:] = target
-        self.chain.wrap(self.q)
+        self.chain.wrap(self.q, start)
         self.evaluate()
         outside = self.chain.outside(self.q)
         if self.reached and outside:
@@ -420,6 +421,8 @@ class _Chain:
         bent = [k for _, _, in_step in self.curved for k in range(self.nv)[in_step]]
         self.straight = np.setdiff1d(np.arange(self.nv), bent)  # degrees of freedom along which q ⊕ δ = q + δ
         self.straight_entry = self.entry[self.straight]
+        infinite = np.isinf(self.lower) & np.isinf(self.upper)
+        self.unlimited = np.intersect1d(self.straight, np.flatnonzero(infinite & self.turning))
 
     def move(self, q: np.ndarray, step: np.ndarray, out: np.ndarray) -> None:
         """out = q ⊕ step; other entries of `out` are left as they are."""
@@ -436,10 +439,11 @@ class _Chain:
         """Put q onto the limits if it is outside."""
         q[self.entry] = np.minimum(np.maximum(q[self.entry], self.lower), self.upper)
 
-    def wrap(self, q: np.ndarray) -> None:
-        """Bring limited angles into their limits by whole turns, if that is possible."""
+    def wrap(self, q: np.ndarray, start: np.ndarray) -> None:
+        """Take whole turns off: limited angles into their limits if possible, others to half a turn from `start`."""
         x = q[self.entry]
         turns = np.maximum(0.0, np.ceil((self.lower - x) / TURN)) - np.maximum(0.0, np.ceil((x - self.upper) / TURN))
+        turns[self.unlimited] = -np.round((x - start[self.entry])[self.unlimited] / TURN)
         turns[~self.turning] = 0.0
         moved = np.flatnonzero(turns)
         q[self.entry[moved]] += TURN * turns[moved]

@@ -139,6 +139,7 @@ def test_a_result_is_the_states_of_the_opposite_problem(tmp_path):
     np.testing.assert_allclose(tau[0], tau[1], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_hybrid_needs_only_the_columns_of_what_is_known(tmp_path):
     model = sd.chain(3)
     names = [f"{x}:joint{i}" for x in ("q", "qd") for i in range(3)] + ["tau:joint1", "qdd:joint0", "qdd:joint2"]

@@ -77,6 +77,7 @@ def test_places_are_a_permutation_with_the_pivots_on_the_diagonal(kind, ordering
     assert all((k, k) in places | fill for k in range(p.n))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
 def test_the_picture_is_written(tmp_path, suffix, start):
     path = save_figure(plot_matrix(solver_of("inverse", "rnea")), tmp_path / f"matrix{suffix}")

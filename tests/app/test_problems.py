@@ -89,6 +89,7 @@ def test_each_problem_is_shown_with_its_sentence_and_a_result(name):
     assert commands and task(name).title
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", [SMALL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:])])
 def test_small_problems_are_solved_and_drawn(name, monkeypatch, tmp_path):
     out, picture = tmp_path / "out.csv", tmp_path / "matrix.png"

@@ -262,6 +262,7 @@ def test_a_value_guarded_twice_meets_the_strictest_limits(width):
         assert status.tolist() == [BAD_PIVOT | weak, weak, 0, weak]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @example(3628, 1)
 @given(seeds, st.sampled_from(WIDTHS))

@@ -119,6 +119,7 @@ def test_one_state_takes_any_number_of_angles_together(angles, level):
     np.testing.assert_allclose(out, interpreter.run(program, q.tolist()), rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_prepared_calls_leave_no_references_and_outlive_their_solver():
     model = sd.chain(3, seed=0)
     q, qd, tau = model.random_state(seed=0)

@@ -52,6 +52,7 @@ def _interpreted(program, inputs):
     return dict(zip((name for name, _ in program.output_groups), np.split(rows, ends, axis=1), strict=True))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("many", [False, True], ids=["one state", "batch"])
 @pytest.mark.parametrize("level", [0, 2])
 def test_kernels_in_single_precision(program, inputs, many, level):

@@ -261,6 +261,7 @@ def test_threads_are_no_more_than_the_cores_that_may_be_used(name, monkeypatch, 
 # ---- forks ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_process_is_forked_while_another_thread_compiles(monkeypatch):

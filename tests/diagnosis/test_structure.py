@@ -14,6 +14,7 @@ from sysdyn.model import Model, auto_tree, chain, random_tree
 from sysdyn.problem import Problem, inverse_dynamics
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("problem", ["inverse", "forward", "hybrid"])
 def test_the_classical_problems_are_well_posed(problem):
     tapered = auto_tree(100, 1.5, 1.5, 0.9)  # inertias over 23 orders of magnitude

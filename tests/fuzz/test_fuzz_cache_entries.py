@@ -26,6 +26,7 @@ def folder(monkeypatch, tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_damaged_entries_are_not_read(folder):
     expected = answers()
     whole = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -90,6 +90,7 @@ def outcome(path, content: bytes) -> tuple[sd.Solver, sd.Solution] | None:
         assert time.process_time() - began < LONGEST
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused_or_answer_the_same(tmp_path):
     good = storage.packed(arrays())
     expected = solver()(*state())

@@ -261,6 +261,7 @@ def test_derivatives_in_contact(outputs):
                 close(found[x, name][:, k], (plus[x] - minus[x]) / (2 * h), 1e-6)
 
 
+@pytest.mark.slow
 def test_exported_code_names_the_wrench(tmp_path):
     solver = sd.compile(forward_dynamics(tree()) + Contact("tool", "point", name="tool"), level="fast")
     solver.export_c(tmp_path)

@@ -45,6 +45,7 @@ def _equivalent(row, x):
     return ("tau", GEAR * x) if row.name == "drive" else ("fx", x)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("row", ROWS, ids=lambda x: x.name)
 @pytest.mark.parametrize("options", [{}, {"formulation": "paper"}, {"layout": "net_force"}, {"known": "substituted"}],
                          ids=str)  # fmt: skip
@@ -103,6 +104,7 @@ def _gauge(model, noise=None):
     return sd.Linear(blocks, name="gauge", noise=noise)
 
 
+@pytest.mark.slow
 def test_estimates_have_its_standard_deviation():
     model = sd.chain(3, seed=1)
     problem = sd.forward_dynamics(model) + sd.Known("drive", noise=0.5) + _gauge(model, noise=0.5)
@@ -122,6 +124,7 @@ def test_derivatives_by_it(arm):
     assert "drive" not in solver.derivatives().wrt  # zero by default, as fx
 
 
+@pytest.mark.slow
 def test_labels_tables_and_logs(arm):
     pandas = pytest.importorskip("pandas")
     problem = sd.forward_dynamics(arm) + sd.Known("drive") + sd.Known("push", name="shove")
@@ -148,6 +151,7 @@ def test_labels_tables_and_logs(arm):
     np.testing.assert_array_equal(chunk.y["shove"], w.reshape(3, -1))
 
 
+@pytest.mark.slow
 def test_files_and_exports(arm, tmp_path):
     problem = sd.forward_dynamics(arm) + sd.Known("drive") + sd.Known("push", "all", ("fx", "fy", "fz"), name="forces")
     problem += sd.Known("push", "all", ("nx", "ny", "nz"), name="moments")

@@ -74,6 +74,7 @@ def test_torques_are_differentiated_by_inertial_parameters():
     assert pytest.approx(sd.joint_torque_regressor(model, q, qd, qdd).astype(float), abs=1e-9) == Y
 
 
+@pytest.mark.slow
 def test_accelerations_are_differentiated_by_gravity_and_inertia():
     model = sd.random_tree(4, seed=6)
     body = f"inertia:{model.body_names[2]}"

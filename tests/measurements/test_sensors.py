@@ -456,6 +456,7 @@ def test_values_that_are_zero_may_be_left_out():
         sd.compile(problem, "markowitz", level="fast")(q, qd, expected["qdd"], fx=expected["fx"])
 
 
+@pytest.mark.slow
 def test_a_foot_at_rest_on_the_ground():
     """Forward dynamics in contact: the acceleration of the foot is zero, its wrench unknown. Against the KKT system."""
     model = flying()

@@ -213,6 +213,7 @@ EQUALITIES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("case", EQUALITIES)
 def test_equalities_are_those_of_mujoco(case):
     """They hold there where our loops are closed, or as much of them as of our couplings does.

@@ -53,6 +53,7 @@ def test_answers_and_residuals_are_those_of_the_paper_s_frames(seed, number):
     assert found.backward_error()[found.ok].max() < 1e-9
 
 
+@pytest.mark.slow
 def test_it_is_taken_where_it_saves_operations_and_says_how_many():
     model = sd.random_tree(8, seed=3)
     problem = sd.hybrid_dynamics(model, torque=list(model.joint_names[::2]))

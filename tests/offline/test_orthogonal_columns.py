@@ -100,6 +100,7 @@ def test_casadi_and_c_have_the_same_operations(tmp_path):
     assert "copysign(" in text and "sqrt(" in text
 
 
+@pytest.mark.slow
 def test_derivatives_follow_the_turned_rows():
     """By columns and by rows of D⁻¹, against differences."""
     found = solver(outputs=("tau", "qdd"))

@@ -104,6 +104,7 @@ def test_each_pass_saves_operations_on_a_robot(name):
     assert any(total(*case, without) > total(*case, tuple(ALL)) for case in cases)
 
 
+@pytest.mark.slow
 def test_a_sum_of_angles_takes_the_place_of_an_angle():
     model = load_robot("puma560")[0]
     solver = sd.compile(sd.forward_dynamics(model), outputs="qdd", external_wrenches=False)

@@ -206,6 +206,7 @@ def test_the_forms_agree(seed, n, torques):
                 close(other[key], value, 1e-9)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=pytest.mark.slow)])
 def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     problem = sd.forward_dynamics(icub(base))
@@ -338,6 +339,7 @@ def test_inputs_are_named_once_and_those_that_are_usually_zero_are_left_out():
     assert (J.of, J.wrt) == (("w", "qdd"), ("tip", "fx")) and J.shapes["w", "fx"] == (1, 3, 6)
 
 
+@pytest.mark.slow
 def test_quantities_that_passes_have_changed_are_refused():
     """a is that of origins if it is no output, f that of moved parameters."""
     problem = sd.forward_dynamics(sd.random_tree(3, seed=4)) + sd.Contact("body2", ["a_z"], name="tip")
@@ -362,6 +364,7 @@ def test_the_form_of_fewer_operations_is_taken(of, wrt):
     assert J.flops.total == min(counts.values()) == counts[J.method] < max(counts.values())
 
 
+@pytest.mark.slow
 def test_singular_states_raise_or_are_nan():
     """Joints at multiples of π/2, where the accelerometer may not feel the one that it is to tell of."""
     problem = sensors()

@@ -29,14 +29,14 @@ def test_backward_errors_of_estimates_are_those_of_their_equations(seed):
     error = estimate.backward_error()
     assert error.shape == (3,) and error.max() < 1e-12
     layout, active = problem.layout(), random_problem(seed)[1]
-    q, qd = (estimate._inputs[x][0] for x in ("q", "qd"))
-    y = {name.removeprefix("y:"): x[0] for name, x in estimate._inputs.items() if name.startswith("y:")}
-    y |= {x: estimate._inputs[x].reshape(-1, layout.model.nb * 6)[0] for x in ("fx",) if x in estimate._inputs}
+    q, qd = (estimate.inputs[x][0] for x in ("q", "qd"))
+    y = {name.removeprefix("y:"): x[0] for name, x in estimate.inputs.items() if name.startswith("y:")}
+    y |= {x: estimate.inputs[x].reshape(-1, layout.model.nb * 6)[0] for x in ("fx",) if x in estimate.inputs}
     free = dense(problem, q, qd, y, active=active)["N"]
     for direction in (free.sum(axis=1), np.ones(len(free))):
-        size = max(np.abs(x[0]).max() for x in estimate._values.values())
+        size = max(np.abs(x[0]).max() for x in dict(estimate).values())
         moved = {}
-        for name, x in estimate._values.items():
+        for name, x in dict(estimate).items():
             columns = layout.quantity_columns(name)
             step = np.zeros(layout.n)
             step[problem.system().plain.columns] = direction / np.abs(direction).max()
@@ -69,7 +69,7 @@ def test_estimates_can_be_copied_and_pickled(again, n, backend):
             estimate.std("tau"), estimate.chi2()
         found = again(estimate)
         assert type(found) is sd.Estimate and np.array_equal(found.ok, estimate.ok)
-        for name in estimate._values:
+        for name in estimate.keys():
             assert np.array_equal(found[name], estimate[name])
             assert np.array_equal(found.std(name), estimate.std(name))
         for name in ("chi2", "log_likelihood", "backward_error"):

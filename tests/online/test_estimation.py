@@ -207,6 +207,7 @@ def test_batches_files_and_bound_calls_agree(arm, tmp_path):
     assert np.abs(step.out["tau"] - arm(q[3], qd[3], y=changed).tau).max() <= 1e-12
 
 
+@pytest.mark.slow
 def test_results_of_a_batch_do_not_depend_on_its_parts(arm, monkeypatch):
     """By machine code and by the interpreter, which takes larger parts."""
     q, qd, y = measured(arm, 26, 4)

@@ -117,8 +117,8 @@ def test_the_estimate_is_not_far_below_the_error(case, outputs):
     system, errors = problem.system(), solution.forward_error()
     assert list(errors) == list(solver.outputs)
     for k in range(len(inputs["q"])):
-        given = {name: np.ravel(x[k]) for name, x in solution._inputs.items() if np.ndim(x) > 1}
-        given |= {name: np.ravel(x) for name, x in solution._inputs.items() if np.ndim(x) == 1}
+        given = {name: np.ravel(x[k]) for name, x in solution.inputs.items() if np.ndim(x) > 1}
+        given |= {name: np.ravel(x) for name, x in solution.inputs.items() if np.ndim(x) == 1}
         d = np.zeros(system.layout.n)
         d[system.columns] = solved(system, given)
         for name in solver.outputs:

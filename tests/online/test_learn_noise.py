@@ -57,6 +57,7 @@ def deviations(noise: np.ndarray) -> np.ndarray:
     return np.sqrt(np.diagonal(noise)) if np.ndim(noise) == 2 else np.asarray(noise)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.filterwarnings("ignore::sysdyn.AccuracyWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_true_noise_is_found_within_its_statistical_error(name):
@@ -89,6 +90,7 @@ def test_no_change_raises_the_likelihood_of_what_was_learnt():
         assert np.sum(solver(q, qd, y=y, noise=other).log_likelihood()) < best + 1e-3
 
 
+@pytest.mark.slow
 def test_the_derivative_of_the_likelihood_is_that_of_the_moments():
     true = problem(imu(MATRIX), sd.Switchable(sd.JointAcceleration("joint1", noise=0.4, name="gyro")))
     solver = sd.compile(true, outputs=["tau"], level="fast")
@@ -120,6 +122,7 @@ def test_the_derivative_of_the_likelihood_is_that_of_the_moments():
         np.testing.assert_allclose(np.subtract(*moments["imu"])[:, k], slope / (2.0 * step), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_the_log_does_not_determine_is_said():
     """Only the sum of the variances of two sensors that always agree; and nothing of what nobody checks."""
     sum_alone = problem(
@@ -141,6 +144,7 @@ def test_what_the_log_does_not_determine_is_said():
     assert np.allclose(found.noise["alone"], 0.7, rtol=1e-6) and np.isinf(found.error["alone"]).all()
 
 
+@pytest.mark.slow
 def test_states_that_were_not_solved_do_not_count():
     true = sd.Problem(ARM, [
         sd.Switchable(sd.JointAcceleration("all", noise=0.2, name="encoders")),

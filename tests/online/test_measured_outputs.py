@@ -284,6 +284,7 @@ def test_classical_accelerations_serve_outputs_without_linear_velocities():
     assert classical.flops.end_to_end.total < spatial.flops.end_to_end.total
 
 
+@pytest.mark.slow
 def test_a_longer_search_keeps_the_outputs():
     model, q, qd, values = known("fixed")
     outputs = [sd.Accelerometer("tool", name="imu"), "qdd"]

@@ -64,6 +64,7 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
     )
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ("one", "two"))
 def test_estimates_near_singular_states_are_right(kind):
     """Means, deviations, residuals, χ², tests and likelihood; the augmented matrix has twice as few digits."""
@@ -87,6 +88,7 @@ def test_singular_estimates_are_refused_with_names(kind):
             solver(*given, y=values)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("seed", "order"), [(0, "auto"), (0, "colamd"), (1, "natural"), (3, "torn")])
 def test_necks_and_gimbals_are_answered_as_in_50_digits(seed, order):
     """Also accelerations of 1e17 rad/s², of axes that files turn by 1e-8 rad; no regular state is refused."""

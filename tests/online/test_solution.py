@@ -114,3 +114,16 @@ def test_the_system_that_pivoting_solves_is_assembled_once(assembled, tmp_path, 
         q, qd, tau = CHAIN.random_state(seed=seed, batch=4)
         np.testing.assert_allclose(solver(q, qd, tau).qdd, sd.aba(CHAIN, q, qd, tau), rtol=1e-9)
     assert assembled == ["BlockSystem"]
+
+
+def test_one_component_of_one_state_is_a_number():
+    model = sd.chain(3, seed=1)
+    measured = sd.Accelerometer("body2", name="imu")
+    problem = sd.inverse_dynamics(model)
+    solver = sd.compile(problem, outputs=["tau", "f", measured], level="fast")
+    for batch, kind in ((None, float), (2, np.ndarray)):
+        solution = solver(*model.random_state(seed=1, batch=batch))
+        found = solution["tau", model.joint_names[0]], solution["imu", "a_x"]
+        assert all(isinstance(x, kind) for x in found)
+        assert np.shape(solution["f", "body2"])[-1] == 6
+        assert set(dict(solution)) == {"tau", "f", "imu"} and {"q", "qd", "qdd"} <= solution.inputs.keys()

@@ -101,6 +101,7 @@ def without_prepared_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AfterFactors, "at_one", lambda *_: None)
 
 
+@pytest.mark.slow(after=1)
 def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
     asked = [*calls(solver.problem)]
     found = [
@@ -115,6 +116,7 @@ def test_prepared_calls_give_the_bits_of_the_general_way(solver, monkeypatch):
             same(one, expected)
 
 
+@pytest.mark.slow(after=1)
 def test_blocks_of_a_batch_give_what_their_states_give(solver, monkeypatch):
     monkeypatch.setattr(executable, "BETWEEN", 1)  # blocks of a register of states
     for arrays, given in calls(solver.problem, 21):

@@ -178,6 +178,7 @@ def test_times_are_ratios_of_one_run(results):
             assert all(row["lower_quartile"] <= row["ratio"] <= row["upper_quartile"] for row in measured)
 
 
+@pytest.mark.slow
 @needs_umfpack
 def test_compiled_programs_that_are_timed_solve_the_problem():
     model = sd.auto_tree(3, 1, 1.5, 0.9)

@@ -157,6 +157,7 @@ def test_findings_follow_the_files(results, tmp_path):
     assert (results / "numerics.png").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 def test_without_umfpack_the_other_orders_remain(monkeypatch, tmp_path):
     def missing():
         raise sd.BackendUnavailable("UMFPACK is not available")

@@ -153,6 +153,7 @@ def test_without_metis_it_says_so(monkeypatch, tmp_path):
     assert f"METIS was not tried: {ORDERINGS.NO_METIS}" in ORDERINGS.findings(tmp_path)
 
 
+@pytest.mark.slow
 def test_without_umfpack_the_other_orders_remain(monkeypatch, tmp_path):
     def missing():
         raise sd.BackendUnavailable("UMFPACK is not available")

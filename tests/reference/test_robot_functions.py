@@ -147,6 +147,7 @@ def test_every_joint_type_agrees_with_the_reference_algorithms(zoo):
     check_motion(ZOO, zoo, q, qd, qdd, fx)
 
 
+@pytest.mark.slow
 def test_results_have_the_shapes_of_the_table(zoo):
     for batch in ((), (1,), (3,), (2, 5), (0,)):
         q, qd, _, fx = state(ZOO, 1, *batch)

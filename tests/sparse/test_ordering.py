@@ -334,6 +334,7 @@ def test_a_trial_leaves_no_trace(a, seed):
             break
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("robot", ["puma560", "rx90", "gen6R"])
 def test_looking_ahead_saves_operations(robot):
     """The cheapest of the starts that do, end to end, compared to that of the others."""
