@@ -321,7 +321,8 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         "source": lambda: found.source("x").name == "x", "to_casadi": lambda: found.to_casadi("x").name() == "x",
         "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
         "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
-        "fill_in": lambda: found.fill_in == found.choice.fill_in, "triangular": lambda: found.triangular == found.choice.triangular,
+        "fill_in": lambda: found.fill_in == found.choice.fill_in,
+        "triangular": lambda: found.triangular == found.choice.triangular,
     }  # fmt: skip
 
 
@@ -361,7 +362,7 @@ def test_calls_of_any_shape(make):
 
 
 @pytest.mark.parametrize(
-    "gone", [{"nobody": [0]}, {"motor": [1]}, {"motor": ["x"]}, {"motor": 0}, ["motor"], {}], ids=str
+    "gone", [{"nobody": [0]}, {"motor": [1]}, {"motor": [-1]}, {"motor": ["x"]}, {"motor": 0}, ["motor"], {}], ids=str
 )
 def test_a_file_that_leaves_out_what_is_not_there_is_refused(gone, tmp_path):
     """And one that says nothing of it: its program is not one of the whole problem."""
