@@ -432,9 +432,7 @@ def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) 
 
 
 class _Checked(NamedTuple):
-    """The regular states (N,) bool; a refined pivoted solve of the worst ones: its backward error, and the differences
-    of the program and of a plain solve to it.
-    """
+    """Regular states (N,); of a refined pivoted solve of the worst: its error, differences of program and plain solve."""
 
     regular: np.ndarray
     pivoted: float
@@ -470,13 +468,13 @@ def _least(
     """
     worst = seen.worst(kept, WORST_STATES)
     if not doubtful.any():
-        return (1.0, "none can vanish at a regular state", 0, worst)
+        return 1.0, "none can vanish at a regular state", 0, worst
     sizes = seen.sizes[close]
     ratio = np.where(doubtful, _shares(sizes, sizes.max(axis=0)), 1.0)
     k = int(np.argmin(ratio.min(axis=0)))
     through, rare = crossing(seen.pivots[kept], doubtful)
     smallest = close[np.argsort(ratio.min(axis=1))[:WORST_STATES]]
-    return (float(ratio[:, k].min()), labels[k], through, np.unique([*worst, *smallest, *kept[rare]]))
+    return float(ratio[:, k].min()), labels[k], through, np.unique([*worst, *smallest, *kept[rare]])
 
 
 def _reach(seen: _Observed, regular: np.ndarray, lengths: np.ndarray) -> float:

@@ -26,10 +26,13 @@ from sysdyn.model import (
     auto_tree,
     chain,
 )
-from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.accepted import AcceptedOrder
 from sysdyn.offline.formulations import eliminated_system
+from sysdyn.offline.options import Options
+from sysdyn.offline.stages import Stages
 from sysdyn.online.compile import load_solver
 from sysdyn.online.solver import Solver
+from sysdyn.passes import PAPER
 from sysdyn.reference import aba, rnea
 
 
@@ -120,12 +123,11 @@ def check_a_large_robot(solver: Solver) -> None:
 
 
 @pytest.mark.parametrize("joints", [2, 3])
-def test_the_order_is_that_of_the_program(joints):
-    """Of two orders of as many operations one was judged and written, and the other one stored."""
-    solver = sd.compile(sd.forward_dynamics(sd.chain(joints)), backend="python", formulation="paper")
-    system, choice = eliminated_system(solver.problem, solver.options, solver.passes), solver.choice
-    pivots = zip(choice.row_perm, choice.col_perm, strict=True)
-    pairs = {f"{system.row_names[r]} → {system.col_names[c]}" for r, c in pivots}
-    assert solver.program.guards and {guard.label for guard in solver.program.guards} <= pairs
-    written = Elimination(system, *choice.pivots, refined=choice.refined).choice("again", solver.options.outputs)
-    assert (written.total, written.fill_in) == (choice.total, choice.fill_in)
+def test_the_order_is_that_of_its_elimination(joints):
+    """Of two orders of as many operations one was judged and written, and the other one named."""
+    problem, options = sd.forward_dynamics(sd.chain(joints)), Options(formulation="paper")
+    system = eliminated_system(problem, options, PAPER)
+    choice, elimination = AcceptedOrder(system, options, Stages(None, None)).find()
+    found = elimination.factors
+    assert (choice.row_perm, choice.col_perm) == (tuple(found.row_perm), tuple(found.col_perm))
+    assert choice.judged.ok and choice.total == elimination.choice("again", options.outputs).total
