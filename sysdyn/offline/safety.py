@@ -432,7 +432,7 @@ def _counted(system: System, inputs: Inputs, seen: _Observed, known: _Singular) 
 
 
 class _Checked(NamedTuple):
-    """Regular states (N,); of a refined pivoted solve of the worst: its error, differences of program and plain solve."""
+    """Regular states (N,); a refined pivoted solve of the worst: its error, differences of program and plain solve."""
 
     regular: np.ndarray
     pivoted: float
