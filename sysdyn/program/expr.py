@@ -217,6 +217,9 @@ class Graph:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Free the tables that find equal nodes, at once and without garbage collection; no more nodes can be made."""
         for table in (self._table, self._by_field, self._by_name, self._constants):
             table.clear()
