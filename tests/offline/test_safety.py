@@ -309,7 +309,7 @@ def test_errors_that_residuals_do_not_show():
     for error, ok, small in ((1e-12, True, True), (1e-8, False, True), (1e-5, False, False)):
         safety = verdict(ARM, STEADY, np.full(N, error), told=np.zeros(N)).safety
         assert safety.backward_error == 0.0 and safety.difference == pytest.approx(error, rel=0.1)
-        assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 1e-13
+        assert (safety.ok, safety.small) == (ok, small) and safety.pivoted_difference < 0.2 * error
 
 
 def test_factors_that_grow_without_bound_are_not_stable():
