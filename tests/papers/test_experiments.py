@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 from typer.testing import CliRunner
 
 from sysdyn.app.cli import app
-from sysdyn.papers.nori.experiments import names, reproduce
+from sysdyn.papers.nori import experiments
+from sysdyn.papers.nori.experiments import about, names, reproduce
 
 
 @pytest.mark.slow
@@ -26,3 +30,26 @@ def test_unknown_experiments_are_named():
     result = CliRunner().invoke(app, ["reproduce", "fig3"])
     assert result.exit_code == 2 and "experiment" in result.output and "fig2" in result.output
     assert {"costs", "fig1", "fig2", "numerics", "orderings", "property1", "property2", "property3"} <= set(names())
+
+
+def test_results_of_a_run_do_not_make_its_commit_dirty(tmp_path, monkeypatch):
+    """Of the files of a run the first was said to come from a commit, and the others from a changed tree."""
+
+    def git(*arguments):
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "experiments" / "results").mkdir(parents=True)
+    result, source = tmp_path / "experiments" / "results" / "a.csv", tmp_path / "a.py"
+    for path in (result, source):
+        path.write_text("1")
+    git("init")
+    git("add", "-A")
+    git("commit", "-m", "x")
+    monkeypatch.setattr(experiments, "ROOT", tmp_path)
+    result.write_text("2")
+    assert re.search(r"\([0-9a-f]{7,}\)$", about()["sysdyn"])
+    source.write_text("2")
+    assert about()["sysdyn"].endswith("-dirty)")
+    monkeypatch.setattr(experiments, "ROOT", tmp_path.parent)
+    assert about()["sysdyn"].endswith("(no commit)")

@@ -38,16 +38,20 @@ PAGE = "findings.md"
 
 
 def about() -> dict[str, str]:
-    """Origin of a stored figure: commit, processor, versions."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    """Origin of a stored figure: commit, processor, versions. A run's own results do not make the commit dirty."""
+
+    def git(*arguments: str) -> str:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return run.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)experiments/results")
+    commit = f"{git('describe', '--always')}{'-dirty' if changed else ''}" or "no commit"
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
         cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
     return {
-        "sysdyn": f"{_version(DISTRIBUTION)} ({described.stdout.strip() or 'no commit'})",
+        "sysdyn": f"{_version(DISTRIBUTION)} ({commit})",
         "python": platform.python_version(),
         **{name: _version(name) for name in ("numpy", "scipy", "llvmlite", "scikit-umfpack")},
         "cpu": f"{cpu}, {os.cpu_count()} cores",
