@@ -154,7 +154,8 @@ class Solver(Translated):
             again = run.status != 0
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        return self._solution(about, Results(run.arrays, run.lead, self._calls.results(run), ok, again))
+        kept = run.arrays if run.lead else {name: x.copy() for name, x in run.arrays.items()}  # the caller's may change
+        return self._solution(about, Results(kept, run.lead, self._calls.results(run), ok, again))
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
