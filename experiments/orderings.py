@@ -31,8 +31,8 @@ from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, Sing
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination, solve_scope
-from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix
+from sysdyn.offline.verdict import Safety
 from sysdyn.papers.nori.counters import umfpack_pivots
 from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.problems import load_cells

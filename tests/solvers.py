@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +32,15 @@ ORDERINGS = ("auto", *(name for name in SEARCHED if name != "symmetric"), *RECUR
 TOLERANCE = 1e-9  # relative, ∞-norm of each vector
 STATES = 1000  # random states a base for each oracle
 ALL_JOINTS = "random 6 22"  # a tree with every type of joint
+
+
+def in_threads(work: Callable[[int], None], count: int = 8) -> None:
+    """Run work(0), work(1), … at the same time."""
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def relative_error(x: np.ndarray, reference: np.ndarray) -> float:

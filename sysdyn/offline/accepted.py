@@ -15,9 +15,9 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import GIVEN, Options
 from sysdyn.offline.orders import AUTO_LIMIT, FAST_STARTS, candidates
-from sysdyn.offline.safety import LEAST_PIVOT, Inputs, Safety
 from sysdyn.offline.sampling import order_samples, sample_matrix, stacked
 from sysdyn.offline.stages import Stages
+from sysdyn.offline.verdict import LEAST_PIVOT, Inputs, Safety
 from sysdyn.sparse.least_squares import orthogonal
 from sysdyn.sparse.lu import Pivots
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sysdyn.offline.safety import Safety
+from sysdyn.offline.verdict import Safety
 from sysdyn.passes import PAPER
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program

@@ -15,8 +15,9 @@ from sysdyn.equations.linear_system import LinearSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
-from sysdyn.offline.safety import SAFETY_SAMPLES, Behaviour, Candidate, Safety, judge
+from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
+from sysdyn.offline.verdict import Behaviour, Candidate, Safety
 from sysdyn.program.expr import Expr, Graph, is_constant, unsigned
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program

@@ -22,8 +22,9 @@ from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import FIRM_ERROR, SAFETY_SAMPLES, Behaviour, Candidate, Inputs, Verdict, judge
+from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
+from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Inputs, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import unsigned
 from sysdyn.program.program import Program

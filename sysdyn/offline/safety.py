@@ -6,7 +6,7 @@ Candidate → run → residuals, row by row → singular states apart → worst 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import takewhile
@@ -27,28 +27,27 @@ from sysdyn.offline.sampling import (
     require_regular,
     travelled,
 )
+from sysdyn.offline.verdict import (
+    BACKWARD_ERROR,
+    FIRM_ERROR,
+    HOPELESS,
+    RARE,
+    SMALL_DIFFERENCE,
+    Candidate,
+    Inputs,
+    Safety,
+    Verdict,
+)
 from sysdyn.program.program import Program
 
 # Number of states at which a program is judged (chosen).
 SAFETY_SAMPLES = 2048
-# Greatest backward error of a safe program, unless a pivoted solve with refinement does no better (chosen).
-BACKWARD_ERROR = 1e-9
-# Backward error beyond which the search for an order goes on (chosen).
-FIRM_ERROR = 1e-11
 # Backward errors, the least of which that few states exceed makes small pivots weak (chosen).
 LOSING = (1e-9, 1e-10, 1e-11)
-# Greatest difference of a safe program's result to a pivoted solve, unless that solve is no better (chosen).
-DIFFERENCE = 3e-10
-# Multiple of the loss of a pivoted solve that a program may lose (chosen).
-WORSE_THAN_PIVOTED = 1e2
-# Share of its greatest size below which a pivot at some state may vanish at another (chosen).
-LEAST_PIVOT = 1e-4
 # Share of the other unknowns, or of itself at other states, below which a quantity counts as zero (chosen).
 VANISHING = 1e-6
 # Most unknowns of all states of a pivoted solve (chosen).
 JUDGED_UNKNOWNS = 10_000
-# Backward error that ends the check of an order: no refinement mends it (chosen).
-HOPELESS = 1e-3
 # Number of the states worst in a respect that guide the next search (chosen).
 WORST_STATES = 6
 # Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular (chosen).
@@ -79,10 +78,6 @@ MARGIN, FEW = 2.0, 0.25
 LOST = 1e-13
 # Greatest share of states with pivots that are expected to lose digits though none were seen to (chosen).
 EXPECTED = 1e-3
-# Share of states with weak pivots beyond which the search for an order goes on (chosen).
-RARE = 0.01
-# Difference to a pivoted solve beyond which compiling warns of inaccurate results, as of large residuals (chosen).
-SMALL_DIFFERENCE = 1e-6
 # Lengths [m], the greatest one of small residuals of which limits the judged lengths if these have no limits of their
 # own; calls solve with pivoting beyond (chosen).
 REACHES = (FARTHEST, 100.0, 10.0)
@@ -92,126 +87,6 @@ ROUNDS = 4
 EVERYWHERE = 24
 # Number of states that are checked first: one alone may be singular by chance (chosen).
 PROBES = 2
-
-Inputs = dict[str, np.ndarray]  # {group of inputs: (N, size)}
-
-
-class Behaviour(NamedTuple):
-    """Results of a program at N states.
-
-    d (N, full layout): all unknowns; pivots (N, p): the ones that are not constant; growth (N,): greatest entry of the
-    factors over that of the matrix, equilibrated; error (N,): the backward error of d, None if it is not known.
-    """
-
-    d: np.ndarray
-    pivots: np.ndarray
-    growth: np.ndarray
-    error: np.ndarray | None = None
-
-
-class Verdict(NamedTuple):
-    """Safety; (size below which it counts as zero, size below which it loses digits) of each pivot; worst states."""
-
-    safety: Safety
-    guards: list[tuple[float, float]]
-    worst: Inputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Safety:
-    """Behaviour of a fixed order over sampled states.
-
-    states: number of states that count.
-    backward_error: the greatest, row by row, see `sysdyn.equations.linear_system.Residual`.
-    pivoted: the same of a pivoted solve with iterative refinement at the worst of the states.
-    difference: greatest relative difference of a quantity (∞-norms) to that solve there.
-    pivoted_difference: the same of a pivoted solve without refinement, large if the system is ill-conditioned.
-    growth: greatest entry of D U over the greatest of D, both equilibrated.
-    least_pivot, least_pivot_name: least |pivot| over its greatest value at any state, and its equation and unknown.
-    crossing: number of pivots that take both signs and so vanish somewhere in between, 0 if the determinant takes both
-        signs itself.
-    singular: number of singular states among those drawn. Only regular ones count.
-    weak: number of states with weak pivots. These do not count, either, as calls solve them with pivoting.
-    reach [m]: lengths without limits were judged out to this; calls pivot at states beyond.
-
-    Pivots grow with lengths: for joints that travel far they count at states with all lengths below `NEAR`.
-    """
-
-    states: int
-    backward_error: float
-    pivoted: float
-    difference: float
-    pivoted_difference: float
-    growth: float
-    least_pivot: float
-    least_pivot_name: str
-    crossing: int
-    singular: int = 0
-    weak: int = 0
-    reach: float = FARTHEST
-
-    @property
-    def ok(self) -> bool:
-        """True if results are as accurate as a pivoted solve can be expected to be."""
-        return self.stable and self.difference <= max(DIFFERENCE, WORSE_THAN_PIVOTED * self.pivoted_difference)
-
-    @property
-    def stable(self) -> bool:
-        """True if backward stable: results solve exactly a system whose entries are nearly the given ones."""
-        small = self.backward_error <= max(BACKWARD_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
-        return math.isfinite(self.growth) and small and self.least_pivot > 0.0
-
-    @property
-    def firm(self) -> bool:
-        """True if safe with digits to spare, and no pivot came near zero or passed through it."""
-        steady = self.least_pivot >= LEAST_PIVOT and self.weak <= RARE * self.states and not self.crossing
-        return self.ok and self.exact and steady
-
-    @property
-    def exact(self) -> bool:
-        """True if backward stable with digits to spare."""
-        return self.backward_error <= max(FIRM_ERROR, WORSE_THAN_PIVOTED * self.pivoted)
-
-    @property
-    def small(self) -> bool:
-        """True if the judged errors are small, whatever a pivoted solve loses."""
-        return self.backward_error <= BACKWARD_ERROR and self.difference <= SMALL_DIFFERENCE
-
-    @property
-    def improvable(self) -> bool:
-        """True if not exact though no pivot failed: iterative refinement will help."""
-        return not self.exact and not self.crossing and self.backward_error <= HOPELESS
-
-    def __str__(self) -> str:
-        through = f"{self.crossing} pivots pass through zero, " if self.crossing else ""
-        through += f"{self.weak} states to be solved with pivoting, " if self.weak else ""
-        return (
-            f"{through}backward error {self.backward_error:.1e}, difference to a pivoted solve {self.difference:.1e}, "
-            f"growth {self.growth:.1e}, least pivot {self.least_pivot:.1e} ({self.least_pivot_name})"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A program to be judged.
-
-    run: its behaviour at some of the states. system: its equations. labels: of the pivots. certain (p,): pivots that
-    vanish only if the matrix is singular; their size says nothing against the order; none if left out. again: states
-    with weak pivots are solved with pivoting and do not count; False for means of estimates, whose orders do without.
-    chunk: states that run at a time, all if left out.
-    """
-
-    run: Callable[[Inputs], Behaviour]
-    system: System
-    labels: Sequence[str]
-    certain: np.ndarray | None = None
-    again: bool = True
-    chunk: int | None = None
-
-    @property
-    def doubtful(self) -> np.ndarray:
-        """(p,) bool: True for pivots that may vanish though the matrix is regular."""
-        return np.ones(len(self.labels), dtype=bool) if self.certain is None else ~self.certain
 
 
 def judge(

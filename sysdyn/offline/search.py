@@ -19,9 +19,9 @@ from sysdyn.errors import BackendUnavailable, NoSafeOrdering, ProblemError, Sing
 from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
-from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import sample_matrix
 from sysdyn.offline.stages import Stages
+from sysdyn.offline.verdict import Safety
 from sysdyn.sparse.lu import Pivots
 from sysdyn.sparse.orderings import reordered, restarts
 from sysdyn.sparse.sampled import Order, Sampled

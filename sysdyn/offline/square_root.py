@@ -16,9 +16,10 @@ from sysdyn.equations.whitened import WhitenedSystem
 from sysdyn.errors import NoSafeOrdering
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of
 from sysdyn.offline.elimination import FEWEST, chunk_of, judged_states
-from sysdyn.offline.safety import Behaviour, Candidate, Inputs, Verdict, judge, ranged
+from sysdyn.offline.safety import judge, ranged
 from sysdyn.offline.sampling import ORDER_SEED, SAFETY_SEED, is_unsolvable, sample_states
 from sysdyn.offline.stages import Stages
+from sysdyn.offline.verdict import Behaviour, Candidate, Inputs, Verdict
 from sysdyn.program.expr import Graph, is_constant, unsigned
 from sysdyn.program.program import Program
 from sysdyn.program.scalar import Scalar

@@ -66,6 +66,11 @@ class Results(NamedTuple, Generic[Key]):
         return self.values[key]
 
 
+def kept(inputs: Arrays, lead: tuple[int, ...]) -> Arrays:
+    """Inputs as results keep them: of one state copies, since callers change their arrays; of a batch the same ones."""
+    return inputs if lead else {name: x.copy() for name, x in inputs.items()}
+
+
 class Layout(NamedTuple, Generic[Key]):
     """Places in a row of results of a plain call, outputs and then inputs.
 

@@ -21,8 +21,8 @@ from sysdyn.offline.options import GIVEN, Budget, Equations, Options
 from sysdyn.offline.orders import given_order
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.offline.pipeline import build
-from sysdyn.offline.safety import Safety
 from sysdyn.offline.stages import Progress
+from sysdyn.offline.verdict import Safety
 from sysdyn.online import storage
 from sysdyn.online.consistency import CheckedSolver
 from sysdyn.online.progress import shown

@@ -12,7 +12,7 @@ from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.calls import Results
+from sysdyn.online.calls import Results, kept
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
@@ -79,7 +79,8 @@ def least_norm(
         d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
     outputs = problem.outputs(problem.quantities)
     values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
-    solution = LeastNormSolution(About(problem, outputs), Results(arrays, lead, values, np.ones(lead, dtype=bool)))
+    results = Results(kept(arrays, lead), lead, values, np.ones(lead, dtype=bool))
+    solution = LeastNormSolution(About(problem, outputs), results)
     solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution

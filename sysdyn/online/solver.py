@@ -32,13 +32,13 @@ from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.key import cache_key
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import Safety
 from sysdyn.offline.sampling import REFINED, is_ill_conditioned, is_unsolvable, pivoted, reach, refined_twice
 from sysdyn.offline.square_root import means
 from sysdyn.offline.stages import Progress
+from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
-from sysdyn.online.calls import Calls, Results, Run
+from sysdyn.online.calls import Calls, Results, Run, kept
 from sysdyn.online.derivatives import Derivatives, compile_derivatives
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
 from sysdyn.online.estimate import Estimate, Posteriors
@@ -154,8 +154,8 @@ class Solver(Translated):
             again = run.status != 0
             self._resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
-        kept = run.arrays if run.lead else {name: x.copy() for name, x in run.arrays.items()}  # the caller's may change
-        return self._solution(about, Results(kept, run.lead, self._calls.results(run), ok, again))
+        inputs = kept(run.arrays, run.lead)
+        return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
 
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
@@ -251,9 +251,8 @@ class Solver(Translated):
         if not self.problem.noisy:
             return refined_twice(self.problem.system(outputs=(*QUANTITIES, *self.options.measured)), inputs)
         system = whitened_system(self.problem, outputs=(*QUANTITIES, *self.options.measured))
-        augmented, d = system.augmented, means(system, inputs)
-        found = augmented.completed(*augmented.values(inputs), d)
-        return found
+        augmented = system.augmented
+        return augmented.completed(*augmented.values(inputs), means(system, inputs))
 
     def _singular(self, run: Run, bad: np.ndarray) -> SingularState:
         """Error that names the first pivot to fail at the first bad state."""

@@ -22,7 +22,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.options import Options
 from sysdyn.offline.outputs import described, from_described
-from sysdyn.offline.safety import Safety
+from sysdyn.offline.verdict import Safety
 from sysdyn.online.redundancy import Redundant, without
 from sysdyn.passes import PASSES
 from sysdyn.problem import Problem

@@ -17,8 +17,9 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import Behaviour, Candidate, Verdict, judge, ranged, relative_difference
+from sysdyn.offline.safety import judge, ranged, relative_difference
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
+from sysdyn.offline.verdict import Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG

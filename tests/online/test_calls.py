@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
-from solvers import TOLERANCE, compiled, model_of, relative_error, small, small_states, states
+from solvers import TOLERANCE, compiled, in_threads, model_of, relative_error, small, small_states, states
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput
@@ -96,11 +94,7 @@ def test_one_solver_called_from_eight_threads_at_once():
             if not np.array_equal(one, single[start]):
                 wrong.append((number, start))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert wrong == []
 
 

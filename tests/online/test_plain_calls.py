@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 import solvers
-from solvers import aligning_states
+from solvers import aligning_states, in_threads
 
 import sysdyn as sd
 from sysdyn.backends.entries.calls import built
@@ -517,11 +516,7 @@ def test_many_threads_share_a_solver(forward):
             if not np.array_equal(forward(*states[k]).qdd, expected[k]):
                 wrong.append(k)
 
-    workers = [threading.Thread(target=calls, args=(k,)) for k in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    in_threads(calls)
     assert not wrong
 
 

@@ -127,3 +127,35 @@ def test_one_component_of_one_state_is_a_number():
         assert all(isinstance(x, kind) for x in found)
         assert np.shape(solution["f", "body2"])[-1] == 6
         assert set(dict(solution)) == {"tau", "f", "imu"} and {"q", "qd", "qdd"} <= solution.inputs.keys()
+
+
+def called(kind: str, q: np.ndarray, qd: np.ndarray, **options) -> sd.Solution:
+    """A solution of one state of each kind."""
+    if kind == "least norm":
+        return sd.least_norm(sd.forward_dynamics(CHAIN) - sd.JointTorque("joint1"), q, qd, np.zeros(2))
+    if kind == "estimate":
+        return sd.compile(noisy_problem(), **options)(q, qd, np.zeros(2), y={"torque": np.zeros(2)})
+    problem = sd.forward_dynamics(CHAIN)
+    if kind == "contact":
+        problem += sd.Contact("body1", ["a_x"], name="rail")
+    if kind == "redundant":
+        problem += sd.JointTorque("joint1", name="again")
+        return sd.compile(problem, **options)(q, qd, np.zeros(2), y={"again": [0.0]})
+    return sd.compile(problem, **options)(q, qd, np.zeros(2))
+
+
+@pytest.mark.parametrize("backend", ["python", "llvm"])
+@pytest.mark.parametrize("kind", ["exact", "contact", "redundant", "estimate", "least norm"])
+def test_solutions_of_one_state_keep_it(kind, backend):
+    """Whoever steps a robot changes the arrays of the call before anything else is asked for."""
+    q, qd, _ = CHAIN.random_state(seed=0)
+    options = {"backend": backend, "level": "fast"}
+    expected, solution = called(kind, q.copy(), qd.copy(), **options), called(kind, q, qd, **options)
+    q += 0.3
+    qd += 0.3
+    assert solution.inputs["q"].tolist() == expected.inputs["q"].tolist() != q.tolist()
+    assert np.array_equal(solution.backward_error(), expected.backward_error())
+    turned = (x.acceleration("body1", reference="world") for x in (solution, expected))
+    assert np.array_equal(*turned)
+    if kind == "estimate":
+        assert np.array_equal(solution.std("tau"), expected.std("tau"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from solvers import in_threads
 
 import sysdyn as sd
 from sysdyn.backends import executable
@@ -130,6 +130,7 @@ def test_blocks_of_a_batch_give_what_their_states_give(solver, monkeypatch):
                 assert np.allclose(many[name][k], one[name], rtol=0.0, atol=1e-7 * size, equal_nan=True), name
 
 
+@pytest.mark.slow
 def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
     arrays, given = next(calls(solver.problem, 61))
     alone = worth(solver(*arrays, **given), solver.problem)
@@ -151,11 +152,7 @@ def test_states_of_several_threads_do_not_meet(solver):
             if not np.array_equal(solver(*x, **named).std("tau"), expected[k]):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=ask, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(ask)
     assert not wrong
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Pinocchio, icub, icub_urdf
 from robots import load_robot
+from solvers import in_threads
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
@@ -315,17 +315,13 @@ def test_threads_get_their_own_results():
     expected = function(q)
     wrong = []
 
-    def work(start: int) -> None:
-        for k in [*range(start, 40), *range(start)] * 20:
+    def work(n: int) -> None:
+        for k in [*range(10 * n, 40), *range(10 * n)] * 20:
             found = function(q[k])
             if not np.allclose(found["mass_matrix"], expected["mass_matrix"][k], rtol=1e-12, atol=1e-12):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(10 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not wrong
 
 
