@@ -190,7 +190,7 @@ def beyond(first: Callable[[], object], whole: Callable[[], object], number: int
 def kernels(solution: sd.Estimate, names: Sequence[str]) -> Callable[[], None]:
     """The bare kernels of these results of one state, of the factors and then of each, as prepared calls."""
     posterior, steps = solution._posterior, []
-    arrays = solution._inputs
+    arrays = solution.inputs
     factors = posterior._factors.executable
     for executable in (factors, *(posterior._executables[name].executable for name in names)):
         outputs, status = executable.backend.new(1)
