@@ -194,9 +194,7 @@ def _worth(task: Task, solver: Solver) -> list[str]:
     std = {name: _flat(estimate.std(name)) for name in solver.outputs}
     leverage = estimate.leverage()
     rows = []
-    for m in solver.problem.measurements:
-        if m.noise is None:
-            continue
+    for m in solver.problem.noisy:
         components = m.components(solver.model)
         noise = noise_of(m, solver.model)
         deviations = np.sqrt(np.diagonal(noise.matrix(noise.declared)))

@@ -10,6 +10,7 @@ import numpy as np
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
@@ -104,5 +105,5 @@ def _without(m: Measurement, gone: Iterable[int], model: Model) -> Measurement |
         return m if rest else None
     if isinstance(m, RawMeasurement):
         pairs = m.pairs(model)
-        return Subset(m, tuple(pairs[k] for k in rest))
+        return Subset(m, tuple(pairs[k] for k in rest), bias=drift_part(m.drift, rest))
     return m.part(rest)
