@@ -73,7 +73,7 @@ def smooth(
     own = trajectory.unknowns
     n = window or max(100, WINDOW_NUMBERS // own.size**2)
     pieces, events = [], list(filter_.events)
-    first = Start(belief.path, np.linalg.inv(belief.P))
+    first = Start(belief.path, belief.P)
     at = 0
     while at < len(t):
         end = min(at + n, len(t))
@@ -125,11 +125,11 @@ def _between(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -
     before = np.arange(at + 1)[:, None] < at
     some = readings.part(part)
     some = Readings(some.y, {name: x & before for name, x in some.active.items()}, some.known)
-    blocks, _ = smoother.blocks(found.path.part(part), some)
-    solved = chain.solve(blocks, covariances=True)
+    linear, _ = smoother.linear(found.path.part(part), some)
+    solved = chain.solve(linear, covariances=True)
     assert solved.P is not None
     last = found.path.part(slice(at, at + 1)).moved(solved.step[-1:])
-    return Start(last, np.linalg.inv(solved.P[-1]))
+    return Start(last, solved.P[-1])
 
 
 def _piece(trajectory: Trajectory, found: Smoothed, readings: Readings, kept: slice) -> dict[str, Any]:

@@ -17,19 +17,17 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Most steps of Gauss-Newton, and the change of the objective, as a share of itself, below which it has converged
 # (chosen).
 MOST_STEPS, CONVERGED = 30, 1e-9
-# Damping: the first, and its factor after a step that does not decrease the objective (Levenberg; chosen).
-FIRST_DAMPING, DAMPING_FACTOR = 1e-6, 10.0
-# Most dampings of a step that are tried (chosen).
-MOST_DAMPINGS = 12
+# Most halvings of a step that does not decrease the objective (chosen).
+MOST_HALVINGS = 8
 # Most rounds of tests of the residuals (chosen).
 ROUNDS = 4
 
 
 class Start(NamedTuple):
-    """Prior of the first instant: path of one instant, information (unknowns, unknowns)."""
+    """Prior of the first instant: path of one instant, covariance (unknowns, unknowns)."""
 
     path: Path
-    information: np.ndarray
+    covariance: np.ndarray
 
 
 @dataclass
@@ -44,7 +42,6 @@ class Smoothed:
     C: np.ndarray
     objective: float
     steps: int
-    logdet: float
 
 
 @dataclass
@@ -60,12 +57,6 @@ class Smoother:
 
     # ---- equations ---------------------------------------------------------------------------------------------
 
-    def _motion(self, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(e, F0, W, F1) of the steps in time."""
-        dt = np.diff(path.t)
-        steps = self.unknowns.motion.steps(path.q, path.rates, dt)
-        return steps.e, steps.F0, self.unknowns.motion.weights(dt, self.density), steps.F1
-
     def _row_scale(self, path: Path, J: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
         if not exact.any():
@@ -79,11 +70,11 @@ class Smoother:
         spread = np.where(spread > 0.0, spread, 1.0)
         return np.where(exact, 1.0 / (EXACT_SHARE * spread), 1.0)
 
-    def blocks(self, path: Path, readings: Readings) -> tuple[chain.Blocks, float]:
-        """(normal equations about a path, objective there)."""
+    def linear(self, path: Path, readings: Readings) -> tuple[chain.Linear, float]:
+        """(the chain about a path, the objective there)."""
         own, n = self.unknowns, len(path)
         k, s = own.size, own.n_states
-        A, g, total = np.zeros((n, k, k)), np.zeros((n, k)), 0.0
+        H, h, total = np.zeros((n, k, k)), np.zeros((n, k)), 0.0
         for source in self.sources:
             rows = max(len(source.exact), 1)
             size = max(1, MOST_NUMBERS // (rows * k))
@@ -93,35 +84,30 @@ class Smoother:
                 weight = self._row_scale(path, lines.J, lines.exact)
                 J, r = lines.J * weight[:, :, None], lines.r * weight
                 Jt = J.swapaxes(1, 2)
-                A[part] += Jt @ J
-                g[part] += (Jt @ r[:, :, None])[..., 0]
+                H[part] += Jt @ J
+                h[part] += (Jt @ r[:, :, None])[..., 0]
                 total += float((r * r).sum())
         away = self._from_start(path)
-        A[0] += self.start.information
-        g[0] += self.start.information @ away
-        total += float(away @ self.start.information @ away)
-        B = np.zeros((n - 1, k, k))
+        total += float(away @ np.linalg.solve(self.start.covariance, away))
+        Phi, Q, c = np.zeros((n - 1, k, k)), np.zeros((n - 1, k, k)), np.zeros((n - 1, k))
         if n > 1:
-            e, F0, W, F1 = self._motion(path)
-            WF0, WF1, We = W @ F0, W @ F1, (W @ e[..., None])[..., 0]
-            F0t, F1t = F0.swapaxes(1, 2), F1.swapaxes(1, 2)
-            A[:-1, :s, :s] += F0t @ WF0
-            A[1:, :s, :s] += F1t @ WF1
-            B[:, :s, :s] = F1t @ WF0
-            g[:-1, :s] += (F0t @ We[..., None])[..., 0]
-            g[1:, :s] += (F1t @ We[..., None])[..., 0]
-            total += float((e * We).sum())
+            dt, motion = np.diff(path.t), own.motion
+            e, F0, F1 = motion.steps(path.q, path.rates, dt)
+            total += float(np.einsum("ni,nij,nj->", e, motion.weights(dt, self.density), e))
+            Phi[:, :s, :s], c[:, :s], Q[:, :s, :s] = -F0, -e, motion.noise(dt, self.density)
+            for _, _, group in motion.groups:  # F1 is 1 but for positions of groups
+                inverse = np.linalg.inv(F1[:, group, group])
+                Phi[:, group, :s] = inverse @ Phi[:, group, :s]
+                c[:, group] = (inverse @ c[:, group, None])[..., 0]
+                Q[:, group, :s] = inverse @ Q[:, group, :s]
+                Q[:, :s, group] = Q[:, :s, group] @ inverse.swapaxes(1, 2)
             if own.n_biases:
-                walk = 1.0 / (own.bias_density**2 * np.diff(path.t)[:, None])
+                walk = own.bias_density**2 * dt[:, None]
                 change = np.diff(path.biases, axis=0)
                 j = np.arange(s, k)
-                A[:-1, j, j] += walk
-                A[1:, j, j] += walk
-                B[:, j, j] = -walk
-                g[:-1, s:] -= walk * change
-                g[1:, s:] += walk * change
-                total += float((walk * change * change).sum())
-        return chain.Blocks(A, B, g), total
+                Phi[:, j, j], Q[:, j, j], c[:, s:] = 1.0, walk, -change
+                total += float((change * change / walk).sum())
+        return chain.Linear(H, h, Phi, c, Q, -away, self.start.covariance), total
 
     def _from_start(self, path: Path) -> np.ndarray:
         """Step (unknowns,) from the prior of the first instant to the path."""
@@ -134,28 +120,24 @@ class Smoother:
 
     def solve(self, path: Path, readings: Readings, covariances: bool = True) -> Smoothed:
         """The path of least squares near `path`, by Gauss-Newton with damping."""
-        damping = 0.0
-        blocks, objective = self.blocks(path, readings)
-        steps = 0
+        x, objective = self.linear(path, readings)
+        steps, share = 0, 1.0
         for steps in range(1, MOST_STEPS + 1):
-            better = None
-            for _ in range(MOST_DAMPINGS):
-                step = chain.solve(_damped(blocks, damping)).step
-                after = path.moved(step)
-                found = self.blocks(after, readings)
+            step, found, before = chain.solve(x).step, None, objective
+            for _ in range(MOST_HALVINGS):
+                after = path.moved(share * step)
+                found = self.linear(after, readings)
                 if found[1] <= objective * (1.0 + CONVERGED) + CONVERGED:
-                    better = after, *found
-                    damping = damping / DAMPING_FACTOR if damping > FIRST_DAMPING else 0.0
                     break
-                damping = max(FIRST_DAMPING, damping * DAMPING_FACTOR)
-            if better is None:
+                share, found = 0.5 * share, None
+            if found is None:
                 break
-            decrease = objective - better[2]
-            path, blocks, objective = better
-            if decrease <= CONVERGED * max(objective, 1.0):
+            path, (x, objective) = after, found
+            if before - objective <= CONVERGED * max(objective, 1.0):
                 break
-        found = chain.solve(blocks, covariances)
-        return Smoothed(path, found.P, found.C, objective, steps, found.logdet)  # type: ignore[arg-type]
+            share = min(1.0, 2.0 * share)
+        solved = chain.solve(x, covariances)
+        return Smoothed(path, solved.P, solved.C, objective, steps)  # type: ignore[arg-type]
 
     def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
         """The smoothed path, with readings dropped whose residuals are beyond belief; and the readings that are left."""
@@ -195,12 +177,3 @@ class Smoother:
                     self.events += [Event(at + int(i), float(path.t[at + i]), name, str(k), float(abs(e[i, k])), "residual")
                                     for i, k in zip(*np.nonzero(wrong), strict=True)]  # fmt: skip
         return off
-
-
-def _damped(blocks: chain.Blocks, damping: float) -> chain.Blocks:
-    if damping == 0.0:
-        return blocks
-    A = blocks.A.copy()
-    j = np.arange(A.shape[1])
-    A[:, j, j] *= 1.0 + damping
-    return blocks._replace(A=A)

@@ -187,7 +187,7 @@ class Trajectory:
         belief, _ = self.belief(float(t[0]), part.part(slice(0, 1)), q, density)
         path, filter_ = self.filtered(belief, part, some, density)
         part = dropped(part, filter_, self)
-        start = Start(belief.path, np.linalg.inv(belief.P))
+        start = Start(belief.path, belief.P)
         for _ in range(ITERATIONS):
             smoother = Smoother(self.unknowns, self.kinematic, density, start, robust=False)
             found = smoother.solve(path, part)
