@@ -25,4 +25,9 @@ def read(problem: Problem, log: Any, **options: Any) -> tuple[np.ndarray, Readin
         on = log.get(f"active: {m.name}")
         if on is not None:
             active[m.name] &= np.asarray(on, dtype=bool)[:, None]
+    for name in problem.known_quantities:
+        known[name] = np.zeros((len(t), problem.inputs[name].size))
+    for m in problem.raw:
+        if m.name in log:
+            known[m.quantity][:, m.places(problem.model)] = np.reshape(log[m.name], (len(t), -1))
     return t, Readings(y, active, known)

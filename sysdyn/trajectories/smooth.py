@@ -18,8 +18,8 @@ from sysdyn.trajectories.filtering import Event
 from sysdyn.trajectories.path import Path, dofs
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import Smoothed, Smoother, Start
-from sysdyn.trajectories.statement import Trajectory, dropped
+from sysdyn.trajectories.smoothing import Dropped, Smoothed, Smoother, Start
+from sysdyn.trajectories.statement import Trajectory
 
 # Most numbers of the blocks of a window: 512 MB an array (chosen).
 WINDOW_NUMBERS = 2**26
@@ -68,18 +68,18 @@ def smooth(
     trajectory, kappa, free = _with_motion(problem, outputs, span, coupled, order, density, t, readings)
     kappa = trajectory.learnt(t, readings, _position(problem, start), kappa, free)
     belief, chosen = trajectory.belief(float(t[0]), readings.part(slice(0, 1)), _position(problem, start), kappa)
-    path, filter_ = trajectory.filtered(belief, readings, t, kappa)
-    readings = dropped(readings, filter_, trajectory)
+    path, off = trajectory.first_guess(belief, readings, t, kappa)
     own = trajectory.unknowns
     n = window or max(100, WINDOW_NUMBERS // own.size**2)
-    pieces, events = [], list(filter_.events)
+    pieces, events = [], list[Event]()
     first = Start(belief.path, belief.P)
     at = 0
     while at < len(t):
         end = min(at + n, len(t))
         more = min(end + int(OVERLAP * n), len(t))
         part = slice(at, more)
-        found, left, smoother = _smoothed(trajectory, kappa, first, path.part(part), readings.part(part), robust)
+        gone = {name: x[part] for name, x in off.items()}
+        found, left, smoother = _smoothed(trajectory, kappa, first, path.part(part), readings.part(part), gone, robust)
         kept = slice(0, end - at)
         pieces.append(_piece(trajectory, found, left, kept))
         events += [e._replace(instant=e.instant + at) for e in smoother.events if e.instant < end - at]
@@ -107,15 +107,13 @@ def _with_motion(problem, outputs, span, coupled, order, density, t, readings):
 
 
 def _smoothed(
-    trajectory: Trajectory, kappa: np.ndarray, first: Start, path: Path, readings: Readings, robust: bool
+    trajectory: Trajectory, kappa: np.ndarray, first: Start, path: Path, readings: Readings, off: Dropped, robust: bool
 ) -> tuple[Smoothed, Readings, Smoother]:
     smoother = Smoother(trajectory.unknowns, trajectory.kinematic, kappa, first, robust)
-    found, left = smoother.run(path, readings)
+    found, left = smoother.run(path, readings, off)
     if trajectory.coupled:
-        events = smoother.events
         smoother = Smoother(trajectory.unknowns, trajectory.sources, kappa, first, robust)
-        found, left = smoother.run(found.path, left)
-        smoother.events[:0] = events
+        found, left = smoother.run(found.path, readings, {name: x & ~left.active[name] for name, x in readings.active.items()})
     return found, left, smoother
 
 

@@ -19,8 +19,10 @@ from sysdyn.trajectories.path import Path, Unknowns
 MOST_STEPS, CONVERGED = 30, 1e-9
 # Most halvings of a step that does not decrease the objective (chosen).
 MOST_HALVINGS = 8
-# Most rounds of tests of the residuals (chosen).
-ROUNDS = 4
+# Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
+LIMITS = (100.0, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
+
+Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
 
 class Start(NamedTuple):
@@ -139,22 +141,27 @@ class Smoother:
         solved = chain.solve(x, covariances)
         return Smoothed(path, solved.P, solved.C, objective, steps)  # type: ignore[arg-type]
 
-    def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
-        """The smoothed path, with readings dropped whose residuals are beyond belief; and the readings that are left."""
-        found = self.solve(path, readings, covariances=not self.robust)
-        if not self.robust:
-            return found, readings
-        for round_ in range(ROUNDS):
-            off = self._tested(found.path, readings)
-            if not any(x.any() for x in off.values()):
-                break
-            readings = readings.without(off)
-            found = self.solve(found.path, readings, covariances=False)
-        return self.solve(found.path, readings), readings
+    def run(self, path: Path, readings: Readings, off: Dropped | None = None) -> tuple[Smoothed, Readings]:
+        """The smoothed path and the readings that are left; off: the ones that are dropped to begin with.
 
-    def _tested(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-        """{name: (N, m) bool}: components whose residuals are beyond CONFIDENCE for their own noise alone."""
-        limit = scipy.stats.chi2.ppf(CONFIDENCE, 1)
+        A reading whose residual is beyond belief is dropped, the farthest first, as it takes others with it; one that
+        agrees with the path of the others comes back.
+        """
+        if not self.robust:
+            return self.solve(path, readings), readings
+        left = readings.without(off) if off else readings
+        path = self.solve(path, left, covariances=False).path
+        for limit in LIMITS:
+            self.events = []
+            now = self._tested(path, readings, limit)
+            if off is not None and all(np.array_equal(now[x], off.get(x, np.zeros_like(now[x]))) for x in now):
+                continue
+            off, left = now, readings.without(now)
+            path = self.solve(path, left, covariances=False).path
+        return self.solve(path, left), left
+
+    def _tested(self, path: Path, readings: Readings, limit: float) -> Dropped:
+        """{name: (N, m) bool}: components whose residuals are beyond this multiple of their own noise."""
         off: dict[str, np.ndarray] = {}
         n = len(path)
         for source in self.sources:
@@ -170,7 +177,7 @@ class Smoother:
                 for name, e in errors.items():
                     if name not in readings.active:
                         continue
-                    wrong = (e * e > limit) & read.active[name]
+                    wrong = (np.abs(e) > limit) & read.active[name]
                     if name not in off:
                         off[name] = np.zeros_like(readings.active[name])
                     off[name][part] = wrong

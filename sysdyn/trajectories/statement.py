@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError
-from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.model.joints import Free
 from sysdyn.model.manifolds import rotate
 from sysdyn.problem import Problem
-from sysdyn.trajectories import densities
+from sysdyn.trajectories import chain, densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import Motion
 from sysdyn.trajectories.path import Path, Unknowns, dofs
-from sysdyn.trajectories.smoothing import Smoother, Start
+from sysdyn.trajectories.smoothing import Dropped, Smoother, Start
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
@@ -37,6 +37,8 @@ SEEN_AT = 4
 # Densities of degrees of freedom without an encoder from which learning begins: turns [rad/s³/√Hz], shifts [m/s³/√Hz]
 # (chosen: a walking robot's base has 100 and 30).
 TURNS, SHIFTS = 100.0, 30.0
+# Angular frequency of motions that densities of snap begin with, beside those of jerk [rad/s] (chosen).
+FREQUENCY = 20.0
 # Instants over which densities are learnt, and iterations (chosen: further ones change standard deviations by 3 %).
 LEARNT_OVER, ITERATIONS = 600, 8
 
@@ -90,6 +92,9 @@ class Trajectory:
                 tangent = np.zeros((len(q), model.nv))
                 inside = np.einsum("nji,j->ni", rotation, vector)
                 tangent[:, part.start + (0 if turn else 3) : part.start + (3 if turn else 6)] = inside
+                if turn:  # about the origin of the world
+                    shift = np.cross(vector, q[:, at][:, :3])
+                    tangent[:, part.start + 3 : part.start + 6] = np.einsum("nji,nj->ni", rotation, shift)
                 return tangent
 
             name = model.joint_names[i]
@@ -158,12 +163,27 @@ class Trajectory:
         nv = self.model.nv
         if not unseen:
             return P
-        N = np.array([direction(path.q)[0] for _, direction in unseen]).T  # (nv, directions), orthonormal
+        N = np.linalg.qr(np.array([direction(path.q)[0, :nv] for _, direction in unseen]).T)[0]
         keep = np.eye(nv) - N @ N.T
         P[:nv, :nv] = keep @ P[:nv, :nv] @ keep + CHOSEN**2 * N @ N.T
         return P
 
     # ---- motion --------------------------------------------------------------------------------------------------
+
+    def first_guess(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> tuple[Path, Dropped]:
+        """(a path to begin with, readings that it drops): of the filter, or of the encoders if all else is linear."""
+        if self.motion.groups or self.model.couplings:
+            path, filter_ = self.filtered(belief, readings, t, density)
+            return path, dropped(readings, filter_)
+        n, own = len(t), self.unknowns
+        q = np.repeat(belief.path.q, n, axis=0)
+        for m, places in encoders_of(self.problem):
+            for k, (q_place, _) in enumerate(places):
+                on = readings.active[m.name][:, k]
+                if on.any():
+                    q[:, q_place] = np.interp(t, t[on], readings.y[m.name][on, k])
+        rates = np.zeros((n, self.motion.order - 1, self.model.nv))
+        return Path(own, t, q, rates, np.zeros((n, own.n_biases))), {}
 
     def filtered(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> tuple[Path, Filter]:
         """(the filter's path over all instants, the filter)."""
@@ -186,13 +206,16 @@ class Trajectory:
         some, part = t[:n], readings.part(slice(0, n))
         belief, _ = self.belief(float(t[0]), part.part(slice(0, 1)), q, density)
         path, filter_ = self.filtered(belief, part, some, density)
-        part = dropped(part, filter_, self)
         start = Start(belief.path, belief.P)
+        first = Smoother(self.unknowns, self.kinematic, density, start)
+        found, part = first.run(path, part, dropped(part, filter_))
+        path = found.path
         for _ in range(ITERATIONS):
-            smoother = Smoother(self.unknowns, self.kinematic, density, start, robust=False)
-            found = smoother.solve(path, part)
-            path = found.path
-            new = densities.expected(path, found.P, found.C, density, free)
+            smoother = Smoother(self.unknowns, self.kinematic, density, start)
+            solved = chain.solve(smoother.linear(path, part)[0], covariances=True)
+            assert solved.P is not None and solved.C is not None
+            path = path.moved(solved.step)
+            new = densities.expected(path, solved.P, solved.C, density, free)
             change = np.abs(np.log(new[free] / density[free])).max()
             density = np.where(free, density * (new / density) ** 1.5, density)  # over-relaxed
             if change < 0.02:
@@ -204,34 +227,37 @@ class Trajectory:
         """(κ (nv,) by the encoders, (nv,) bool: of joints that have one, log-likelihood)."""
         model = problem.model
         density, total = np.full(model.nv, np.nan), 0.0
-        places = {model.q_slice(i).start: model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1}
-        for m in problem.state_sensors:
-            if not isinstance(m.of, JointPosition):
-                continue
+        for m, places in encoders_of(problem):
             noise = noise_of(m, model)
             std = np.sqrt(np.diagonal(noise.matrix(noise.declared)))
-            chosen = [places[k] for k in m.of.places(model)]
             kappa, likelihood = densities.of_encoders(t, readings.y[m.name], readings.active[m.name], std, order)
-            density[chosen] = kappa
+            density[[v for _, v in places]] = kappa
             total += float(likelihood.sum())
         known = np.isfinite(density)
+        faster = FREQUENCY ** (order - 3)
         for i, joint in enumerate(model.joints):
             part = density[model.v_slice(i)]
             if joint.nv == 6:
-                part[:3], part[3:] = TURNS, SHIFTS
+                part[:3], part[3:] = TURNS * faster, SHIFTS * faster
             else:
-                part[~np.isfinite(part)] = TURNS if joint.angles else SHIFTS
+                part[~np.isfinite(part)] = (TURNS if joint.angles else SHIFTS) * faster
         return density, known, total
 
 
-def dropped(readings: Readings, filter_: Filter, trajectory: Trajectory) -> Readings:
-    """The readings without those that the filter dropped."""
-    off: dict[str, np.ndarray] = {}
+def encoders_of(problem: Problem) -> list[tuple[Measurement, list[tuple[int, int]]]]:
+    """(measurement, places of its joints in q and in q̇) of sensors of joint positions."""
+    model = problem.model
+    place = {model.q_slice(i).start: model.v_slice(i).start for i, x in enumerate(model.joints) if x.nv == 1}
+    return [(m, [(k, place[k]) for k in m.of.places(model)])
+            for m in problem.state_sensors if isinstance(m.of, JointPosition)]  # fmt: skip
+
+
+def dropped(readings: Readings, filter_: Filter) -> Dropped:
+    """The readings that the filter dropped."""
+    off = {name: np.zeros_like(x) for name, x in readings.active.items()}
     for event in filter_.events:
-        if event.measurement not in off:
-            off[event.measurement] = np.zeros_like(readings.active[event.measurement])
         off[event.measurement][event.instant, int(event.component)] = True
-    return readings.without(off)
+    return off
 
 
 def _rotations(p: np.ndarray) -> np.ndarray:
