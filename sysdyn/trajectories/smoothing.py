@@ -14,11 +14,15 @@ from sysdyn.trajectories.equations import EXACT_SHARE, MOST_NUMBERS, OfDynamics,
 from sysdyn.trajectories.filtering import CONFIDENCE, Event
 from sysdyn.trajectories.path import Path, Unknowns
 
-# Most steps of Gauss-Newton, and the change of the objective, as a share of itself, below which it has converged
-# (chosen).
-MOST_STEPS, CONVERGED = 30, 1e-9
-# Most halvings of a step that does not decrease the objective (chosen).
-MOST_HALVINGS = 8
+# Most steps of Gauss-Newton (chosen).
+MOST_STEPS = 60
+# Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
+# freedom; at the end, and while readings are tested (chosen).
+CONVERGED, NEARLY = 1e-6, 1e-2
+# Rounding of the objective, as a share of it, in units of CONVERGED (chosen).
+ROUNDING = 1e-6
+# Steps that may increase the objective before the best path goes on, and its least share of a step (chosen).
+PATIENCE, LEAST_SHARE = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
 LIMITS = (100.0, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
 
@@ -40,8 +44,8 @@ class Smoothed:
     """
 
     path: Path
-    P: np.ndarray
-    C: np.ndarray
+    P: np.ndarray | None
+    C: np.ndarray | None
     objective: float
     steps: int
 
@@ -121,25 +125,35 @@ class Smoother:
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
     def solve(self, path: Path, readings: Readings, covariances: bool = True) -> Smoothed:
-        """The path of least squares near `path`, by Gauss-Newton with damping."""
+        """The path of least squares near `path`, by Gauss-Newton.
+
+        A step that increases the objective is followed by others, as a large turn is right though the shifts that
+        belong to it come with the next step; without success the best path goes on by half a step (Chamberlain, Powell,
+        Lemarechal and Pedersen 1982: the watchdog technique). covariances: with these, and converged to the end.
+        """
+        enough = CONVERGED if covariances else NEARLY
         x, objective = self.linear(path, readings)
-        steps, share = 0, 1.0
-        for steps in range(1, MOST_STEPS + 1):
-            step, found, before = chain.solve(x).step, None, objective
-            for _ in range(MOST_HALVINGS):
-                after = path.moved(share * step)
-                found = self.linear(after, readings)
-                if found[1] <= objective * (1.0 + CONVERGED) + CONVERGED:
+        best, share, waited, steps = (path, x, objective), 1.0, 0, 0
+        while steps < MOST_STEPS:
+            steps += 1
+            path = path.moved(share * chain.solve(x).step)
+            x, objective = self.linear(path, readings)
+            if objective <= best[2]:
+                decrease = best[2] - objective
+                best, share, waited = (path, x, objective), min(1.0, 2.0 * share), 0
+                if decrease <= enough * max(1.0, ROUNDING * objective):
                     break
-                share, found = 0.5 * share, None
-            if found is None:
+                continue
+            waited += 1
+            if objective - best[2] <= enough * max(1.0, ROUNDING * objective):
                 break
-            path, (x, objective) = after, found
-            if before - objective <= CONVERGED * max(objective, 1.0):
-                break
-            share = min(1.0, 2.0 * share)
+            if waited == PATIENCE:
+                (path, x, objective), share, waited = best, 0.25 * share, 0
+                if share < LEAST_SHARE:
+                    break
+        path, x, objective = best
         solved = chain.solve(x, covariances)
-        return Smoothed(path, solved.P, solved.C, objective, steps)  # type: ignore[arg-type]
+        return Smoothed(path, solved.P, solved.C, objective, steps)
 
     def run(self, path: Path, readings: Readings, off: Dropped | None = None) -> tuple[Smoothed, Readings]:
         """The smoothed path and the readings that are left; off: the ones that are dropped to begin with.
