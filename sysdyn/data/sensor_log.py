@@ -284,7 +284,7 @@ class Log:
                 arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
             arrays[group][:, k] = x[:, j]
         active = {}
-        for name in self._switchable.keys() & {label_of(group) for group in arrays}:
+        for name in [x for x in self._switchable if value_group(x) in arrays]:
             gaps = np.isnan(arrays[value_group(name)])
             if gaps.any() or not self._exact:
                 arrays[value_group(name)][gaps], active[name] = 0.0, ~gaps
