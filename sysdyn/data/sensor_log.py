@@ -149,7 +149,7 @@ class Log:
 
     def _opened(self, file: Any) -> _File:
         where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
-        table = read_table(file, self.columns.of_array, self.rows)
+        table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
         lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
         groups = {self.columns.group[n][0] for n in numbers}
