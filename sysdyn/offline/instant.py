@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import value_group
@@ -27,6 +26,7 @@ from sysdyn.offline.square_root import from_leaves, sampled_rows
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.program import Program
+from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.information import OfFactors, product
 from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
@@ -61,9 +61,10 @@ class Instant:
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
         if problem.knows("qdd"):
             known = next(m.name for m in problem.raw if m.quantity == "qdd")
-            raise ProblemError(f"q̈ is unknown along a trajectory, but {known!r} states it: give it noise=, or leave it out")
+            raise ProblemError(
+                f"q̈ is unknown along a trajectory, but {known!r} states it: give it noise=, or leave it out"
+            )
         self.problem, self.outputs = problem, tuple(outputs)
-        measured = [x for x in outputs if not isinstance(x, str)]
         system = self.system = whitened_system(problem, known="substituted", outputs=[*outputs])
         moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
         rest = [c for c in range(system.shape[1]) if c not in set(moving)]
@@ -74,7 +75,7 @@ class Instant:
         number = {c: k for k, c in enumerate(rest)}
         rows = [{number[c]: x for c, x in row.items() if c in number} for row in assembly.rows]
         b = list(assembly.b)
-        held: list[dict[int, object]] = [{} for _ in moving]
+        held: list[dict[int, Scalar]] = [{} for _ in moving]
         for i, row in enumerate(assembly.rows):
             for k, c in enumerate(moving):
                 if c in row:
@@ -84,28 +85,24 @@ class Instant:
         self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
         d = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
         self._solution = d
-        named = [x for x in measured]
-        shown = {x.name for x in named}
+        shown = {x.name for x in outputs if not isinstance(x, str)}
         self._columns: list[tuple[str, int]] = []
-        self._changes: list[dict[int, object]] = []
+        self._changes: list[dict[int, Scalar]] = []
         self._own: list[dict[str, list]] = []
         for name in ("q", "qd"):
             assembly.graph.mark()
-            self._add(name, *rates(system, self._with_qdd(), d, name, shown))
+            self._add(name, *rates(system, assembly, d, name, shown))
         for k, change in enumerate(held):
             self._columns.append(("qdd", k))
             self._changes.append(change)
             self._own.append({})
         for name in biased:
-            self._add(value_group(name), *rates(system, self._with_qdd(), d, value_group(name), shown))
+            self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
         self._rest, self._moving = rest, moving
         assembly.graph.mark()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
 
-    def _with_qdd(self) -> Assembly:
-        return self._assembly
-
-    def _add(self, name: str, changes: list[dict[int, object]], own: list[dict[str, list]]) -> None:
+    def _add(self, name: str, changes: list[dict[int, Scalar]], own: list[dict[str, list]]) -> None:
         self._columns += [(name, k) for k in range(len(changes))]
         self._changes += changes
         self._own += own
@@ -127,7 +124,7 @@ class Instant:
     def rows(self) -> Rows:
         """The program of the rows that are left."""
         left, noise = self._factors.left, self.system.plain.noise_by_row
-        entries, places, chosen = [], [], []
+        entries, places, chosen = [], [], list[int]()
         for i in left:
             row = [(k, found[i]) for k, (_, found) in enumerate(self._along) if not is_zero(found[i])]
             if row or i in noise:

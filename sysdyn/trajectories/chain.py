@@ -23,7 +23,7 @@ STACKED = 8
 
 
 class Linear(NamedTuple):
-    """The chain about a path: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) at the start."""
+    """A chain: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant."""
 
     H: np.ndarray
     h: np.ndarray
@@ -35,11 +35,11 @@ class Linear(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """δ (N, k) and the covariances P (N, k, k) of each instant, C (N − 1, k, k) of t + 1 with t, if asked for."""
+    """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t."""
 
     step: np.ndarray
-    P: np.ndarray | None = None
-    C: np.ndarray | None = None
+    P: np.ndarray
+    C: np.ndarray
 
 
 def components(x: Linear) -> list[np.ndarray]:
@@ -55,8 +55,7 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
     n, k = x.h.shape
     step = np.zeros((n, k))
-    P = np.zeros((n, k, k)) if covariances else None
-    C = np.zeros((max(n - 1, 0), k, k)) if covariances else None
+    P, C = (np.zeros((size if covariances else 0, k, k)) for size in (n, max(n - 1, 0)))
     parts: dict[int, list[np.ndarray]] = {}
     for part in components(x):
         parts.setdefault(len(part), []).append(part)
@@ -68,7 +67,7 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
             own = Linear(H, x.h[:, chosen], Phi, x.c[:, chosen], Q, x.m[chosen], x.P[rows, columns])
             found = _stacked(own, covariances) if size <= STACKED else _single(own, covariances)
             step[:, chosen] = found.step
-            if P is not None and C is not None:
+            if covariances:
                 P[:, rows, columns], C[:, rows, columns] = found.P, found.C
     return Solved(step, P, C)
 
@@ -101,7 +100,7 @@ def _stacked(x: Linear, covariances: bool) -> Solved:
             kept = one - K @ x.Phi[t]
             ahead[t] = P[t + 1] @ K.swapaxes(-1, -2)  # C; what it held is done with
             P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ K.swapaxes(-1, -2) + K @ ahead[t]
-    return Solved(m, P, ahead) if covariances else Solved(m)
+    return Solved(m, P, ahead)
 
 
 def _single(x: Linear, covariances: bool) -> Solved:
@@ -130,7 +129,7 @@ def _single(x: Linear, covariances: bool) -> Solved:
     if not covariances:
         for t in range(n - 2, -1, -1):
             m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
-        return Solved(m[:, None])
+        return Solved(m[:, None], P, factors)
     C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
         F = Phi[t]
