@@ -12,7 +12,7 @@ the state follows from the same factors, and so do its change with the state and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from sysdyn.offline.square_root import from_leaves, sampled_rows
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.program import Program
-from sysdyn.program.scalar import Scalar
 from sysdyn.sparse.information import OfFactors, product
 from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
@@ -75,7 +74,7 @@ class Instant:
         number = {c: k for k, c in enumerate(rest)}
         rows = [{number[c]: x for c, x in row.items() if c in number} for row in assembly.rows]
         b = list(assembly.b)
-        held: list[dict[int, Scalar]] = [{} for _ in moving]
+        held: list[dict[int, Any]] = [{} for _ in moving]
         for i, row in enumerate(assembly.rows):
             for k, c in enumerate(moving):
                 if c in row:
@@ -87,7 +86,7 @@ class Instant:
         self._solution = d
         shown = {x.name for x in outputs if not isinstance(x, str)}
         self._columns: list[tuple[str, int]] = []
-        self._changes: list[dict[int, Scalar]] = []
+        self._changes: list[dict[int, Any]] = []
         self._own: list[dict[str, list]] = []
         for name in ("q", "qd"):
             assembly.graph.mark()
@@ -102,7 +101,7 @@ class Instant:
         assembly.graph.mark()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
 
-    def _add(self, name: str, changes: list[dict[int, Scalar]], own: list[dict[str, list]]) -> None:
+    def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
         self._columns += [(name, k) for k in range(len(changes))]
         self._changes += changes
         self._own += own

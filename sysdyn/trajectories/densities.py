@@ -8,7 +8,7 @@ import numpy as np
 
 from sysdyn.trajectories.chain import Solved
 from sysdyn.trajectories.motion import Motion, covariance, transition
-from sysdyn.trajectories.path import Path
+from sysdyn.trajectories.path import Path, dofs
 
 # Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
 # beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
@@ -104,10 +104,10 @@ def expected(path: Path, solved: Solved, density: np.ndarray, learnt: np.ndarray
 
 
 def by_joint(model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
-    """(nv,) of one number, (nv,), or numbers by the names of joints."""
+    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others."""
     if isinstance(density, Mapping):
-        found = np.full(model.nv, np.nan)
+        found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(dofs(model))}
         for name, value in density.items():
-            found[model.v_slice(model.joint_index(name))] = value
+            found[place[name] if name in place else model.v_slice(model.joint_index(name))] = value
         return found
     return np.array(np.broadcast_to(np.asarray(density, dtype=float), model.nv))

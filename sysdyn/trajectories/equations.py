@@ -133,7 +133,7 @@ class OfStates:
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
             if noise.full:
-                whole = np.asarray(on).all(axis=1)  # correlated components say nothing apart
+                whole = np.all(on, axis=1)  # correlated components say nothing apart
                 inverse = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared)))
                 r[:, rows] = np.where(whole[:, None], r[:, rows] @ inverse.T, 0.0)
                 J[:, rows] = np.where(whole[:, None, None], inverse @ J[:, rows], 0.0)

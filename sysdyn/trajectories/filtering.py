@@ -23,7 +23,7 @@ FIRST_STEPS, FIRST_CONVERGED = 50, 1e-9
 
 
 class Event(NamedTuple):
-    """A component of a measurement dropped at an instant: its number and time [s], names, and how far off it was.
+    """A component of a measurement that was not believed at an instant: its number and time [s], and names.
 
     size: in units of the standard deviation that was expected. why: "innovation" (filter) or "residual" (smoother).
     """
@@ -115,6 +115,19 @@ class Filter:
                     Event(self._seen, float(path.t[0]), name, str(k), float(far[i] ** 0.5), "innovation")
                 )
         return np.where(wrong, np.sqrt(LIMIT / np.where(wrong, far, 1.0)), 1.0)
+
+    def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
+        """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""
+        last, smoothed = found[-1], [found[-1]]
+        for before, prediction in zip(found[-2::-1], ahead[::-1], strict=True):
+            F, _ = self.step(before.path, prediction.path.t - before.path.t)
+            factor = scipy.linalg.cho_factor(prediction.P, check_finite=False)  # whatever the units
+            K = scipy.linalg.cho_solve(factor, F @ before.P, check_finite=False).T
+            path = before.path.moved((K @ last.path.beyond(prediction.path))[None])
+            P = before.P + K @ (last.P - prediction.P) @ K.T
+            last = Belief(path, 0.5 * (P + P.T))
+            smoothed.append(last)
+        return smoothed[::-1]
 
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,10 +12,15 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.filtering import Event
 
+# Share of its prior standard deviation above which a bias is not told by a log (chosen).
+TOLD = 0.5
+
 
 @dataclass(frozen=True)
 class Run:
     """Estimates along a log of N rows, of states, biases and the outputs, with their standard deviations.
+
+    One instant of a filter has no axis N.
 
     t (N,) [s]; q (N, nq), qd, qdd (N, nv), a free joint's twist in its body. run["tau"] (N, nv), run["tau", "l_knee"],
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
@@ -48,6 +53,30 @@ class Run:
     def __len__(self) -> int:
         return len(self.t)
 
+    def first(self) -> Run:
+        """The first instant, without the axis N."""
+        return replace(
+            self, t=self.t[0], q=self.q[0], qd=self.qd[0], qdd=self.qdd[0],
+            contacts={name: x[0] for name, x in self.contacts.items()},
+            _values={name: x[0] for name, x in self._values.items()},
+            _std={name: x[0] for name, x in self._std.items()},
+            _biases={name: (x[0], std[0]) for name, (x, std) in self._biases.items()},
+        )  # fmt: skip
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """What the log does not tell: coordinates that are chosen, and biases known no better than before."""
+        found = list(self.chosen)
+        for m in self.problem.biased:
+            assert m.drift is not None
+            components = m.components(self.problem.model)
+            before = m.drift.deviations(len(components))
+            after = np.atleast_2d(self.bias_std(m.name)).min(axis=0)
+            found += [
+                f"bias of {m.name}: {c}" for c, x, y in zip(components, after, before, strict=True) if x > TOLD * y
+            ]
+        return tuple(found)
+
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
         """An output (N, …), or that of one joint, body or component."""
         name, part = key if isinstance(key, tuple) else (key, None)
@@ -78,18 +107,18 @@ class Run:
             return x
         if name in ("q", "qd", "qdd"):
             model = self.problem.model
-            found = x[:, model.v_slice(model.joint_index(part))]
-            return found[:, 0] if found.shape[1] == 1 else found
+            found = x[..., model.v_slice(model.joint_index(part))]
+            return found[..., 0] if found.shape[-1] == 1 else found
         group = self._groups[name]
-        flat = x.reshape(len(x), -1)
+        flat = x.reshape(*np.shape(self.t), -1)
         owners = [label.partition(":")[2].strip() for label in group.labels]
         chosen = [
             k for k, owner in enumerate(owners) if owner == part or owner.partition(".")[0].partition("[")[0] == part
         ]
         if not chosen:
             raise UnknownName(f"part of {name!r}:", part, tuple(dict.fromkeys(owners)))
-        found = flat[:, chosen]
-        return found[:, 0] if len(chosen) == 1 else found
+        found = flat[..., chosen]
+        return found[..., 0] if len(chosen) == 1 else found
 
     def arrays(self) -> dict[str, np.ndarray]:
         """t, q, qd, qdd, the outputs and their standard deviations, as `sysdyn solve --out` writes them."""
@@ -100,12 +129,14 @@ class Run:
         return found
 
     def __repr__(self) -> str:
-        span = self.t[-1] - self.t[0] if len(self.t) else 0.0
-        parts = [f"Run of {self.problem.model.name!r}: {len(self.t)} instants over {span:.4g} s, "
+        t = np.atleast_1d(self.t)
+        parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
                  f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
         parts.append(f"  outputs   {', '.join(self.outputs) or 'none'}")
         if self._biases:
-            shown = (f"{name} {np.array2string(x[-1], precision=3)}" for name, (x, _) in self._biases.items())
+            shown = (
+                f"{name} {np.array2string(np.atleast_2d(x)[-1], precision=3)}" for name, (x, _) in self._biases.items()
+            )
             parts.append(f"  biases    {'; '.join(shown)}")
         if self.contacts:
             shown = (f"{name} {100.0 * x.mean():.0f} %" for name, x in self.contacts.items())

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy  # which loads scipy.linalg where it is first used
 
 from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Measurement, Output
@@ -63,7 +62,7 @@ class Trajectory:
         if moving is not None:
             self.kinematic.append(OfDynamics(moving, own))
         self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
-        self.sources = [self.states, self.dynamics] if coupled else self.kinematic
+        self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
     def unseen(self) -> list[Unseen]:
         """The coordinates that nothing tells."""
@@ -145,17 +144,9 @@ class Trajectory:
                 ahead.append(belief)
             belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
             found.append(belief)
-        step = np.zeros(own.size)
-        steps = [step]
-        for k in range(len(chosen) - 2, -1, -1):
-            after_, before = found[k + 1].path.moved(step[None]), ahead[k].path
-            F, _ = filter_.step(found[k].path, after_.t - found[k].path.t)
-            factor = scipy.linalg.cho_factor(ahead[k].P, check_finite=False)  # whatever the units
-            step = found[k].P @ (F.T @ scipy.linalg.cho_solve(factor, after_.beyond(before), check_finite=False))
-            steps.append(step)
+        found = filter_.backwards(found, ahead)
         parts = (np.concatenate([getattr(x.path, name) for x in found]) for name in ("q", "rates", "biases"))
-        path = Path(own, t[chosen], *parts).moved(np.array(steps[::-1]))
-        last = path.part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
+        last = Path(own, t[chosen], *parts).part(np.searchsorted(chosen, np.arange(len(t)), side="right") - 1)
         q, rates = self.motion.predicted(last.q, last.rates, t - last.t)
         return Path(own, t, q, rates, last.biases)
 
