@@ -15,7 +15,7 @@ from sysdyn.views import curves
 from sysdyn.views.curves import Panel
 
 # Most points of a curve of a page, of which there are many (chosen).
-POINTS = 800
+PAGE_POINTS = 800
 # Names of the quantities of states in headings.
 _STATE = {"q": "positions", "qd": "velocities", "qdd": "accelerations"}
 
@@ -86,7 +86,7 @@ def _by_position(run: Run, std: np.ndarray) -> np.ndarray:
 
 def _figure(t: np.ndarray, values: np.ndarray, std: np.ndarray, group: Group, symbol: str, what: str = "") -> str:
     chosen = curves.most_changing(values, std)
-    step = max(1, -(-len(t) // POINTS))
+    step = max(1, -(-len(t) // PAGE_POINTS))
     panels = []
     for k in chosen:
         label = group.labels[k].rpartition(":")[2].strip()
@@ -108,7 +108,7 @@ def _biases(run: Run, arrays: dict[str, np.ndarray]) -> list[str]:
 
 
 def _dropped(run: Run, table: str) -> list[str]:
-    """How far off the readings were that were dropped, over time and one by one."""
+    """Sizes of the readings that were dropped, over time and one by one."""
     if not run.events:
         return ["<p>No reading was dropped.</p>"]
     points: dict[str, tuple[list[float], list[float]]] = {}
