@@ -163,6 +163,9 @@ class LogColumns:
                 gone = name in _INDEX or "" in new
                 gone = gone or (self._exact and not self._elsewhere.isdisjoint((name, *new)))  # its state is given
                 unknown += [] if gone else [name]
+            elif n in used and self._of_state(name) != self._of_state(table.header[used[n]]):
+                unknown.append(name if self._of_state(name) else table.header[used[n]])  # q beside its sensor's own
+                used[n] = used[n] if self._of_state(name) else j
             elif n in used and self.group[n][0] != TIME:
                 raise InvalidInput(f"{where}: the column {self._shown(n)!r} occurs twice")
             elif n not in used and (self._timed or self.group[n][0] != TIME):
@@ -196,6 +199,12 @@ class LogColumns:
         if n is not None and unit is not None and self.units[n] and _spelled(unit) != self.units[n]:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
         return n
+
+    def _of_state(self, name: str) -> bool:
+        """True for a column of a sensor of joints that is named as of files of exact states, such as q.l_knee."""
+        new = self._renames.get(name.lstrip("/"), name)
+        split = _UNIT.fullmatch(new)
+        return (split[1] if split else new) in self._elsewhere and not self._exact
 
     def kinds(self, used: Sequence[int], numbers: Sequence[int]) -> dict[int, str]:
         """{column of a table: kinds of types that its entries may have}, as `matched` found them."""

@@ -149,7 +149,7 @@ class Log:
 
     def _opened(self, file: Any) -> _File:
         where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
-        table = read_table(file, self.columns.of_array, self.rows)
+        table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
         lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
         groups = {self.columns.group[n][0] for n in numbers}
@@ -284,7 +284,7 @@ class Log:
                 arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
             arrays[group][:, k] = x[:, j]
         active = {}
-        for name in self._switchable.keys() & {label_of(group) for group in arrays}:
+        for name in [x for x in self._switchable if value_group(x) in arrays]:
             gaps = np.isnan(arrays[value_group(name)])
             if gaps.any() or not self._exact:
                 arrays[value_group(name)][gaps], active[name] = 0.0, ~gaps

@@ -99,10 +99,11 @@ def _reading(path: str | Path, kind: str) -> Iterator[None]:
         raise FileError(f"{path} is not a readable {kind} file: {error or type(error).__name__}") from error
 
 
-def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
+def read_table(source: Any, arrays: Arrays, rows: int = ROWS, apart: bool = False) -> Table:
     """The table in a file, a DataFrame of pandas, or a dict of arrays.
 
-    arrays: columns of an array of a dict, a .npz or HDF5 file. Raises FileError for what cannot be read.
+    arrays: columns of an array of a dict, a .npz or HDF5 file. apart: each message of a bag in a row of its own time.
+    Raises FileError for what cannot be read.
     """
     if isinstance(source, Mapping):
         return _read_mapping(source, arrays, rows)
@@ -111,6 +112,8 @@ def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
     with _reading(path, suffix):
         require_regular_within(path)
+        if apart and READERS[suffix] is _read_bag:
+            return _read_bag(path, arrays, rows, apart)
         return READERS[suffix](path, arrays, rows)
 
 
@@ -377,9 +380,9 @@ def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
     return Table(names, chunks)
 
 
-def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
+def _read_bag(path: Path, arrays: Arrays, rows: int, apart: bool = False) -> Table:
     package(path, ".db3")
-    header, others, states = read_bag(path)
+    header, others, states = read_bag(path, apart)
 
     def chunks(used: Used) -> Rows:
         with _reading(path, "bag"):

@@ -1,7 +1,7 @@
 """Every kind of measurement by name; measurements to stored forms and back.
 
-A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS`, and its line in
-`sysdyn/__init__.pyi`, for type checkers. One of a user's own is `register`ed.
+A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS` or `STATE_SENSORS`, and its line
+in `sysdyn/__init__.pyi`, for type checkers. One of a user's own is `register`ed.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class StateSensor(StateMeasurement, Instrument):
         return self.all_values(ctx)[self._places]
 
 
-class _OfFrame(StateSensor):
+class FrameStateSensor(StateSensor):
     """A sensor of the state in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) there."""
 
     def __init__(self, frame: Place, components: Names, name, noise, bias: Drift | None, **arguments):
@@ -224,7 +224,7 @@ class _OfFrame(StateSensor):
         return ctx.R(self.frame) @ x if self.reference == "world" else x
 
 
-class Gyroscope(_OfFrame):
+class Gyroscope(FrameStateSensor):
     """Angular velocity [rad/s] of a frame."""
 
     scalars = TWIST[:3]
@@ -239,7 +239,7 @@ class Gyroscope(_OfFrame):
         return self.turned(ctx, ctx.v(self.frame)[:3])
 
 
-class Velocimeter(_OfFrame):
+class Velocimeter(FrameStateSensor):
     """Linear velocity [m/s] of the origin of a frame, as a point."""
 
     scalars = TWIST[3:]
@@ -254,7 +254,7 @@ class Velocimeter(_OfFrame):
         return self.turned(ctx, ctx.v(self.frame)[3:])
 
 
-class FramePosition(_OfFrame):
+class FramePosition(FrameStateSensor):
     """Position [m] of the origin of a frame in the world, as of motion capture or satellites."""
 
     scalars = POSITION
@@ -268,7 +268,7 @@ class FramePosition(_OfFrame):
         return ctx.p(self.frame)
 
 
-class _Attitude(_OfFrame):
+class _Attitude(FrameStateSensor):
     """A sensor whose last three scalars are a rotation vector."""
 
     def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
@@ -331,7 +331,7 @@ class FramePose(_Attitude):
         return np.concatenate([ctx.p(self.frame), rotation_vector(ctx.R(self.frame))])
 
 
-class Direction(_OfFrame):
+class Direction(FrameStateSensor):
     """A vector that is constant in the world, seen in the axes of a frame: R^T vector, as by a magnetometer.
 
     vector: (3,) in world axes, in the unit of the value; or "gravity": the unit vector upwards, against gravity.
@@ -366,7 +366,7 @@ class Direction(_OfFrame):
         return ctx.R(self.frame).T @ np.asarray(vector, dtype=object)
 
 
-class Stance(_OfFrame):
+class Stance(FrameStateSensor):
     """Velocity [rad/s, m/s] of a frame that stands: zero while it is active, unless a value is handed in.
 
     frame       a name of the model, or (body, T) with the pose T (4, 4) fixed in the body

@@ -95,7 +95,8 @@ def without(problem: Problem, gone: Mapping[str, Iterable[int]]) -> Redundant:
     for m, components in left_out:
         [m.components(model)[k] for k in components]
     numbers = {m.name: components for m, components in left_out}
-    kept = [part for m in problem.measurements if (part := _without(m, numbers.get(m.name, ()), model))]
+    stated = [m for m in problem.measurements if not m.of_state]  # its state is given, and stances may need what goes
+    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model))]
     return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out)
 
 

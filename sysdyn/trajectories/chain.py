@@ -101,7 +101,7 @@ def _stacked(x: Linear, covariances: bool) -> Solved:
             kept = one - K @ x.Phi[t]
             ahead[t] = P[t + 1] @ K.swapaxes(-1, -2)  # C; what it held is done with
             P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ K.swapaxes(-1, -2) + K @ ahead[t]
-    return Solved(m, P, ahead)
+    return Solved(m, P, ahead) if covariances else Solved(m)
 
 
 def _single(x: Linear, covariances: bool) -> Solved:
@@ -109,35 +109,37 @@ def _single(x: Linear, covariances: bool) -> Solved:
     n, k = len(x.h), x.h.shape[-1]
     H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
-    m, P = np.empty((n, k)), np.empty((n, k, k))
-    before, ahead = np.empty((max(n - 1, 0), k)), np.empty((max(n - 1, 0), k, k))
+    m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
+    before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
     one, mean, cov = np.eye(k), x.m[0], x.P[0]
     for t in range(n):
         if t:
             F = Phi[t - 1]
             mean = F @ mean + c[t - 1]
             cov = F @ cov @ F.T + Q[t - 1]
-            before[t - 1], ahead[t - 1] = mean, cov
+            before[t - 1] = mean
         L, wrong = potrf(cov, lower=1, clean=1)
         R, worse = potrf(one + L.T @ H[t] @ L, lower=1)
         if wrong or worse:
             raise _lost(t)
+        factors[t] = L
         G = trtrs(R, L.T, lower=1)[0]
         cov = G.T @ G
         mean = mean - cov @ (h[t] + H[t] @ mean)
         m[t], P[t] = mean, cov
+    if not covariances:
+        for t in range(n - 2, -1, -1):
+            m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
+        return Solved(m[:, None])
+    C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
         F = Phi[t]
-        L, wrong = potrf(ahead[t], lower=1)
-        if wrong:
-            raise _lost(t + 1)
-        K = potrs(L, F @ P[t], lower=1)[0].T
+        K = potrs(factors[t + 1], F @ P[t], lower=1)[0].T
         m[t] += K @ (m[t + 1] - before[t])
-        if covariances:
-            kept = one - K @ F
-            ahead[t] = P[t + 1] @ K.T
-            P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ ahead[t]
-    return Solved(m[:, None], P[:, None], ahead[:, None])
+        kept = one - K @ F
+        C[t] = P[t + 1] @ K.T
+        P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
+    return Solved(m[:, None], P[:, None], C[:, None])
 
 
 def _lost(t: int) -> SingularState:

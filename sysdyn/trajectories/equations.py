@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,22 +35,24 @@ MOST_NUMBERS = 2**23
 
 @dataclass(frozen=True)
 class Readings:
-    """What is measured at N instants: y {name: (N, m)} without gaps, active {name: (N, m) bool}, weights (N, m) ≤ 1.
+    """What is measured at N instants: y {name: (N, m)} without gaps, active {name: (N, m) bool}.
 
-    What is not named in `active` is on, what is not in `weights` has weight 1. known: other exact inputs by group.
+    known: exact quantities (N, size) by group. weights {name: (N,)}: of the squares of sensors of states; 1 if not named.
     """
 
     y: Mapping[str, np.ndarray]
     active: Mapping[str, np.ndarray]
     known: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def part(self, chosen: slice | np.ndarray) -> Readings:
         """The readings of some of the instants."""
-        return Readings(*({name: x[chosen] for name, x in part.items()} for part in (self.y, self.active, self.known)))
+        groups = (self.y, self.active, self.known, self.weights)
+        return Readings(*({name: x[chosen] for name, x in part.items()} for part in groups))
 
     def without(self, off: Mapping[str, np.ndarray]) -> Readings:
         """The readings with components off, {name: (N, m) bool}."""
-        return Readings(self.y, {**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}}, self.known)
+        return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class OfStates:
             parts.setdefault(name, []).append(i)
         self._rows = {m.name: np.array(parts[m.name]) for m in self.sensors}
 
-    def at(self, path: Path, readings: Readings) -> Lines:
+    def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
         """The rows about a path."""
         n, m = len(path), len(self.names)
         J = np.zeros((n, m, self.unknowns.size))
@@ -140,6 +142,10 @@ class OfStates:
                 weight = on / np.sqrt(noise.declared)
                 r[:, rows] *= weight
                 J[:, rows] *= weight[:, :, None]
+            if weighted and name in readings.weights:
+                root = np.sqrt(readings.weights[name])[:, None]
+                r[:, rows] *= root
+                J[:, rows] *= root[:, :, None]
         bad = status != 0
         r[bad], J[bad] = 0.0, 0.0
         return Lines(r, J, self.names, self.exact)

@@ -14,8 +14,8 @@ from sysdyn.trajectories.path import Path, Unknowns
 
 # Probability beyond which a reading is dropped at its instant (house rule of χ² tests of innovations: 99.9 %).
 CONFIDENCE = 0.999
-# Most instants in a row at which a reading is dropped: one that goes on failing tells that the prediction is wrong.
-MOST_IN_A_ROW = 10
+# Square of the innovation that belongs to it, in variances.
+LIMIT = float(scipy.stats.chi2.ppf(CONFIDENCE, 1))
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
 # Steps of Gauss-Newton for the first state, and the size of a step below which it has converged (chosen).
@@ -56,37 +56,39 @@ class Filter:
     density: np.ndarray
     gate: bool = True
     events: list[Event] = field(default_factory=list)
-    _in_a_row: dict[tuple[str, int], int] = field(default_factory=dict)
     _seen: int = 0
+    _noise: tuple[float, np.ndarray] | None = None
 
     def predicted(self, belief: Belief, t: float) -> Belief:
         """The belief at a later time."""
-        path, own = belief.path, self.unknowns
-        dt = np.array([t - path.t[0]])
+        path, own, dt = belief.path, self.unknowns, np.array([t - belief.path.t[0]])
         q, rates = own.motion.predicted(path.q, path.rates, dt)
-        after = Path(own, np.array([t]), q, rates, path.biases)
-        steps = own.motion.between((path.q, path.rates), (q, rates), dt)
-        F = -steps.F0[0]  # F1 is 1 where the error is 0
-        n = own.n_states
-        P = np.empty_like(belief.P)
-        P[:n, :n] = F @ belief.P[:n, :n] @ F.T + own.motion.noise(dt, self.density)[0]
-        P[:n, n:] = F @ belief.P[:n, n:]
-        P[n:, :n] = P[:n, n:].T
-        P[n:, n:] = belief.P[n:, n:]
-        k = np.arange(n, own.size)
-        P[k, k] += own.bias_density**2 * dt[0]
-        return Belief(after, P)
+        F, Q = self.step(path, dt)
+        return Belief(Path(own, np.array([t]), q, rates, path.biases), F @ belief.P @ F.T + Q)
+
+    def step(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
+        own, n = self.unknowns, self.unknowns.n_states
+        F = np.eye(own.size)
+        F[:n, :n] = own.motion.transition(path.rates, dt)[0]
+        if self._noise is None or self._noise[0] != dt[0]:
+            Q = np.zeros((own.size, own.size))
+            Q[:n, :n] = own.motion.noise(dt, self.density)[0]
+            k = np.arange(n, own.size)
+            Q[k, k] = own.bias_density**2 * dt[0]
+            self._noise = dt[0], Q
+        return F, self._noise[1]
 
     def updated(self, belief: Belief, readings: Readings) -> Belief:
         """The belief after the readings of one instant, the first of `readings`."""
         path, P = belief.path, belief.P
-        self._seen += 1
         for source in self.sources:
             lines = source.at(path, readings)
-            J, r, keep = lines.J[0], lines.r[0], np.ones(len(lines.r[0]), dtype=bool)
-            keep = (J != 0.0).any(axis=1)
+            J, r = lines.J[0], lines.r[0]
             if self.gate and isinstance(source, OfStates):
-                keep &= self._accepted(lines, P, path, readings)
+                weight = self._believed(lines, P, path)
+                J, r = J * weight[:, None], r * weight
+            keep = (J != 0.0).any(axis=1)
             J, r, exact = J[keep], r[keep], lines.exact[keep]
             if not len(r):
                 continue
@@ -98,33 +100,27 @@ class Filter:
             path = path.moved(-(K @ r)[None])
             P = P - K @ PJ.T
             P = 0.5 * (P + P.T)
+        self._seen += 1
         return Belief(path, P)
 
-    def _accepted(self, lines: Lines, P: np.ndarray, path: Path, readings: Readings) -> np.ndarray:
-        """(rows,) bool: rows whose innovation passes the test, or that have failed it for too long."""
+    def _believed(self, lines: Lines, P: np.ndarray, path: Path) -> np.ndarray:
+        """(rows,): weights of rows, less than 1 for innovations beyond CONFIDENCE, which count as if they were at it."""
         J, r = lines.J[0], lines.r[0]
-        limit = scipy.stats.chi2.ppf(CONFIDENCE, 1)
-        variance = np.einsum("ij,ij->i", J @ P, J) + 1.0
-        wrong = (r * r > limit * variance) & ~lines.exact & (self._seen > UNTESTED)
-        for i in np.flatnonzero(wrong | np.array([x in self._in_a_row for x in lines.names])):
-            name = lines.names[i]
-            if not wrong[i]:
-                del self._in_a_row[name]
-                continue
-            self._in_a_row[name] = count = self._in_a_row.get(name, 0) + 1
-            if count > MOST_IN_A_ROW:
-                wrong[i] = False
-                continue
-            size = float(abs(r[i]) / np.sqrt(variance[i]))
-            self.events.append(Event(self._seen - 1, float(path.t[0]), name[0], str(name[1]), size, "innovation"))
-        return ~wrong
+        far = r * r / (np.einsum("ij,ij->i", J @ P, J) + 1.0)
+        wrong = (far > LIMIT) & ~lines.exact
+        if self._seen >= UNTESTED:
+            self.events += [
+                Event(self._seen, float(path.t[0]), lines.names[i][0], str(lines.names[i][1]), float(np.sqrt(far[i])), "innovation")
+                for i in np.flatnonzero(wrong)
+            ]  # fmt: skip
+        return np.where(wrong, np.sqrt(LIMIT / np.where(wrong, far, 1.0)), 1.0)
 
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
         inverse, path = np.linalg.inv(P), prior
         for _ in range(FIRST_STEPS):
-            H, g = inverse.copy(), inverse @ _away(prior, path)
+            H, g = inverse.copy(), inverse @ away(prior, path)
             for source in self.sources:
                 lines = source.at(path, readings)
                 weight = np.where(lines.exact, 1.0 / EXACT_SHARE, 1.0)
@@ -137,7 +133,7 @@ class Filter:
         return Belief(path, np.linalg.inv(H))
 
 
-def _away(prior: Path, path: Path) -> np.ndarray:
+def away(prior: Path, path: Path) -> np.ndarray:
     """Step (unknowns,) from a prior of one instant to a path."""
     q = path.unknowns.model.difference(prior.q, path.q)[0]
     return np.concatenate([q, (path.rates - prior.rates)[0].reshape(-1), (path.biases - prior.biases)[0]])

@@ -89,6 +89,22 @@ class Motion:
         step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates)
         return self.model.integrate(q, step), phi[:, 1:, 1:] @ rates
 
+    def transition(self, rates: np.ndarray, dt: np.ndarray) -> np.ndarray:
+        """Φ (N, p nv, p nv) of the error of a state that moves as `predicted`."""
+        nv, p, n = self.model.nv, self.order, len(dt)
+        phi = transition(dt, p)
+        found, own = np.zeros((n, p, nv, p, nv)), np.arange(nv)
+        for i in range(p):
+            for j in range(i, p):
+                found[:, i, own, j, own] = phi[:, i, j, None]
+        for joint, _, part in self.groups:
+            step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates[:, :, part])
+            found[:, 0, part, 0, part] = _adjoint(joint, -step)
+            along = _series(joint, -step, 1)
+            for j in range(1, p):
+                found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
+        return found.reshape(n, p * nv, p * nv)
+
     def steps(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> Steps:
         """Errors of N states q (N, nq), rates (N, p − 1, nv) with dt (N − 1,) between them."""
         return self.between((q[:-1], rates[:-1]), (q[1:], rates[1:]), dt)

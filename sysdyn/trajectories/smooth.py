@@ -14,11 +14,11 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.trajectories import chain, densities
 from sysdyn.trajectories.equations import MOST_NUMBERS, Readings
-from sysdyn.trajectories.filtering import Event
+from sysdyn.trajectories.filtering import Belief, Event
 from sysdyn.trajectories.path import Path, dofs
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import Dropped, Smoothed, Smoother, Start
+from sysdyn.trajectories.smoothing import Smoothed, Smoother, Start
 from sysdyn.trajectories.statement import Trajectory
 
 # Most numbers of the blocks of a window: 512 MB an array (chosen).
@@ -68,7 +68,6 @@ def smooth(
     trajectory, kappa, free = _with_motion(problem, outputs, span, coupled, order, density, t, readings)
     kappa = trajectory.learnt(t, readings, _position(problem, start), kappa, free)
     belief, chosen = trajectory.belief(float(t[0]), readings.part(slice(0, 1)), _position(problem, start), kappa)
-    path, off = trajectory.first_guess(belief, readings, t, kappa)
     own = trajectory.unknowns
     n = window or max(100, WINDOW_NUMBERS // own.size**2)
     pieces, events = [], list[Event]()
@@ -78,8 +77,7 @@ def smooth(
         end = min(at + n, len(t))
         more = min(end + int(OVERLAP * n), len(t))
         part = slice(at, more)
-        gone = {name: x[part] for name, x in off.items()}
-        found, left, smoother = _smoothed(trajectory, kappa, first, path.part(part), readings.part(part), gone, robust)
+        found, left, smoother = _smoothed(trajectory, kappa, first, t[part], readings.part(part), robust)
         kept = slice(0, end - at)
         pieces.append(_piece(trajectory, found, left, kept))
         events += [e._replace(instant=e.instant + at) for e in smoother.events if e.instant < end - at]
@@ -107,13 +105,14 @@ def _with_motion(problem, outputs, span, coupled, order, density, t, readings):
 
 
 def _smoothed(
-    trajectory: Trajectory, kappa: np.ndarray, first: Start, path: Path, readings: Readings, off: Dropped, robust: bool
+    trajectory: Trajectory, kappa: np.ndarray, first: Start, t: np.ndarray, readings: Readings, robust: bool
 ) -> tuple[Smoothed, Readings, Smoother]:
+    path = trajectory.first_guess(Belief(first.path, first.covariance), readings, t, kappa)
     smoother = Smoother(trajectory.unknowns, trajectory.kinematic, kappa, first, robust)
-    found, left = smoother.run(path, readings, off)
+    found, left = smoother.run(path, readings)
     if trajectory.coupled:
         smoother = Smoother(trajectory.unknowns, trajectory.sources, kappa, first, robust)
-        found, left = smoother.run(found.path, readings, {name: x & ~left.active[name] for name, x in readings.active.items()})
+        found, left = smoother.run(found.path, readings)
     return found, left, smoother
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.stats where it is first used
 
+from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
 from sysdyn.trajectories.equations import EXACT_SHARE, MOST_NUMBERS, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import CONFIDENCE, Event
@@ -16,6 +18,8 @@ from sysdyn.trajectories.path import Path, Unknowns
 
 # Most steps of Gauss-Newton (chosen).
 MOST_STEPS = 60
+# Steps after readings are dropped or come back, before all are tested again (chosen).
+STEPS_A_ROUND = 2
 # Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
 # freedom; at the end, and while readings are tested (chosen).
 CONVERGED, NEARLY = 1e-6, 1e-2
@@ -24,8 +28,12 @@ ROUNDING = 1e-6
 # Steps that may increase the objective before the best path goes on, and its least share of a step (chosen).
 PATIENCE, LEAST_SHARE = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
-LIMITS = (100.0, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
+LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
 
+# Degrees of freedom of Student's distribution (chosen, as usual: 4).
+FREEDOMS = 4.0
+# Residual of a stance beyond which it does not stand: CONFIDENCE of that distribution, in standard deviations.
+SLIPS = float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, FREEDOMS))
 Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
 
@@ -124,7 +132,9 @@ class Smoother:
 
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
-    def solve(self, path: Path, readings: Readings, covariances: bool = True) -> Smoothed:
+    def solve(
+        self, path: Path, readings: Readings, covariances: bool = True, most: int = MOST_STEPS
+    ) -> Smoothed:
         """The path of least squares near `path`, by Gauss-Newton.
 
         A step that increases the objective is followed by others, as a large turn is right though the shifts that
@@ -134,7 +144,7 @@ class Smoother:
         enough = CONVERGED if covariances else NEARLY
         x, objective = self.linear(path, readings)
         best, share, waited, steps = (path, x, objective), 1.0, 0, 0
-        while steps < MOST_STEPS:
+        while steps < most:
             steps += 1
             path = path.moved(share * chain.solve(x).step)
             x, objective = self.linear(path, readings)
@@ -155,24 +165,40 @@ class Smoother:
         solved = chain.solve(x, covariances)
         return Smoothed(path, solved.P, solved.C, objective, steps)
 
-    def run(self, path: Path, readings: Readings, off: Dropped | None = None) -> tuple[Smoothed, Readings]:
-        """The smoothed path and the readings that are left; off: the ones that are dropped to begin with.
+    def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
+        """The smoothed path and the readings that are left.
 
-        A reading whose residual is beyond belief is dropped, the farthest first, as it takes others with it; one that
-        agrees with the path of the others comes back.
+        At first all sensors of states have Student's distribution, which a path near the right one survives; then a
+        reading whose residual is beyond belief is dropped, the farthest first, and comes back if it agrees with the
+        path of the others. Stances keep Student's distribution: a foot that touches down slips.
         """
         if not self.robust:
             return self.solve(path, readings), readings
-        left = readings.without(off) if off else readings
-        path = self.solve(path, left, covariances=False).path
+        left = readings
         for limit in LIMITS:
-            self.events = []
-            now = self._tested(path, readings, limit)
-            if off is not None and all(np.array_equal(now[x], off.get(x, np.zeros_like(now[x]))) for x in now):
-                continue
-            off, left = now, readings.without(now)
-            path = self.solve(path, left, covariances=False).path
+            self.events = []  # those of the last round
+            off = self._tested(path, readings, limit)
+            left = replace(readings.without(off), weights=self._weights(path, readings, limit == LIMITS[0]))
+            path = self.solve(path, left, covariances=False, most=STEPS_A_ROUND).path
         return self.solve(path, left), left
+
+    @cached_property
+    def _stances(self) -> frozenset[str]:
+        return frozenset(
+            m.name for source in self.sources if isinstance(source, OfStates) for m in source.sensors if isinstance(m.of, Stance)
+        )
+
+    def _weights(self, path: Path, readings: Readings, first: bool) -> dict[str, np.ndarray]:
+        """{sensor: (N,)} weights of Student's distribution: of stances, and at first of all sensors of states."""
+        found = {}
+        for source in self.sources:
+            if isinstance(source, OfStates):
+                r = source.at(path, readings, weighted=False).r
+                for m in source.sensors:
+                    if first or m.name in self._stances:
+                        e = r[:, source.groups()[m.name]]
+                        found[m.name] = (FREEDOMS + e.shape[1]) / (FREEDOMS + (e * e).sum(axis=1))
+        return found
 
     def _tested(self, path: Path, readings: Readings, limit: float) -> Dropped:
         """{name: (N, m) bool}: components whose residuals are beyond this multiple of their own noise."""
@@ -184,14 +210,16 @@ class Smoother:
                 part = slice(at, min(at + size, n))
                 some, read = path.part(part), readings.part(part)
                 if isinstance(source, OfStates):
-                    r = source.at(some, read).r
+                    r = source.at(some, read, weighted=False).r
                     errors = {name: r[:, rows] for name, rows in source.groups().items()}
                 else:
                     errors = source.errors(some, read)
                 for name, e in errors.items():
                     if name not in readings.active:
                         continue
-                    wrong = (np.abs(e) > limit) & read.active[name]
+                    if name in self._stances:  # it stands or not, as a whole
+                        e = np.broadcast_to(np.abs(e).max(axis=1, keepdims=True), e.shape)
+                    wrong = (np.abs(e) > (max(limit, SLIPS) if name in self._stances else limit)) & read.active[name]
                     if name not in off:
                         off[name] = np.zeros_like(readings.active[name])
                     off[name][part] = wrong

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy  # which loads scipy.linalg where it is first used
 
-from sysdyn.errors import InvalidInput, ProblemError
+from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.state_sensors import JointPosition
@@ -16,10 +17,10 @@ from sysdyn.model.manifolds import rotate
 from sysdyn.problem import Problem
 from sysdyn.trajectories import chain, densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split
-from sysdyn.trajectories.filtering import Belief, Filter
+from sysdyn.trajectories.filtering import Belief, Filter, away
 from sysdyn.trajectories.motion import Motion
-from sysdyn.trajectories.path import Path, Unknowns, dofs
-from sysdyn.trajectories.smoothing import Dropped, Smoother, Start
+from sysdyn.trajectories.path import Path, Unknowns
+from sysdyn.trajectories.smoothing import Smoother, Start
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
@@ -170,11 +171,10 @@ class Trajectory:
 
     # ---- motion --------------------------------------------------------------------------------------------------
 
-    def first_guess(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> tuple[Path, Dropped]:
-        """(a path to begin with, readings that it drops): of the filter, or of the encoders if all else is linear."""
+    def first_guess(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> Path:
+        """A path to begin with: of the filter, or of the encoders if all else is linear."""
         if self.motion.groups or self.model.couplings:
-            path, filter_ = self.filtered(belief, readings, t, density)
-            return path, dropped(readings, filter_)
+            return self.filtered(belief, readings, t, density)
         n, own = len(t), self.unknowns
         q = np.repeat(belief.path.q, n, axis=0)
         for m, places in encoders_of(self.problem):
@@ -183,20 +183,27 @@ class Trajectory:
                 if on.any():
                     q[:, q_place] = np.interp(t, t[on], readings.y[m.name][on, k])
         rates = np.zeros((n, self.motion.order - 1, self.model.nv))
-        return Path(own, t, q, rates, np.zeros((n, own.n_biases))), {}
+        return Path(own, t, q, rates, np.zeros((n, own.n_biases)))
 
-    def filtered(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> tuple[Path, Filter]:
-        """(the filter's path over all instants, the filter)."""
+    def filtered(self, belief: Belief, readings: Readings, t: np.ndarray, density: np.ndarray) -> Path:
+        """The path of the filter over all instants, smoothed once backwards."""
         filter_ = Filter(self.unknowns, self.kinematic, density)
-        q, rates, biases = [], [], []
+        found, ahead = [], []
         for k in range(len(t)):
             if k:
                 belief = filter_.predicted(belief, float(t[k]))
+                ahead.append(belief)
             belief = filter_.updated(belief, readings.part(slice(k, k + 1)))
-            q.append(belief.path.q)
-            rates.append(belief.path.rates)
-            biases.append(belief.path.biases)
-        return Path(self.unknowns, t, *(np.concatenate(x) for x in (q, rates, biases))), filter_
+            found.append(belief)
+        step, steps = np.zeros(self.unknowns.size), [np.zeros(self.unknowns.size)]
+        for k in range(len(t) - 2, -1, -1):
+            after, before = found[k + 1].path.moved(step[None]), ahead[k].path
+            F, _ = filter_.step(found[k].path, np.diff(t[k : k + 2]))
+            factor = scipy.linalg.cho_factor(ahead[k].P, check_finite=False)  # whatever the units
+            step = found[k].P @ (F.T @ scipy.linalg.cho_solve(factor, away(before, after), check_finite=False))
+            steps.append(step)
+        q, rates, biases = (np.concatenate([getattr(x.path, name) for x in found]) for name in ("q", "rates", "biases"))
+        return Path(self.unknowns, t, q, rates, biases).moved(np.array(steps[::-1]))
 
     def learnt(self, t: np.ndarray, readings: Readings, q: np.ndarray | None, density: np.ndarray, free: np.ndarray) -> np.ndarray:
         """κ (nv,) with those of `free` degrees of freedom learnt from the first instants of a log."""
@@ -205,10 +212,10 @@ class Trajectory:
         n = min(len(t), LEARNT_OVER)
         some, part = t[:n], readings.part(slice(0, n))
         belief, _ = self.belief(float(t[0]), part.part(slice(0, 1)), q, density)
-        path, filter_ = self.filtered(belief, part, some, density)
+        path = self.first_guess(belief, part, some, density)
         start = Start(belief.path, belief.P)
         first = Smoother(self.unknowns, self.kinematic, density, start)
-        found, part = first.run(path, part, dropped(part, filter_))
+        found, part = first.run(path, part)
         path = found.path
         for _ in range(ITERATIONS):
             smoother = Smoother(self.unknowns, self.kinematic, density, start)
@@ -252,17 +259,8 @@ def encoders_of(problem: Problem) -> list[tuple[Measurement, list[tuple[int, int
             for m in problem.state_sensors if isinstance(m.of, JointPosition)]  # fmt: skip
 
 
-def dropped(readings: Readings, filter_: Filter) -> Dropped:
-    """The readings that the filter dropped."""
-    off = {name: np.zeros_like(x) for name, x in readings.active.items()}
-    for event in filter_.events:
-        off[event.measurement][event.instant, int(event.component)] = True
-    return off
-
-
 def _rotations(p: np.ndarray) -> np.ndarray:
     """R (N, 3, 3), world from body, of quaternions [x, y, z, w] (N, 4)."""
     return np.stack([rotate(p, np.broadcast_to(e, (len(p), 3))) for e in np.eye(3)], axis=-1)
 
 
-__all__ = ["InvalidInput", "Trajectory", "dofs", "dropped"]
