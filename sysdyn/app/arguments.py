@@ -47,14 +47,16 @@ Seconds = Annotated[
 ]
 Coupled = Annotated[
     bool,
-    typer.Option("--coupled", help="Of unknown states: find states, torques and wrenches at once, in more time, so that each "
-                 "tells of the others."),
+    typer.Option(
+        "--coupled",
+        help="Of unknown states: find states and forces at once, in more time, so that each tells of the others.",
+    ),
 ]  # fmt: skip
 Order = Annotated[
     int | None,
     typer.Option(
         min=3, max=4, show_default=False,
-        help="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: as encoders find it likelier.",
+        help="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
     ),
 ]  # fmt: skip
 

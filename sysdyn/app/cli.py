@@ -101,8 +101,8 @@ def solve(
         str | None,
         typer.Option(
             help="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
-            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ are "
-            "columns; unknown, they are found; or auto (default), unknown if sensors of the problem tell them."
+            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ "
+            "are columns; unknown, they are found; auto (default), unknown if sensors of the problem tell them."
         ),
     ] = None,
     random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
@@ -151,8 +151,8 @@ def solve(
     A log has the time t, too, and may be of any length; its results are estimates, tau:JOINT and so on, and their
     standard deviations std:tau:JOINT.
 
-    If sensors of the problem tell the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and q̇, and
-    any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from readings before and after each.
+    If sensors of the problem tell the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and q̇,
+    and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from readings before and after.
 
     Example: sysdyn solve icub --problem forward --random 5 --out result.csv
 
@@ -164,7 +164,9 @@ def solve(
     file = None if states is None or mode else Path(states)
     sources = [option for option in (file, random, log) if option is not None]
     if log is not None and file is not None:
-        raise InvalidInput(f"--states is {states!r}: with --log it is {', '.join(RUN_STATES)}; a file of states needs no --log")
+        raise InvalidInput(
+            f"--states is {states!r}: with --log it is {', '.join(RUN_STATES)}; a file of states needs no --log"
+        )
     if len(sources) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
     if log is None and (picture is not None or velocities != "logged" or scheduler is not None or coupled or order):
@@ -294,7 +296,9 @@ def report(
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="A log whose states are unknown, as of `sysdyn solve`: the page is about its run.", show_default=False),
+        typer.Option(
+            help="A log whose states are unknown, as of `sysdyn solve`: the page is about its run.", show_default=False
+        ),
     ] = None,
     coupled: Coupled = False,
     order: Order = None,
@@ -304,8 +308,8 @@ def report(
 
     Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
     and asked, the matrix before and after, counts beside the algorithms by the book, times on this machine and, of
-    estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories and
-    outputs with ±2 σ, contacts, biases, and the readings that were dropped.
+    estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories
+    and outputs with ±2 σ, contacts, biases, and the readings that were dropped.
 
     Example: sysdyn report icub --problem inverse
 

@@ -17,7 +17,7 @@ from sysdyn.data.estimates import estimate_log
 from sysdyn.data.log_columns import STATES
 from sysdyn.data.sensor_log import Log, Summary
 from sysdyn.data.states import States, write_states
-from sysdyn.errors import InvalidInput
+from sysdyn.errors import InvalidInput, ProblemError
 from sysdyn.measurements.measurement import Output
 from sysdyn.online.progress import Bar
 from sysdyn.online.solution import Solution
@@ -89,7 +89,8 @@ def smooth_log(
     level = "coupled" if coupled else "kinematic"
     span = run.t[-1] - run.t[0]
     console.print(
-        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {span:.4g} s in {seconds:.3g} s", soft_wrap=True
+        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {span:.4g} s in {seconds:.3g} s",
+        soft_wrap=True,
     )
     if run.chosen:
         console.print(f"told by nothing, and as at the start: {', '.join(run.chosen)}", soft_wrap=True)
@@ -114,7 +115,12 @@ def is_run(task: Task, states: str) -> bool:
 
 
 def unknown_log(task: Task, path: Path) -> Log:
-    """The log of a task whose states are unknown."""
+    """The log of a task whose states are unknown. Raises ProblemError if no sensor tells them."""
+    if not task.problem.state_sensors:
+        raise ProblemError(
+            "no sensor of the problem tells the states of a log: add encoders (JointPosition) or other sensors of the "
+            "state; if q and q̇ are columns of the log, they are exact"
+        )
     return Log(path, task.problem, task.values, columns=task.columns, states=STATES[1])
 
 

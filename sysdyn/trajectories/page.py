@@ -28,7 +28,7 @@ def run_page(run: Run, title: str = "") -> str:
     parts = [
         f"<h1>{escape(title)}</h1>", html.text(repr(run)),
         html.section("The robot", html.text(repr(run.model)), html.table(run.model.table())),
-        html.section("The run", html.table(_times(run)), tables["quantities"], html.table(_densities(run), folded=True)),
+        html.section("The run", html.table(_times(run)), tables["quantities"], html.table(_densities(run), True)),
         html.section("Motion", *(_bands(run, arrays, x) for x in _STATE)),
     ]  # fmt: skip
     for name in run.outputs:
@@ -50,7 +50,10 @@ def _times(run: Run) -> Table:
         ("time", f"{run.t[0]:.6g} to {run.t[-1]:.6g} s"),
         ("rate, median", f"{1.0 / np.median(dt):.4g} Hz"),
         ("longest gap", f"{dt[longest]:.4g} s, at {run.t[longest]:.6g} s"),
-        ("level", "coupled: states and forces at once" if run.coupled else "kinematic: first the states, then the outputs"),
+        (
+            "level",
+            "coupled: states and forces at once" if run.coupled else "kinematic: first the states, then the outputs",
+        ),
         ("motion", f"white noise on {'jerk' if run.order == 3 else 'snap'}"),
     ]
     if run.chosen:
@@ -91,7 +94,9 @@ def _figure(t: np.ndarray, values: np.ndarray, std: np.ndarray, group: Group, sy
     for k in chosen:
         label = group.labels[k].rpartition(":")[2].strip()
         s = std[::step, k]
-        panels.append(Panel(label, f"{symbol} [{group.units[k]}]", values[::step, k], s if np.isfinite(s).any() else None))
+        panels.append(
+            Panel(label, f"{symbol} [{group.units[k]}]", values[::step, k], s if np.isfinite(s).any() else None)
+        )
     some = f"{len(chosen)} of {group.size} shown" if len(chosen) < group.size else ""
     every = f"every {step}. row" if step > 1 else ""
     title = ", ".join(x for x in (what.rstrip(", "), some, every) if x)

@@ -30,8 +30,8 @@ class Run:
     t (N,) [s]; q (N, nq), qd, qdd (N, nv), a free joint's twist in its body. run["tau"] (N, nv), run["tau", "l_knee"],
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
     events: components of measurements that were dropped at an instant, see `Event`. contacts: {stance: (N,) bool} as
-    they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom: density
-    of its jerk (snap, if order is 4) [unit of q/s^order √s]}.
+    they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom:
+    density of its jerk (snap, if order is 4) [unit of q/s^order √s]}.
     """
 
     problem: Problem
@@ -94,7 +94,9 @@ class Run:
         group = self._groups[name]
         flat = x.reshape(len(x), -1)
         owners = [label.partition(":")[2].strip() for label in group.labels]
-        chosen = [k for k, owner in enumerate(owners) if owner == part or owner.partition(".")[0].partition("[")[0] == part]
+        chosen = [
+            k for k, owner in enumerate(owners) if owner == part or owner.partition(".")[0].partition("[")[0] == part
+        ]
         if not chosen:
             raise UnknownName(f"part of {name!r}:", part, tuple(dict.fromkeys(owners)))
         found = flat[:, chosen]
@@ -190,7 +192,9 @@ class Run:
         rows = []
         for name, events in by_name.items():
             worst, instants = max(events, key=lambda e: e.size), len({e.instant for e in events})
-            rows.append((name, str(len(events)), str(instants), f"{worst.size:.1f} σ", f"{worst.t:.6g} s", worst.component))
+            rows.append(
+                (name, str(len(events)), str(instants), f"{worst.size:.1f} σ", f"{worst.t:.6g} s", worst.component)
+            )
         return Table("dropped readings", ("", "dropped", "in rows", "worst", "at", "of"), rows)
 
     def _repr_html_(self) -> str:
@@ -208,7 +212,9 @@ class Run:
             shown = (f"{name} {100.0 * x.mean():.0f} %" for name, x in self.contacts.items())
             parts.append(f"  contacts  {', '.join(shown)} of the time")
         if self.chosen:
-            parts.append(f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start")
+            parts.append(
+                f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start"
+            )
         if self.events:
             counts: dict[str, int] = {}
             for event in self.events:
