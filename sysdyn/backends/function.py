@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
-from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
+from sysdyn.backends.entries.calls import Argument, Called, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -88,7 +88,7 @@ class Layout(NamedTuple):
         return arrays[_RESULT] if self.make is None else tuple(arrays.values())
 
 
-class Function(Translated):
+class Function(Translated, Called):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
     inputs: name → shape, in the order of the arguments. flops: exact counts of the program.

@@ -8,7 +8,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -132,7 +132,7 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-class Derivatives(Translated):
+class Derivatives(Translated, Called):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
     of, wrt: what is differentiated, by what.

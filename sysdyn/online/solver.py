@@ -13,7 +13,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -68,7 +68,7 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver(Translated):
+class Solver(Translated, Called):
     """A compiled problem.
 
     problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
