@@ -51,7 +51,7 @@ typedef struct {
 typedef struct {
     PyTypeObject *called, *plain, *result, *row; /* which the module owns */
     PyVarObject *left[ROWS];                     /* rows whose memory is free */
-    int next;                                    /* of these that is given back for another one */
+    int next;                                    /* of these that takes the next one */
 } State;
 
 /* The content of a C-contiguous array of 8-byte numbers. */
@@ -128,6 +128,7 @@ static PyObject *new_row(PyTypeObject *type, Py_ssize_t n)
         if (state->left[k] && Py_SIZE(state->left[k]) == n) {
             row = (Row *)state->left[k];
             state->left[k] = NULL;
+            state->next = k;
         }
     if (!row && !(row = PyObject_Malloc(sizeof(Row) + n * sizeof(double) + LINE)))
         return PyErr_NoMemory();
