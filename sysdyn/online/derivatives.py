@@ -138,7 +138,8 @@ class Derivatives(Translated, Called):
     of, wrt: what is differentiated, by what.
     method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
         system and of its transpose).
-    shapes: of the blocks. flops: exact counts, the solution of the problem included.
+    shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back
+        end.
 
     It can be called from many threads.
     """
@@ -147,13 +148,13 @@ class Derivatives(Translated, Called):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs = Inputs(problem, options.external_wrenches)
-        self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
+        self.executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
         by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}
         self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
         results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
         self._names = {group: block for group, (block, _) in results.items()}
-        self._calls = Calls(self._inputs, self._executable, results)
+        self._calls = Calls(self._inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
 
     @property
@@ -223,7 +224,7 @@ class Derivatives(Translated, Called):
         """The program for translators; blocks are groups such as dqdd_dq, row by row."""
         name = f"{export.problem_name(self.problem)}_derivatives" if name is None else name
         blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
-        return export.source(name, self.problem, blocks, self._executable)
+        return export.source(name, self.problem, blocks, self.executable)
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)
