@@ -110,7 +110,7 @@ class Log:
 
     def __init__(
         self, source: Any, solver: Solver | Problem, values: Mapping[str, np.ndarray] | None = None,
-        missing: str = "raise", rows: int = ROWS, columns: Mapping[str, str] | None = None,
+        missing: str = "raise", *, rows: int = ROWS, columns: Mapping[str, str] | None = None,
         velocities: str = "logged", timed: bool = True, told: set[str] | None = None,
     ):  # fmt: skip
         for what, given, valid in (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES)):

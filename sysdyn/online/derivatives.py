@@ -50,6 +50,7 @@ def compile_derivatives(
     choice: Choice,
     guards: Sequence[Guard],
     options: Options,
+    *,
     of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
     made: Callable[..., Derivatives] | None = None,

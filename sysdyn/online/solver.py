@@ -357,7 +357,7 @@ class Solver(Translated, Called):
         Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
         derivatives (a, f, measured outputs).
         """
-        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt)
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
