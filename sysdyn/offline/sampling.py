@@ -338,9 +338,10 @@ def _solved(
 
 
 class PivotedLU(NamedTuple):
-    """The matrix D of a system at one state, with SuperLU's factors of it, equilibrated."""
+    """SuperLU's factors of the matrix D of a system at one state, equilibrated; entries: its row of `values`."""
 
-    D: scipy.sparse.csr_matrix
+    system: System
+    entries: np.ndarray
     lu: Any
     rows: np.ndarray
     columns: np.ndarray
@@ -350,7 +351,11 @@ class PivotedLU(NamedTuple):
         """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
         lu = factors(system.matrix(entries * rows[r] * columns[c]))
-        return None if lu is None else PivotedLU(system.matrix(entries), lu, rows, columns)
+        return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
+
+    @property
+    def D(self) -> scipy.sparse.csr_matrix:
+        return self.system.matrix(self.entries)
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """D⁻¹ x."""
@@ -366,7 +371,7 @@ class PivotedLU(NamedTuple):
 
     def solution(self, b: np.ndarray, refine: int) -> np.ndarray:
         """d of D d + b = 0, after so many steps of iterative refinement."""
-        d = -self.solve(b)
+        d, D = -self.solve(b), self.D if refine else None
         for _ in range(refine):
-            d -= self.solve(self.D @ d + b)
+            d -= self.solve(D @ d + b)
         return d

@@ -96,9 +96,12 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
     whatever the units of rows; no relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
     """
     matrix = matrix.tocsr()
+    in_row = np.diff(matrix.indptr)
+    if not in_row.all():
+        return math.inf
     with np.errstate(all="ignore"):
-        rows = np.asarray(np.abs(matrix).sum(axis=1)).reshape(-1)
-        matrix.data /= np.repeat(rows, np.diff(matrix.indptr))
+        rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
+        matrix.data /= np.repeat(rows, in_row)
         lu = factors(matrix) if rows.all() else None
         norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf

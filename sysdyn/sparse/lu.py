@@ -83,6 +83,7 @@ def eliminate(
     row_perm: Sequence[int],
     col_perm: Sequence[int],
     joined: Mapping[int, Sequence[int]] | None = None,
+    *,
     begin: Callable[[int], None] | None = None,
     early: Early | None = None,
     across: Across | None = None,
