@@ -75,7 +75,7 @@ class Run:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """What the log does not tell: coordinates that are chosen, and biases known no better than before."""
+        """Names of coordinates that are chosen, and of biases that the log tells no better than they were known."""
         found = list(self.chosen)
         for m in self.problem.biased:
             assert m.drift is not None
