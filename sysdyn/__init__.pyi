@@ -42,6 +42,8 @@ from sysdyn.measurements.constraints import LoopJoint as LoopJoint
 from sysdyn.measurements.constraints import closures as closures
 from sysdyn.measurements.declared import declared_sensors as declared_sensors
 from sysdyn.measurements.declared import sensor as sensor
+from sysdyn.measurements.drifts import Constant as Constant
+from sysdyn.measurements.drifts import RandomWalk as RandomWalk
 from sysdyn.measurements.linear import Linear as Linear
 from sysdyn.measurements.linear import MotorTorque as MotorTorque
 from sysdyn.measurements.measurement import Constraint as Constraint
@@ -58,6 +60,18 @@ from sysdyn.measurements.raw import JointAcceleration as JointAcceleration
 from sysdyn.measurements.raw import JointTorque as JointTorque
 from sysdyn.measurements.raw import JointWrench as JointWrench
 from sysdyn.measurements.raw import Known as Known
+from sysdyn.measurements.state_sensors import Direction as Direction
+from sysdyn.measurements.state_sensors import FrameAttitude as FrameAttitude
+from sysdyn.measurements.state_sensors import FrameDistance as FrameDistance
+from sysdyn.measurements.state_sensors import FramePose as FramePose
+from sysdyn.measurements.state_sensors import FramePosition as FramePosition
+from sysdyn.measurements.state_sensors import Gyroscope as Gyroscope
+from sysdyn.measurements.state_sensors import JointPosition as JointPosition
+from sysdyn.measurements.state_sensors import JointVelocity as JointVelocity
+from sysdyn.measurements.state_sensors import Stance as Stance
+from sysdyn.measurements.state_sensors import StateFunction as StateFunction
+from sysdyn.measurements.state_sensors import StateMeasurement as StateMeasurement
+from sysdyn.measurements.state_sensors import Velocimeter as Velocimeter
 from sysdyn.measurements.wrench_sensors import ForceDirection as ForceDirection
 from sysdyn.measurements.wrench_sensors import ForceTorqueSensor as ForceTorqueSensor
 from sysdyn.measurements.wrench_sensors import LoadCells as LoadCells
@@ -117,25 +131,33 @@ from sysdyn.reference import rnea as rnea
 from sysdyn.reference import rnea_derivatives as rnea_derivatives
 from sysdyn.reference import sparsity as sparsity
 from sysdyn.reference.flops import count_flops as count_flops
+from sysdyn.trajectories.filtering import Event as Event
+from sysdyn.trajectories.live import Live as Live
+from sysdyn.trajectories.live import filter as filter
+from sysdyn.trajectories.run import Run as Run
+from sysdyn.trajectories.smooth import smooth as smooth
 from sysdyn.views.show import View as View
 from sysdyn.views.show import show as show
 
 __version__: str
 
 __all__ = [
-    "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem",
-    "BodyAcceleration", "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constraint", "Contact", "Derivatives",
-    "Diagnosis", "Estimate", "Expr", "ExternalWrench", "Factor", "FileError", "Flops", "ForceDirection",
-    "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "Function", "Graph", "IKResult", "Identified",
-    "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointTorque",
-    "JointWrench", "Kinematics", "Known", "Learned", "Linear", "LoadCells", "Log", "LogWarning", "LoopJoint",
-    "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState",
-    "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
-    "RNEADerivatives", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "StructurallySingular",
-    "Switchable", "SysdynError", "UnknownName", "View", "aba", "auto_tree", "chain", "closures", "compile",
-    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log",
+    "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
+    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "Derivatives",
+    "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "FileError", "Flops",
+    "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
+    "FrameDistance", "FramePose", "FramePosition", "Function", "Graph", "Gyroscope", "IKResult", "Identified",
+    "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition",
+    "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live", "LoadCells",
+    "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
+    "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact",
+    "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "SingularState", "Solution",
+    "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable",
+    "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile",
+    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log", "filter",
     "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
     "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics",
     "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",
-    "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "sparsity",
+    "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "smooth",
+    "sparsity",
 ]  # fmt: skip

@@ -115,7 +115,7 @@ class PlausibilityWarning(UserWarning):
 
 
 class IgnoredWarning(UserWarning):
-    """A file holds things that act on the robot there but are no part of the model; the message names them."""
+    """Parts of a file or a problem that act on the robot but are left out; the message names them."""
 
 
 class FormatWarning(UserWarning):

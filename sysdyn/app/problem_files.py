@@ -16,7 +16,7 @@ from sysdyn.data.log_columns import LogColumns, check_units
 from sysdyn.errors import FileError, UnknownName
 from sysdyn.files.toml import Document, Place
 from sysdyn.measurements.linear import numbers
-from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model import Model
 from sysdyn.offline.outputs import requested_outputs
 from sysdyn.online.solver import ON_SINGULAR
@@ -123,6 +123,7 @@ def _fixed_joints(model: Model, sensors: Sequence[str]) -> tuple[str, ...]:
 def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
     """(problem with the measurements of the file, {measurement: (m,)} of the constant values stated there)."""
     values: dict[str, np.ndarray] = {}
+    made: list[tuple[Place, Measurement]] = []
     for k, table in enumerate(doc.data.get("measurement", ())):
         place = ("measurement", k)
         if not isinstance(table, Mapping):
@@ -130,10 +131,15 @@ def _with_measurements(doc: Document, problem: Problem) -> tuple[Problem, dict[s
         with doc.at(place):
             stated = MeasurementTable(doc, place, table, problem.model)
             m = stated.measurement()
-            problem = problem + m
+            made.append((place, m))
             if (value := stated.constant(m)) is not None:
                 values[m.name] = value
-    return problem, values
+    # a stance may name measurements that follow it
+    grown, with_condition = problem, [x for x in made if getattr(x[1].of, "when", None) is not None]
+    for at, m in [*(x for x in made if x not in with_condition), *with_condition]:
+        with doc.at(at):
+            grown = grown + m
+    return problem + [m for _, m in made], values
 
 
 def _outputs(doc: Document, problem: Problem) -> tuple[Output, ...] | None:

@@ -6,6 +6,9 @@
     tau:l_knee, fx:l_foot.nz                a component of a quantity, where one measurement states it
     active: l_contact                       1 or 0: whether a switchable measurement is on
 
+If q and q̇ are unknown, their columns are those of sensors: q.l_knee is that of the one `JointPosition` of the joint,
+qd.l_knee that of its `JointVelocity`, and every measurement with noise may be switched.
+
 A unit may follow in brackets, as in "q.l_knee [rad]"; it is not converted, but has to be the right one. Arrays of a
 file hold several columns: q, qd, a quantity (N, nb, 6), a measurement, or y, the packed values of all.
 """
@@ -23,11 +26,16 @@ import numpy as np
 from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.files.tables import Table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, switch_group, value_group
+from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.noise import ModelNoise, Switchable
 from sysdyn.measurements.raw import RawMeasurement
+from sysdyn.measurements.state_sensors import JointSensor
 from sysdyn.model.quantities import QUANTITY, stated
 from sysdyn.problem import Problem
 from sysdyn.program.reals import NUMBERS, SWITCHES, TIMES
 
+# Ways of a log with the state: q and q̇ are columns, exact, or unknown and measured by sensors.
+STATES = ("exact", "unknown")
 # Name of the column of time in every file that is written.
 TIME = "t"
 # Name of the column and the array that say of each state if it was solved.
@@ -47,11 +55,13 @@ class LogColumns:
     renames  {name in the file: name here, or "" for a column to be left out}
     timed    True if time is needed; else it is left out; None: it is taken if it is there
     free     groups ("q", "qd") that may be missing
+    states   "exact", or "unknown": columns of sensors of the state in place of q and q̇
 
     names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
     units    unit of each column; "" if a measurement of one's own states none
     group    (array, place in it) of each column: (TIME, 0), ("q", k), ("qd", k), ("y:NAME", k) or ("active:NAME", 0)
     sizes    {array: columns}
+    optional {name: measurement} of those that may be off in some states
 
     Raises UnknownName for renames to names that do not exist.
     """
@@ -59,20 +69,28 @@ class LogColumns:
     def __init__(
         self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = (),
         renames: Mapping[str, str] | None = None, timed: bool | None = True, free: Sequence[str] = (),
+        states: str = STATES[0],
     ):  # fmt: skip
-        model = problem.model
-        self.problem = problem
+        if states not in STATES:
+            raise UnknownName("choice for states", states, STATES)
+        model, exact = problem.model, states == STATES[0]
+        self.problem, self._exact = problem, exact
+        self.optional: dict[str, Measurement] = {m.name: m for m in problem.switchable}
+        if not exact:
+            noisy = [m for m in (*problem.state_sensors, *problem.noisy) if not isinstance(m, ModelNoise)]
+            self.optional = {m.name: m for m in noisy}
         entries: list[tuple[str, str, tuple[str, int], bool]] = [(TIME, "s", (TIME, 0), timed is True)]
-        for x in ("q", "qd"):
+        for x in ("q", "qd") if exact else ():
             group = problem.inputs[x]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free))
-        switchable = {m.name for m in problem.switchable}
-        for name, group in problem.values.items():
+        switchable = {m.name for m in problem.measurements if isinstance(m, Switchable)}
+        groups = {**problem.values} if exact else {**problem.state_values, **problem.values}
+        for name, group in groups.items():
             needed = name not in values and group.default is None and name not in switchable
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
                 entries.append((label, unit, (value_group(name), k), needed))
-        entries += [(f"active: {m.name}", "1", (switch_group(m.name), 0), False) for m in problem.switchable]
+        entries += [(f"active: {name}", "1", (switch_group(name), 0), False) for name in self.optional]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self.sizes = Counter(group for group, _ in self.group)
         self._timed = timed is not False
@@ -83,12 +101,19 @@ class LogColumns:
             if isinstance(m, RawMeasurement)
             for k, label in enumerate(m.labels(model))
         }
+        self._of_joints = {
+            (value_group(m.name), k): label
+            for m in problem.state_sensors
+            if isinstance(m.of, JointSensor) and not exact
+            for k, label in enumerate(m.of.labels(model))
+        }
         # wrenches that are not named are zero
         self._in_part = {value_group(m.name) for m in problem.raw if m.stated.zero} | set(free)
         self._number = self._spellings()
+        self._elsewhere = self._of_others()
         self._renames = {old.lstrip("/"): new for old, new in (renames or {}).items()}
         for new in self._renames.values():
-            if new and new not in self._number and not self._of_array(new):
+            if new and new not in self._number and new not in self._elsewhere and not self._of_array(new):
                 raise UnknownName("column for another name:", new, dict.fromkeys([*self.names, *self._number]))
 
     def _spellings(self) -> dict[str, int]:
@@ -105,10 +130,21 @@ class LogColumns:
                 others.append(self._stated[group, k])
             elif role == VALUE and self.sizes[group] == 1:
                 others.append(owner)  # a sensor with one component
+            if (group, k) in self._of_joints:
+                label = self._of_joints[group, k]
+                others += [label, label.replace(":", ".", 1)]
             for spelling in {name, *others}:
                 found.setdefault(spelling, []).append(n)
         single = {spelling: numbers[0] for spelling, numbers in found.items() if len(numbers) == 1}
         return {**single, **{name: n for n, name in enumerate(self.names)}}
+
+    def _of_others(self) -> set[str]:
+        """Names of columns that the problem has only if its state is exact and this is not, or the reverse."""
+        if self._exact:
+            labels = [label for group in self.problem.state_values.values() for label in group.labels]
+            return {x for label in labels for x in (label, label.replace(": ", ".", 1), label.replace(": ", ":", 1))}
+        labels = [label for x in ("q", "qd") for label in QUANTITY[x].labels(self.problem.model)]
+        return {x for label in labels for x in (label, label.replace(":", ".", 1))}
 
     def matched(self, table: Table, where: str, told: set[str] | None = None) -> tuple[list[int], list[int]]:
         """(columns of a table that the problem uses, by number; the column here that each is).
@@ -123,8 +159,13 @@ class LogColumns:
             n = self._meant(name, other, where)
             if n is None:
                 array = name.partition("[")[0]
-                gone = name in _INDEX or "" in (self._renames.get(x.lstrip("/")) for x in (name, array))
+                new = [self._renames.get(x.lstrip("/")) for x in (name, array)]
+                gone = name in _INDEX or "" in new
+                gone = gone or (self._exact and not self._elsewhere.isdisjoint((name, *new)))  # its state is given
                 unknown += [] if gone else [name]
+            elif n in used and self._of_state(name) != self._of_state(table.header[used[n]]):
+                unknown.append(name if self._of_state(name) else table.header[used[n]])  # q beside its sensor's own
+                used[n] = used[n] if self._of_state(name) else j
             elif n in used and self.group[n][0] != TIME:
                 raise InvalidInput(f"{where}: the column {self._shown(n)!r} occurs twice")
             elif n not in used and (self._timed or self.group[n][0] != TIME):
@@ -159,6 +200,12 @@ class LogColumns:
             raise InvalidInput(_wrong_unit(f"column {bare!r} of {where}", unit, self.units[n]))
         return n
 
+    def _of_state(self, name: str) -> bool:
+        """True for a column of a sensor of joints that is named as of files of exact states, such as q.l_knee."""
+        new = self._renames.get(name.lstrip("/"), name)
+        split = _UNIT.fullmatch(new)
+        return (split[1] if split else new) in self._elsewhere and not self._exact
+
     def kinds(self, used: Sequence[int], numbers: Sequence[int]) -> dict[int, str]:
         """{column of a table: kinds of types that its entries may have}, as `matched` found them."""
         found = {}
@@ -191,6 +238,10 @@ class LogColumns:
         if group_of(name).role == SWITCH:
             group = switch_group(group_of(name).name.strip())
         found.append([x for x, (g, _) in zip(self.names, self.group, strict=True) if g == group])
+        if group in ("q", "qd") and not self._exact:
+            found.append([x.replace(":", ".", 1) for x in QUANTITY[group].labels(problem.model)])
+        if self._exact and name in problem.state_values:
+            found.append(list(problem.state_values[name].labels))
         if name in stated():
             found.append(list(QUANTITY[name].labels(problem.model)))
         elif name == VALUE and not found[0]:
@@ -204,11 +255,13 @@ def listed(names: Sequence[str]) -> str:
 
 def check_units(problem: Problem, units: Mapping[str, str | Sequence[str]]) -> None:
     """Raise InvalidInput unless units, by measurement or q and qd, are the units of the values here; UnknownName."""
-    columns = LogColumns(problem)
+    both = [LogColumns(problem, states=x) for x in STATES]
+    unit = {group: u for columns in both for group, u in zip(columns.group, columns.units, strict=True)}
     for name, given in units.items():
-        needed = [u for u, (g, _) in zip(columns.units, columns.group, strict=True) if g in (name, value_group(name))]
+        needed = [u for (g, _), u in unit.items() if g in (name, value_group(name))]
         if not needed:
-            raise UnknownName("measurement in units:", name, ("q", "qd", *(m.name for m in problem.valued)))
+            valid = ("q", "qd", *problem.values, *problem.state_values)
+            raise UnknownName("measurement in units:", name, valid)
         each = [given] * len(needed) if isinstance(given, str) else list(given)
         if len(each) != len(needed):
             raise InvalidInput(f"units of {name!r}: {len(each)} are given, but it has {len(needed)} components")

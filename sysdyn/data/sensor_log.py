@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from sysdyn.data.log_columns import TIME, LogColumns, listed
+from sysdyn.data.log_columns import STATES, TIME, LogColumns, listed
 from sysdyn.data.velocities import FLAT, HALF, WINDOW, velocities
 from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, UnknownName
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
+from sysdyn.measurements.noise import Switchable
+from sysdyn.measurements.state_sensors import Stance
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
 
@@ -31,7 +33,12 @@ LATEST = 1e11
 
 @dataclass(frozen=True)
 class Chunk:
-    """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q, qd, values, switches."""
+    """Successive states of a log: rows (n,) of the file `where`, from 1; t (n,) [s], q, qd, values, switches.
+
+    Of unknown states q and qd have no columns, (n, 0); y {measurement: (n, m)} are the values that the log has, 0 where
+    they are missing, and active {measurement: (n, m) bool} says where they are not, and where a stance stands by its
+    condition or its column; a stance that is not among these stands as a run finds out.
+    """
 
     where: str
     rows: np.ndarray
@@ -93,7 +100,7 @@ class Log:
     """A log of a problem: see `sysdyn.data.log_columns` for the names of its columns.
 
     source      a file (.csv, .npz, .parquet, .h5, a ROS bag), a pattern such as "logs/*.parquet" of files that follow
-                each other, or a DataFrame
+                each other, a DataFrame, or a dict of arrays (N,) or (N, m) with "t"
     solver      the Solver, or its Problem
     values      {measurement: (m,)} of those that are the same in every state and need no column
     missing     treatment of NaN and empty fields: "raise", "skip" (leave the state out), or "sensor" (switch off these
@@ -102,6 +109,9 @@ class Log:
     velocities  "logged", or "difference": q̇ that is not logged follows from q, see `sysdyn.data.velocities`
     timed       whether there are times; False: t is NaN
     told        what was warned of already
+    states      "exact", or "unknown": q and q̇ are measured by sensors of the state. Every measurement with noise may
+                then have gaps, as of sensors at different rates: NaN is a component that was not measured (`missing`
+                and `velocities` do not matter), and times increase from row to row
 
     Iterating gives `Chunk`s of at most `rows` states. Raises FileError naming row and column for NaN, for infinite
     values and for time that goes backwards; UnknownName and InvalidInput for the header. A LogWarning names columns
@@ -111,32 +121,43 @@ class Log:
     def __init__(
         self, source: Any, solver: Solver | Problem, values: Mapping[str, np.ndarray] | None = None,
         missing: str = "raise", *, rows: int = ROWS, columns: Mapping[str, str] | None = None,
-        velocities: str = "logged", timed: bool = True, told: set[str] | None = None,
+        velocities: str = "logged", timed: bool = True, told: set[str] | None = None, states: str = STATES[0],
     ):  # fmt: skip
-        for what, given, valid in (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES)):
+        choices = (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES), ("states", states, STATES))
+        for what, given, valid in choices:
             if given not in valid:
                 raise UnknownName(f"choice for {what}", given, valid)
         if velocities != VELOCITIES[0] and not timed:
             raise InvalidInput("velocities follow from positions and times: read them as a log, not as states")
+        self._exact = states == STATES[0]
+        if not (self._exact or timed):
+            raise InvalidInput("unknown states are found by their times: read them as a log, not as states")
         self.files = files_of(source)
-        self.missing, self.rows, self.values = missing, rows, dict(values or {})
+        self.missing, self.rows = missing if self._exact else "sensor", rows
         self.options = {"values": values, "missing": missing, "rows": rows, "columns": columns,
-                        "velocities": velocities, "timed": timed}  # fmt: skip
+                        "velocities": velocities, "timed": timed, "states": states}  # fmt: skip
         self.problem = solver.whole if isinstance(solver, Solver) else solver
+        aside = self.problem.state_values if self._exact else {}
+        self.values = {name: x for name, x in (values or {}).items() if name not in aside}
         free = ("qd",) if velocities == "difference" else ()
-        self.columns = LogColumns(self.problem, self.values, columns, timed, free)
+        self.columns = LogColumns(self.problem, self.values, columns, timed, free, states)
         self.told = told if told is not None else set()
-        self._switchable = {m.name: m for m in self.problem.switchable}
+        self._switchable = self.columns.optional
+        self._held: dict[str, np.ndarray] = {}
         self._first = self._opened(self.files[0])
         self.summary = Summary()
 
     def _opened(self, file: Any) -> _File:
-        where = str(file) if isinstance(file, Path) else "the DataFrame"
-        table = read_table(file, self.columns.of_array, self.rows)
+        where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
+        table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
         lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
         groups = {self.columns.group[n][0] for n in numbers}
-        unread = [x for x in self._switchable if x not in self.values and value_group(x) not in groups]
+        unread = [
+            x for x, m in self._switchable.items()
+            if x not in self.values and value_group(x) not in groups and isinstance(m, Switchable)
+            and not isinstance(m.of, Stance)
+        ]  # fmt: skip
         self._tell_off(where, table, [x for x in unread if switch_group(x) not in groups])
         return _File(where, table, used, numbers, lacking, unread)
 
@@ -152,13 +173,13 @@ class Log:
             )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
-        last = -np.inf
+        last, self._held = -np.inf, {}
         for k, path in enumerate(self.files):
             file = self._opened(path) if k else self._first
             blocks = self._blocks(file)
             for x, rows in self._with_velocities(file, blocks) if file.lacking else blocks:
                 chunk = self._chunk(file, x, rows)
-                in_order(file.where, chunk.rows, chunk.t, last)
+                in_order(file.where, chunk.rows, chunk.t, last, not self._exact)
                 last = chunk.t[-1]
                 yield chunk
 
@@ -230,10 +251,10 @@ class Log:
         """(n, columns) bool: values that are missing and not switched off by a column active:NAME."""
         gaps = np.isnan(x)
         groups = [self.columns.group[n][0] for n in file.numbers]
-        for m in self.problem.switchable:
-            if m.group in groups:
-                on = x[:, groups.index(m.group)] != 0.0
-                for j in np.flatnonzero([group == value_group(m.name) for group in groups]):
+        for name in self._switchable:
+            if switch_group(name) in groups:
+                on = x[:, groups.index(switch_group(name))] != 0.0
+                for j in np.flatnonzero([group == value_group(name) for group in groups]):
                     gaps[:, j] &= on
         return gaps
 
@@ -249,9 +270,10 @@ class Log:
             if self.missing == "raise":
                 raise FileError(f"{where}; --missing skip leaves such states out, --missing sensor goes on without it")
             what = label_of(str(groups[j]))
+            remedy = "make {!r} switchable (switchable = true)" if self._exact else "{!r} is exact: give it noise"
             raise FileError(
                 f"{where}, and the problem cannot do without it: "
-                + (f"make {what!r} switchable (switchable = true)" if groups[j].role == VALUE else f"{what} is needed")
+                + (remedy.format(what) if groups[j].role == VALUE else f"{what} is needed")
             )
 
     def _chunk(self, file: _File, x: np.ndarray, rows: np.ndarray) -> Chunk:
@@ -262,9 +284,9 @@ class Log:
                 arrays[group] = np.zeros((len(x), self.columns.sizes[group]))
             arrays[group][:, k] = x[:, j]
         active = {}
-        for name in self._switchable.keys() & {label_of(group) for group in arrays}:
+        for name in [x for x in self._switchable if value_group(x) in arrays]:
             gaps = np.isnan(arrays[value_group(name)])
-            if gaps.any():
+            if gaps.any() or not self._exact:
                 arrays[value_group(name)][gaps], active[name] = 0.0, ~gaps
         for group, found in arrays.items():
             role, name = group_of(group)
@@ -277,7 +299,36 @@ class Log:
                 raise FileError(f"{file.where} row {rows[on][0]}: {name!r} is on, but no column has its value")
         y = {**self.values, **{label_of(group): x for group, x in arrays.items() if group_of(group).role == VALUE}}
         t = arrays[TIME][:, 0] if TIME in arrays else np.full(len(x), np.nan)
-        return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
+        if self._exact:
+            return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
+        y = {name: np.broadcast_to(value, (len(x), np.shape(value)[-1])) for name, value in y.items()}
+        by_column = {group_of(group).name for group in arrays if group_of(group).role == SWITCH}
+        self._stand(y, active, by_column, len(x))
+        y |= {name: np.zeros(on.shape) for name, on in active.items() if name not in y}
+        return Chunk(file.where, rows, t, np.empty((len(x), 0)), np.empty((len(x), 0)), y, active)
+
+    def _stand(
+        self, y: Mapping[str, np.ndarray], active: dict[str, np.ndarray], by_column: Collection[str], n: int
+    ) -> None:
+        """Switches of stances by their conditions, into `active`, but of those that a column switches.
+
+        A value that is compared holds until the next one is measured; before the first one a stance is off.
+        """
+        groups = {**self.problem.values, **self.problem.state_values}
+        labels = {name: group.labels for name, group in groups.items()}
+        asked = {name: when for name, when in self.problem.conditions.items() if name not in by_column}
+        held: dict[str, np.ndarray] = {}
+        for source in dict.fromkeys(x for when in asked.values() for x in when.measurements):
+            group = groups[source]
+            nothing = np.full(group.size, np.nan) if group.default is None else group.default
+            x = np.where(active.get(source, True), y.get(source, np.broadcast_to(nothing, (n, group.size))), np.nan)
+            x = np.vstack([self._held.get(source, np.full(group.size, np.nan)), x])
+            last = np.maximum.accumulate(np.where(np.isnan(x), 0, np.arange(n + 1)[:, None]), axis=0)
+            x = np.take_along_axis(x, last, axis=0)
+            self._held[source], held[source] = x[-1], x[1:]
+        for name, when in asked.items():
+            stands = np.broadcast_to(when.holds(held, labels)[:, None], (n, groups[name].size))
+            active[name] = stands & active.get(name, True)
 
     def _switched(self, file: _File, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(n, components) bool: a column active:NAME (n, 1) as it holds for each component of the measurement."""
@@ -292,6 +343,8 @@ class Log:
 
     def estimates(self, solver: Solver) -> Iterator[Estimates]:
         """Estimates of each chunk, of the outputs of the solver; `summary` counts them from 0."""
+        if not self._exact:
+            raise InvalidInput("q and q̇ of this log are unknown, and a solver needs them: read it with states='exact'")
         self.summary = Summary()
         for chunk in self:
             rows = f"{chunk.where} rows {chunk.rows[0]} to {chunk.rows[-1]}"
@@ -313,8 +366,11 @@ class Log:
             yield Estimates(chunk.where, chunk.rows, chunk.t, chunk.q, values, std, solution.ok)
 
 
-def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:
-    """Raise FileError if time goes backwards, or is not in seconds; last: the time before the first."""
+def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasing: bool = False) -> None:
+    """Raise FileError if time goes backwards, or is not in seconds; last: the time before the first.
+
+    increasing: equal times are refused, too.
+    """
     if t.max(initial=-np.inf) > LATEST:
         raise FileError(f"{where} row {rows[np.argmax(t)]}: the time is {t.max():.9g}, which is not in seconds")
     back = np.flatnonzero(np.diff(t, prepend=last) < 0.0)
@@ -322,6 +378,13 @@ def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float) -> None:
         k = back[0]
         before = t[k - 1] if k else last
         raise FileError(f"{where} row {rows[k]}: time goes backwards, from {before:.9g} s to {t[k]:.9g} s")
+    same = np.flatnonzero(np.diff(t, prepend=last) == 0.0)
+    if increasing and len(same):
+        k = same[0]
+        raise FileError(
+            f"{where} row {rows[k]}: the time is that of the row before, {t[k]:.9g} s: join what was measured at one "
+            "time in one row"
+        )
 
 
 @contextmanager
@@ -336,7 +399,7 @@ def naming(where: str) -> Iterator[None]:
 
 def files_of(source: Any) -> list[Any]:
     """The files that a path or pattern means, numbers in their names counted; a DataFrame is one. Raises FileError."""
-    if hasattr(source, "columns"):
+    if hasattr(source, "columns") or isinstance(source, Mapping):
         return [source]
     if Path(source).exists() or not glob.has_magic(str(source)):
         return [Path(source)]

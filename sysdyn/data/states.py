@@ -60,9 +60,10 @@ def random_states(problem: Problem, n: int, seed: int = 0, values: Values | None
     if problem.custom:
         qdd, fx = rng.standard_normal((n, model.nv)), 10.0 * rng.standard_normal((n, model.nb, 6))
         held = {m.name for m in problem.constraints}
-        further = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
+        further: dict[str, Any] = {x: rng.standard_normal((n, *QUANTITY[x].shape(model))) for x in problem.further}
         y = {name: x for name, x in predict(problem, q, qd, qdd, fx, seed, **further).items() if name not in held}
-        y |= {name: np.broadcast_to(x, (n, len(x))) for name, x in (values or {}).items()}
+        known = {name: x for name, x in (values or {}).items() if name in problem.values}
+        y |= {name: np.broadcast_to(x, (n, len(x))) for name, x in known.items()}
         arrays["y"] = y
         return States(n, arrays)
     for name, group in list(problem.inputs.items())[2:]:

@@ -1,16 +1,18 @@
 """ROS bags as tables: joint states, wrenches and inertial units of ROS 2 (and ROS 1), brought together in time.
 
 A row is a message of the topic with the joints (of several the busiest), at the time in its header. Of every other
-topic it has the latest message, if that is no more than `FRESH` seconds older, else NaN. Columns are called by topic
+topic it has the latest message, if that is no more than `FRESH` seconds older, else NaN. Apart, every message is in the
+row of its own time, beside NaN: what is measured once is there once. Columns are called by topic
 and field, as "/joint_states/position[0]", and have a second name by what the message says of itself:
 
     sensor_msgs/JointState          q.NAME, qd.NAME, tau:NAME       by the names in the message
     geometry_msgs/WrenchStamped     TOPIC: nx … fz                  by the topic without its first slash
-    sensor_msgs/Imu                 TOPIC: a_x, a_y, a_z            likewise; angular velocity and attitude have none
+    sensor_msgs/Imu                 TOPIC: a_x … , omega_x …        likewise; the attitude has none
 """
 
 from __future__ import annotations
 
+import heapq
 import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,8 @@ from sysdyn.errors import FileError
 
 # Seconds after a message during which it counts for states (chosen).
 FRESH = 0.1
+# Seconds of recording after which messages apart are put in order of their times (chosen): topics come with delays.
+DELAY = 1.0
 # Name of the column of time, which every bag has.
 TIME = "t"
 _JOINTS = "sensor_msgs/msg/JointState"
@@ -32,8 +36,8 @@ _FIELDS: dict[str, dict[str, str]] = {
         **{f"wrench/torque/{c}": f"n{c}" for c in "xyz"}, **{f"wrench/force/{c}": f"f{c}" for c in "xyz"}
     },
     "sensor_msgs/msg/Imu": {
-        **{f"linear_acceleration/{c}": f"a_{c}" for c in "xyz"}, **{f"angular_velocity/{c}": "" for c in "xyz"},
-        **{f"orientation/{c}": "" for c in "xyzw"},
+        **{f"linear_acceleration/{c}": f"a_{c}" for c in "xyz"},
+        **{f"angular_velocity/{c}": f"omega_{c}" for c in "xyz"}, **{f"orientation/{c}": "" for c in "xyzw"},
     },
 }  # fmt: skip
 # Fields of joint states, each with its quantity.
@@ -48,8 +52,13 @@ class _Topic:
     joints: tuple[str, ...] = ()
 
 
-def read_bag(path: Path) -> tuple[list[str], list[str], Callable[[Sequence[int]], Iterator[list[float]]]]:
-    """(columns, their second names or "", a function of numbers of columns that gives their values row by row)."""
+def read_bag(
+    path: Path, apart: bool = False
+) -> tuple[list[str], list[str], Callable[[Sequence[int]], Iterator[list[float]]]]:
+    """(columns, their second names or "", a function of numbers of columns that gives their values row by row).
+
+    apart: every message in the row of its own time alone.
+    """
     with _opened(path) as bag:
         supported = [x for x in bag.connections if x.msgtype in (_JOINTS, *_FIELDS)]
         if not supported:
@@ -66,23 +75,46 @@ def read_bag(path: Path) -> tuple[list[str], list[str], Callable[[Sequence[int]]
         place[name] = slice(at, at + len(x.columns))
         at += len(x.columns)
 
-    def states(used: Sequence[int]) -> Iterator[list[float]]:
-        row = [math.nan] * len(columns)
-        heard = dict.fromkeys(topics, -math.inf)
+    def messages() -> Iterator[tuple[str, float, list[float]]]:
+        """(topic, time [s], numbers) of each message, in the order in which they were recorded."""
         with _opened(path) as bag:
             for connection, received, raw in bag.messages([x for x in bag.connections if x.topic in topics]):
                 name, message = connection.topic, bag.deserialize(raw, connection.msgtype)
                 stamp = message.header.stamp.sec + message.header.stamp.nanosec * 1e-9
-                heard[name] = stamp or received * 1e-9
-                row[place[name]] = _numbers(path, name, topics[name], message)
-                if name == main:
-                    row[0] = heard[main]
-                    for other, time in heard.items():
-                        if heard[main] - time > FRESH:
-                            row[place[other]] = [math.nan] * len(topics[other].columns)
-                    yield [row[j] for j in used]
+                yield name, stamp or received * 1e-9, _numbers(path, name, topics[name], message)
 
-    return [name for name, _ in columns], [name for _, name in columns], states
+    def joined(used: Sequence[int]) -> Iterator[list[float]]:
+        row = [math.nan] * len(columns)
+        heard = dict.fromkeys(topics, -math.inf)
+        for name, time, numbers in messages():
+            heard[name], row[place[name]] = time, numbers
+            if name == main:
+                row[0] = heard[main]
+                for other, before in heard.items():
+                    if heard[main] - before > FRESH:
+                        row[place[other]] = [math.nan] * len(topics[other].columns)
+                yield [row[j] for j in used]
+
+    def by_time(used: Sequence[int]) -> Iterator[list[float]]:
+        wanted = {name for name, x in place.items() if any(x.start <= j < x.stop for j in used)}
+        waiting: dict[float, list[float]] = {}
+        order: list[float] = []
+        for name, time, numbers in messages():
+            if name not in wanted:
+                continue
+            if time not in waiting:
+                waiting[time] = [math.nan] * len(columns)
+                waiting[time][0] = time
+                heapq.heappush(order, time)
+            waiting[time][place[name]] = numbers
+            while order[0] < time - DELAY:
+                row = waiting.pop(heapq.heappop(order))
+                yield [row[j] for j in used]
+        while order:
+            row = waiting.pop(heapq.heappop(order))
+            yield [row[j] for j in used]
+
+    return [name for name, _ in columns], [name for _, name in columns], by_time if apart else joined
 
 
 @contextmanager

@@ -99,16 +99,21 @@ def _reading(path: str | Path, kind: str) -> Iterator[None]:
         raise FileError(f"{path} is not a readable {kind} file: {error or type(error).__name__}") from error
 
 
-def read_table(source: Any, arrays: Arrays, rows: int = ROWS) -> Table:
-    """The table in a file, or a DataFrame of pandas.
+def read_table(source: Any, arrays: Arrays, rows: int = ROWS, apart: bool = False) -> Table:
+    """The table in a file, a DataFrame of pandas, or a dict of arrays.
 
-    arrays: columns of an array of a .npz or HDF5 file. Raises FileError for what cannot be read.
+    arrays: columns of an array of a dict, a .npz or HDF5 file. apart: each message of a bag in a row of its own time.
+    Raises FileError for what cannot be read.
     """
+    if isinstance(source, Mapping):
+        return _read_mapping(source, arrays, rows)
     if hasattr(source, "columns"):
         return _read_frame(source, rows)
     suffix, path = table_suffix(source, "file", tuple(READERS)), Path(source)
     with _reading(path, suffix):
         require_regular_within(path)
+        if apart and READERS[suffix] is _read_bag:
+            return _read_bag(path, arrays, rows, apart)
         return READERS[suffix](path, arrays, rows)
 
 
@@ -176,7 +181,7 @@ def _csv_number(text: str, separator: str, allowed: str, where: str) -> float:
         raise FileError(f"{where}: {text!r} is no number") from None
 
 
-# ---- arrays of .npz and HDF5 files
+# ---- arrays of .npz and HDF5 files, and in memory
 
 
 class _Array:
@@ -185,7 +190,7 @@ class _Array:
     constant: it has no axis of states, and holds for all.
     """
 
-    def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype, arrays: Arrays):
+    def __init__(self, path: Path | str, name: str, shape: tuple[int, ...], dtype: np.dtype, arrays: Arrays):
         self.name, self.numeric = name, not refused(dtype, NUMBERS + TIMES + SWITCHES)
         self.width = math.prod(shape[1:])
         known = arrays(name)
@@ -207,12 +212,12 @@ class _Array:
             raise FileError(f"{path}: array {name!r} has type {dtype}, but real numbers are needed")
 
 
-def _array_table(path: Path, found: Sequence[_Array], rows: int, reader: Callable) -> Table:
+def _array_table(path: Path | str, found: Sequence[_Array], rows: int, reader: Callable) -> Table:
     """The table of arrays. reader(stack) gives a function of (array, first row, rows) that reads the next rows."""
     columns = [(x, k) for x in found for k in range(len(x.names))]
 
     def chunks(used: Used) -> Rows:
-        with _reading(path, path.suffix), ExitStack() as stack:
+        with _reading(path, Path(path).suffix or "table"), ExitStack() as stack:
             for x in {columns[j][0] for j in used}:
                 if len(x.names) != x.width or not x.numeric:
                     raise FileError(f"{path}: {x.name!r} holds no columns of numbers")
@@ -242,6 +247,21 @@ def _array_table(path: Path, found: Sequence[_Array], rows: int, reader: Callabl
                 yield np.column_stack([parts[columns[j][0].name][:, columns[j][1]] for j in used])
 
     return Table([name for x in found for name in x.names], chunks)
+
+
+def _read_mapping(source: Mapping[str, Any], arrays: Arrays, rows: int) -> Table:
+    """The table of a dict of arrays (N,) or (N, m); arrays without an axis of states hold for all."""
+    where = "the log"
+    given: dict[str, np.ndarray] = {}
+    for name, x in source.items():
+        try:
+            given[str(name)] = np.asarray(x)
+        except ValueError as error:
+            raise FileError(f"{where}: {name!r} is no array: {error}") from error
+    found = [_Array(where, name, x.shape, x.dtype, arrays) for name, x in given.items()]
+    return _array_table(
+        where, found, rows, lambda stack: lambda x, at, n: given[x.name] if x.constant else given[x.name][at : at + n]
+    )
 
 
 def _read_npz(path: Path, arrays: Arrays, rows: int) -> Table:
@@ -360,9 +380,9 @@ def _read_parquet(path: Path, arrays: Arrays, rows: int) -> Table:
     return Table(names, chunks)
 
 
-def _read_bag(path: Path, arrays: Arrays, rows: int) -> Table:
+def _read_bag(path: Path, arrays: Arrays, rows: int, apart: bool = False) -> Table:
     package(path, ".db3")
-    header, others, states = read_bag(path)
+    header, others, states = read_bag(path, apart)
 
     def chunks(used: Used) -> Rows:
         with _reading(path, "bag"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names, Place
 from sysdyn.measurements.sensor import FrameSensor, diagonal, linear, turned_axes
@@ -26,14 +27,16 @@ class FrameAcceleration(FrameSensor):
 
     def __init__(
         self, frame: Place, components: Names = "all", classical: bool = True, gravity: bool = False,
-        reference: str = "local", name: str | None = None, noise=None,
+        reference: str = "local", name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         self.classical, self.gravity = classical, gravity
         if classical and reference == "space":
             raise InvalidInput(
                 "a classical acceleration is of the frame's origin: use reference='world', or classical=False"
             )
-        super().__init__(frame, components, name, noise, classical=classical, gravity=gravity, reference=reference)
+        super().__init__(
+            frame, components, name, noise, bias, classical=classical, gravity=gravity, reference=reference
+        )
 
     def equations(self, ctx):
         return _acceleration(ctx, self.frame, self.classical, self.gravity)
@@ -56,9 +59,10 @@ class Accelerometer(FrameSensor):
     references = ("local", "world")
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
-    ):
-        super().__init__(frame, components, name, noise, reference=reference)
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         blocks, bias = _acceleration(ctx, self.frame, True, True)
@@ -75,9 +79,10 @@ class AngularAccelerometer(FrameSensor):
     references = ("local", "world")
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
-    ):
-        super().__init__(frame, components, name, noise, reference=reference)
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         blocks, bias = _acceleration(ctx, self.frame, False, True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.drifts import Drift, drift_of
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.model import Model
 from sysdyn.model.closures import dissipated
@@ -22,10 +23,19 @@ Coefficients = np.ndarray | Callable[[np.ndarray, np.ndarray], Any]
 
 
 class _Combination(Measurement):
-    """Combination Σ C x + bias, with blocks {(quantity, name): C} that subclasses give for a model."""
+    """Combination Σ C x + bias, with blocks {(quantity, name): C} that subclasses give for a model.
 
-    def __init__(self, name: str, noise, bias, components: Sequence[str], units: Sequence[str] | str):
-        self.name, self.noise = name, noise
+    bias: numbers, a function, or unknown over a log as `drift` is: a Constant or a RandomWalk.
+    """
+
+    def __init__(
+        self, name: str, noise, bias, components: Sequence[str], units: Sequence[str] | str, drift: Drift | None = None
+    ):
+        if isinstance(bias, (Drift, Mapping)):
+            if drift is not None:
+                raise InvalidInput(f"the bias of {name!r} is given twice, by bias= and by drift=")
+            bias, drift = None, drift_of(name, bias)
+        self.name, self.noise, self.drift = name, noise, drift_of(name, drift)
         self.chosen = (components,) if isinstance(components, str) else tuple(components)
         m = len(self.chosen)
         for k, component in enumerate(self.chosen):
@@ -92,13 +102,14 @@ class Linear(_Combination):
                 compiled. Functions have no stored form, so that solvers with one are neither cached nor saved.
     components  name of each equation; default their numbers, needed if all of blocks and bias are functions
     units       unit of each equation
+    drift       a further bias, unknown over a log: a Constant or a RandomWalk; bias= takes one, too
 
     Raises InvalidInput for shapes that do not fit, UnknownName.
     """
 
     def __init__(
         self, blocks: Mapping[tuple[str, str], Any], bias=None, components: Sequence[str] | None = None,
-        name: str = "Linear", units: Sequence[str] | str = "", noise=None,
+        name: str = "Linear", units: Sequence[str] | str = "", noise=None, drift: Drift | None = None,
     ):  # fmt: skip
         if not isinstance(blocks, Mapping) or not blocks:
             raise InvalidInput(f"{name!r} needs blocks by (quantity, name), such as {{('tau', 'l_knee'): [[1.0]]}}")
@@ -111,12 +122,12 @@ class Linear(_Combination):
             self.blocks[key] = C if callable(C) else numbers(f"block {key} of {name!r}", C, (None, None))
         if components is None:
             sizes = [len(C) for C in self.blocks.values() if isinstance(C, np.ndarray)]
-            if not sizes and bias is not None and not callable(bias):
+            if not sizes and bias is not None and not (callable(bias) or isinstance(bias, (Drift, Mapping))):
                 sizes = [np.size(bias)]
             if not sizes:
                 raise InvalidInput(f"{name!r} has functions only: name its equations with components=[…]")
             components = [str(k) for k in range(sizes[0])]
-        super().__init__(name, noise, bias, components, units)
+        super().__init__(name, noise, bias, components, units, drift)
 
     def blocks_of(self, model: Model) -> dict[tuple[str, str], Coefficients]:
         return self.blocks
@@ -141,6 +152,7 @@ class MotorTorque(_Combination):
     passive     the joints resist as the model says: y = matrix (τ + damping q̇ + friction q̇/√(q̇² + slip²)) + bias,
                 slip in rad/s or m/s
     optional    the value is zero if none is handed in, as of joints without a motor
+    drift       a further bias, unknown over a log: a Constant or a RandomWalk; bias= takes one, too
 
     With joint velocities q̇ = T θ̇ of motor velocities θ̇, power gives τ_θ = T^T τ: matrix is T^T.
     Raises InvalidInput for shapes that do not fit, UnknownName.
@@ -152,6 +164,7 @@ class MotorTorque(_Combination):
     def __init__(
         self, joints: str | Sequence[str], matrix=None, bias=None, components: Sequence[str] | None = None,
         name: str | None = None, noise=None, passive: bool = False, slip: float = SLIP, optional: bool = False,
+        drift: Drift | None = None,
     ):  # fmt: skip
         self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
         name = name or f"MotorTorque({','.join(self.joints)})"
@@ -168,7 +181,7 @@ class MotorTorque(_Combination):
         if components is None:
             m = len(self.matrix)
             components = self.joints if m == n else [str(k) for k in range(m)]
-        super().__init__(name, noise, bias, components, "N m or N")
+        super().__init__(name, noise, bias, components, "N m or N", drift)
 
     def bias(self, ctx: Context) -> np.ndarray:
         bias = super().bias(ctx)

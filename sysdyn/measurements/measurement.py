@@ -5,6 +5,7 @@ Raw ones state components of q̈, τ, fx, a or f directly. A custom one subclass
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,8 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.drifts import Drift
 from sysdyn.model import Frame, Model
-from sysdyn.model.kinematics import joint_transforms, path, velocities
+from sysdyn.model.kinematics import frame_placement, joint_transforms, path, velocities
 from sysdyn.model.poses import checked_pose
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.model.spatial import X_motion, rotation
@@ -35,6 +37,7 @@ class Context:
     X(frame, reference)   (6, 6) motion transform to the frame from body `reference` (default: the carrying body)
     X0(frame)             (6, 6) motion transform from the world to the frame
     R(frame)              (3, 3) rotation from coordinates of the frame to the world's
+    p(frame)              (3,) position of the frame's origin in the world
     v(frame)              (6,) velocity of the frame in its own coordinates
     """
 
@@ -73,6 +76,9 @@ class Context:
         for i in path(self.model, found.body):
             E = E @ rotation(self.transforms[i])
         return E.T
+
+    def p(self, frame: Place) -> np.ndarray:
+        return frame_placement(self.model, np.asarray(self.q, dtype=object), find_frame(self.model, frame))[1]
 
     def v(self, frame: Place) -> np.ndarray:
         found = find_frame(self.model, frame)
@@ -114,7 +120,10 @@ class Measurement:
     can be measured without the others, gives `part(kept)`.
 
     quantity: the quantity whose components it states directly; empty for combinations. units: unit of each component,
-    or the units that they may have.
+    or the units that they may have. drift: its unknown bias over a log; None for none.
+
+    One of_state has no rows: its value is a smooth function of q and q̇, `value(ctx) → (m,)`, and these are unknowns of
+    whole trajectories. See `sysdyn.measurements.state_sensors`.
     """
 
     name: str
@@ -123,6 +132,8 @@ class Measurement:
     quantity: str = ""
     units: tuple[str, ...] = ()
     divisible: bool = False
+    drift: Drift | None = None
+    of_state: bool = False
 
     @property
     def of(self) -> Measurement:
@@ -147,6 +158,14 @@ class Measurement:
 
     def bias(self, ctx: Context) -> np.ndarray:
         return np.zeros(len(self.components(ctx.model)))
+
+    def value(self, ctx: Context) -> np.ndarray:
+        """(m,) value at a state, if it is of_state."""
+        raise InvalidInput(f"the value of {self.name!r} does not follow from q and q̇ alone")
+
+    def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
+        """(m,) value less the measured y, if it is of_state: smooth in q and q̇, zero if they agree."""
+        return self.value(ctx) - np.asarray(y, dtype=object)
 
     def component_units(self, model: Model) -> tuple[str, ...]:
         """Unit of each component."""
@@ -173,6 +192,15 @@ class Measurement:
         With a model, also data of the model that the rows depend on beside its digest, such as the place of the frame.
         """
         return None
+
+
+def with_drift(m: Measurement, drift: Drift | None) -> Measurement:
+    """The measurement with this bias in place of its own."""
+    if m.of is not m:
+        raise InvalidInput(f"{m.name!r} holds {m.of.name!r}: give the bias to that")
+    changed = copy.copy(m)
+    object.__setattr__(changed, "drift", drift)  # raw ones are frozen
+    return changed
 
 
 # An output of a solver: a quantity by its name, or a measurement for its value at the solution.

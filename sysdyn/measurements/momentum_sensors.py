@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.measurement import Context, Names
 from sysdyn.measurements.sensor import Sensor, diagonal, identity, linear, net_force
@@ -29,10 +30,10 @@ class _Subtree(Sensor):
 
     def __init__(
         self, root: str | None = None, components: Names = "all", gravity: bool = False, reference: str = "world",
-        name: str | None = None, noise=None,
+        name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         self.root, self.gravity = root, gravity
-        super().__init__(root or "all", components, name, noise, root=root, gravity=gravity, reference=reference)
+        super().__init__(root or "all", components, name, noise, bias, root=root, gravity=gravity, reference=reference)
 
     def _bodies(self, model: Model) -> tuple[int, list[int]]:
         """(root of the coordinates of the sum, −1 for the base; the bodies). Raises InvalidInput."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.drifts import LARGEST, SMALLEST, Drift, drift_of
 from sysdyn.measurements.groups import noise_group, switch_group
-from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Names, with_drift
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.program.reals import real
@@ -21,8 +22,6 @@ from sysdyn.program.reals import real
 # Greatest difference of opposite entries of a symmetric covariance, relative to the standard deviations: 4,500 rounding
 # units (chosen).
 SYMMETRIC = 1e-12
-# Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
-SMALLEST, LARGEST = 1e-60, 1e60
 EQUATIONS = ("a", "f", "tau")  # Equations of motion that can have noise: c(a), c(f) and c(τ).
 
 
@@ -162,7 +161,7 @@ class Wrapped(Measurement):
         if of.noise is None:
             raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
         self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
-        self.units = of.units
+        self.units, self.drift, self.of_state = of.units, of.drift, of.of_state
 
     @property
     def of(self) -> Measurement:
@@ -177,6 +176,12 @@ class Wrapped(Measurement):
     def bias(self, ctx: Context) -> np.ndarray:
         return self.of.bias(ctx)
 
+    def value(self, ctx: Context) -> np.ndarray:
+        return self.of.value(ctx)
+
+    def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
+        return self.of.residual(ctx, y)
+
     def component_units(self, model: Model) -> tuple[str, ...]:
         return self.of.component_units(model)
 
@@ -188,12 +193,16 @@ class Prior(Wrapped):
     """Expectation of quantities before anything is measured: a noisy measurement whose value is the mean.
 
     of: the measurement with its noise, as JointTorque("all", noise=30.0). The mean is zero if none is handed in as
-    y={name: …}. Raises InvalidInput, ProblemError.
+    y={name: …}. bias: as of the measurement, if that has none. Raises InvalidInput, ProblemError.
     """
 
     optional = True
 
-    def __init__(self, of: Measurement, name: str | None = None):
+    def __init__(self, of: Measurement, name: str | None = None, bias: Drift | None = None):
+        if bias is not None and isinstance(of, Measurement):
+            if of.drift is not None:
+                raise ProblemError(f"the bias of {of.name!r} is given twice: to it and to its Prior")
+            of = with_drift(of, drift_of(of.name, bias))
         super().__init__(of, name)
 
 

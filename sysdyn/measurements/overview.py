@@ -44,7 +44,8 @@ def equations(problem: Statement) -> Table:
         kind = type(m.of).__name__
         units = ", ".join(dict.fromkeys(value_of(m, model).units))
         rows.append((m.name, f"{kind}: {shown}", f"{len(names):,}", units, _noise(m, model)))
-        count += 0 if isinstance(m, ModelNoise) else len(names)  # which makes equations of motion inexact
+        # noise of the model makes equations of motion inexact; the state is given
+        count += 0 if isinstance(m, ModelNoise) or m.of_state else len(names)
     return Table(f"{count:,} equations", ("equations", "of", "scalars", "unit", "noise"), rows, 2)
 
 

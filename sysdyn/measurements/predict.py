@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends import interpreter
 from sysdyn.measurements.measurement import Context, Measurement
 from sysdyn.measurements.noise import Prior, noise_of
+from sysdyn.measurements.state_sensors import Stance, disturbed
 from sysdyn.measurements.statement import Statement
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
@@ -31,13 +32,15 @@ def predict(
     qdd: ArrayLike,
     fx: ArrayLike | None = None,
     seed: int | None = None,
+    state_sensors: bool = False,
     **others: ArrayLike,
 ) -> dict[str, np.ndarray]:
     """Values {name: (…, m)} of every measurement of `problem` during a known motion; zero, their mean, for priors.
 
     q (…, nq), qd, qdd (…, nv); fx (…, nb, 6) [N m, N] external wrenches on the bodies, in body coordinates, None for
-    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values. others: further
-    quantities of the problem by name, zero if they are left out.
+    none. seed: of the noise, drawn as declared for each measurement and state; None for exact values. state_sensors:
+    with the values of sensors of the state, which solvers of one state do not take; stances have none. others: further
+    quantities of the problem by name, zero if they are left out. Biases that are unknown over a log are left out.
     τ, a and f follow by the recursive Newton-Euler algorithm (RBDA Table 5.1), and the values are Y d + b_Y. Handed to
     a solver as y, they give the motion back if the problem is well posed and nothing is noisy. Raises InvalidInput.
     """
@@ -54,6 +57,13 @@ def predict(
         x = exact[m.name]
         noise = 0.0 if rng is None or m.noise is None else _drawn(m, problem, n, rng)
         values[m.name] = np.zeros_like(x) if isinstance(m, Prior) else x + noise  # the mean, whatever the motion
+    if state_sensors:
+        asked = [m for m in problem.state_sensors if not isinstance(m.of, Stance)]
+        for name, x in shown_state(asked, model, state).items():
+            m = next(m for m in asked if m.name == name)
+            values[name] = x if rng is None else disturbed(m, x, _drawn(m, problem, n, rng))
+            if isinstance(m, Prior):
+                values[name] = np.zeros_like(x)
     return {name: x.reshape(*lead, x.shape[-1]) for name, x in values.items()}
 
 
@@ -104,6 +114,20 @@ def shown(
             total = total + product(out[group].reshape(len(out[group]), size, x.shape[1]), x[..., None])[..., 0]
         values[name] = total
     return values
+
+
+def shown_state(
+    measurements: Iterable[Measurement], model: Model, state: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Values {name: (N, m)} of sensors of the state at N states q, q̇; they are run as a program."""
+    graph = Graph()
+    inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
+    ctx = Context.at(model, inputs["q"], inputs["qd"])
+    groups = [(m.name, list(m.value(ctx))) for m in measurements]
+    if not groups:
+        return {}
+    out = interpreter.run_groups(Program.from_graph(graph, tuple(inputs.items()), groups), state)
+    return {name: np.broadcast_to(x, (len(state["q"]), x.shape[-1])) for name, x in out.items()}
 
 
 def _drawn(m: Measurement, problem: Statement, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.drifts import Drift, RandomWalk, drift_of
 from sysdyn.measurements.measurement import Context, Measurement, Names
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY, Quantity, stated
@@ -24,6 +25,7 @@ class RawMeasurement(Measurement):
                 of a joint with several degrees of freedom
     name        name by which values are handed in, y={name: …}; default the class and its targets
     noise       None for exact equations (standard deviations are accepted by estimation problems)
+    bias        of a log, unknown: a Constant or a RandomWalk; drift=density is short for bias=RandomWalk(density)
     """
 
     divisible = True
@@ -31,10 +33,11 @@ class RawMeasurement(Measurement):
     chosen: str | tuple
     name: str
     noise: object
+    drift: Drift | None = field(default=None, repr=False)
 
     def __init__(
         self, targets: Names = "all", components: Names | int | Sequence[int] = "all", name: str | None = None,
-        noise=None,
+        noise=None, bias: Drift | None = None, drift: Any = None,
     ):  # fmt: skip
         if not isinstance(targets, (str, Sequence)) or not all(isinstance(x, str) for x in targets):
             raise InvalidInput(f"{type(self).__name__}: targets are 'all', a name or several names, not {targets!r}")
@@ -45,8 +48,13 @@ class RawMeasurement(Measurement):
             label += "." + ",".join(str(c) for c in chosen)
         kind = self.quantity if isinstance(self, Known) else type(self).__name__
         default = kind if label == "all" else f"{kind}({label})"
-        for field, value in (("targets", as_given), ("chosen", chosen), ("name", name or default), ("noise", noise)):
-            object.__setattr__(self, field, value)
+        name = name or default
+        if drift is not None and bias is not None:
+            raise InvalidInput(f"the bias of {name!r} is given twice, by bias= and by drift=")
+        found = drift_of(name, bias) if drift is None else RandomWalk(drift)
+        given = {"targets": as_given, "chosen": chosen, "name": name, "noise": noise, "drift": found}
+        for key, value in given.items():
+            object.__setattr__(self, key, value)
 
     @property
     def units(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -106,16 +114,16 @@ class Known(RawMeasurement):
     Raises UnknownName.
     """
 
-    quantity: str
+    quantity: str = ""
 
     def __init__(
         self, quantity: str, targets: Names = "all", components: Names | int | Sequence[int] = "all",
-        name: str | None = None, noise=None,
+        name: str | None = None, noise=None, bias: Drift | None = None, drift: Any = None,
     ):  # fmt: skip
         if quantity not in stated():
             raise UnknownName("quantity of a Known:", quantity, stated())
         object.__setattr__(self, "quantity", quantity)
-        super().__init__(targets, components, name, noise)
+        super().__init__(targets, components, name, noise, bias, drift)
 
 
 class JointAcceleration(RawMeasurement):
@@ -153,10 +161,10 @@ class Subset(RawMeasurement):
 
     left: tuple[tuple[int, int], ...]
 
-    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None):
-        super().__init__(name=base.name, noise=noise)
-        for field, value in (("quantity", base.quantity), ("left", pairs)):
-            object.__setattr__(self, field, value)
+    def __init__(self, base: RawMeasurement, pairs: tuple[tuple[int, int], ...], noise=None, bias: Drift | None = None):
+        super().__init__(name=base.name, noise=noise, bias=bias)
+        for key, value in (("quantity", base.quantity), ("left", pairs)):
+            object.__setattr__(self, key, value)
 
     def pairs(self, model: Model) -> tuple[tuple[int, int], ...]:
         return self.left

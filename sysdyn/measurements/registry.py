@@ -1,7 +1,7 @@
 """Every kind of measurement by name; measurements to stored forms and back.
 
-A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS`, and its line in
-`sysdyn/__init__.pyi`, for type checkers. One of a user's own is `register`ed.
+A new sensor of sysdyn is a class in one of the files of sensors, its name in `SENSORS` or `STATE_SENSORS`, and its line
+in `sysdyn/__init__.pyi`, for type checkers. One of a user's own is `register`ed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,24 @@ import numpy as np
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.acceleration_sensors import Accelerometer, AngularAccelerometer, FrameAcceleration
 from sysdyn.measurements.constraints import CONSTRAINTS
+from sysdyn.measurements.drifts import drift_of
 from sysdyn.measurements.linear import Linear, MotorTorque
-from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.measurement import Measurement, with_drift
 from sysdyn.measurements.momentum_sensors import CentreOfMassAcceleration, MomentumRate
 from sysdyn.measurements.noise import WRAPPERS, ModelNoise
 from sysdyn.measurements.raw import RAW, Known, RawMeasurement, Subset, known
+from sysdyn.measurements.state_sensors import (
+    Direction,
+    FrameAttitude,
+    FrameDistance,
+    FramePose,
+    FramePosition,
+    Gyroscope,
+    JointPosition,
+    JointVelocity,
+    Stance,
+    Velocimeter,
+)
 from sysdyn.measurements.wrench_sensors import ForceDirection, ForceTorqueSensor, LoadCells, NetWrench, PointContact
 from sysdyn.model import Model
 
@@ -30,10 +43,20 @@ SENSORS: dict[str, type[Measurement]] = {
         AngularAccelerometer, CentreOfMassAcceleration, MomentumRate, Linear, MotorTorque,
     )
 }  # fmt: skip
+# Sensors of the state by the name of their class.
+STATE_SENSORS: dict[str, type[Measurement]] = {
+    cls.__name__: cls
+    for cls in (
+        JointPosition, JointVelocity, Gyroscope, Velocimeter, FramePosition, FrameAttitude, FramePose, Direction,
+        Stance, FrameDistance,
+    )
+}  # fmt: skip
 # Raw measurements by the name of their class.
 RAW_NAMES: dict[str, type[RawMeasurement]] = {cls.__name__: cls for cls in (*RAW.values(), Known)}
 # Measurements that a problem file can state, by the name of their class.
-MEASUREMENTS: dict[str, type[Measurement]] = {**RAW_NAMES, **SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise}
+MEASUREMENTS: dict[str, type[Measurement]] = {
+    **RAW_NAMES, **SENSORS, **STATE_SENSORS, **CONSTRAINTS, "ModelNoise": ModelNoise,
+}  # fmt: skip
 # Names that cannot be given to another class.
 _TAKEN = frozenset((*MEASUREMENTS, *WRAPPERS))
 
@@ -57,14 +80,15 @@ def register(cls: Class) -> Class:
 def from_description(data: Mapping, valid: Mapping[str, type[Measurement]] = SENSORS) -> Measurement:
     """Inverse of `describe()`. Raises UnknownName for a type that does not exist."""
     arguments = dict(data)
-    kind = arguments.pop("type")
+    kind, drift = arguments.pop("type"), drift_of(str(data.get("name")), arguments.pop("drift", None))
     if kind not in valid:
         error = UnknownName("type of measurement", kind, valid)
         error.args = (f"{error} A class of your own has to be registered: sysdyn.measurements.registry.register.",)
         raise error
     if kind == "Linear":
         arguments["blocks"] = {(quantity, owner): C for quantity, owner, C in arguments["blocks"]}
-    return valid[kind](**arguments)
+    m = valid[kind](**arguments)
+    return m if drift is None else with_drift(m, drift)
 
 
 def description(m: Measurement, model: Model, placed: bool = False) -> dict | None:
@@ -78,6 +102,8 @@ def description(m: Measurement, model: Model, placed: bool = False) -> dict | No
         described = m.describe(model) if placed else m.describe()
     if described is not None and m.noise is not None:
         described = {**described, "noise": np.asarray(m.noise, dtype=float).tolist()}
+    if described is not None and m.drift is not None:
+        described = {**described, "drift": m.drift.describe()}
     return described
 
 
@@ -85,9 +111,10 @@ def restored(data: Mapping) -> Measurement:
     """Inverse of `description`."""
     if "quantity" in data:
         base = known(data["quantity"], name=data["name"])
-        return Subset(base, tuple((int(i), int(k)) for i, k in data["pairs"]), data.get("noise"))
+        pairs = tuple((int(i), int(k)) for i, k in data["pairs"])
+        return Subset(base, pairs, data.get("noise"), drift_of(data["name"], data.get("drift")))
     if data["type"] in WRAPPERS:
         return WRAPPERS[data["type"]](restored(data["of"]), name=data["name"])
     if data["type"] == "ModelNoise":
         return ModelNoise(**{key: x for key, x in data.items() if key != "type"})
-    return from_description(data, {**SENSORS, **CONSTRAINTS})
+    return from_description(data, {**SENSORS, **STATE_SENSORS, **CONSTRAINTS})

@@ -7,7 +7,7 @@ Every one is exact, linear in a, f, τ, fx, q̈ with coefficients of q, q̇, and
               "space"   axes and origin of the world (wrenches and spatial accelerations)
 
 With gravity=True an acceleration is proper (as an accelerometer feels it, upwards at rest), else relative to the world.
-There is no gyroscope: kinematics are inputs, so that ω is known before the problem is solved.
+Sensors of the state, such as gyroscopes, are in `sysdyn.measurements.state_sensors`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.drifts import Drift, drift_of, drift_part
 from sysdyn.measurements.linear import stored, zeros
-from sysdyn.measurements.measurement import Context, Measurement, Place, find_frame, moving_frame
+from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
 from sysdyn.measurements.noise import noise_part
 from sysdyn.model import Model
 from sysdyn.model.poses import checked_pose
@@ -36,13 +37,12 @@ REFERENCES = ("local", "world", "space")
 Blocks = Mapping[tuple[str, str], np.ndarray]
 
 
-class Sensor(Measurement):
+class Instrument(Measurement):
     """A measurement that can be stored, with components chosen out of `scalars`.
 
-    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates of simplest coefficients,
-    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. components: "all", one name, or several, in the
-    order of the value. name: default the class and `on`. noise: None for an exact equation. unit_of: the unit of each
-    of `scalars`. arguments: keyword arguments of the class beside components, name and noise.
+    components: "all", one name, or several, in the order of the value. name: default the class and `on`. noise: None
+    for an exact equation. bias: of a log, unknown: a Constant or a RandomWalk. unit_of: the unit of each of `scalars`.
+    arguments: keyword arguments of the class beside components, name, noise and bias.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ()
@@ -50,12 +50,14 @@ class Sensor(Measurement):
     unit_of: ClassVar[Mapping[str, str]] = UNIT_OF
     divisible = True
 
-    def __init__(self, on: str, components, name: str | None, noise, **arguments):
+    def __init__(
+        self, on: str, components: Names, name: str | None, noise: Any, bias: Drift | None = None, **arguments: Any
+    ):
         kind = type(self).__name__
         chosen = (components,) if isinstance(components, str) else tuple(components)
         self.chosen = self.scalars if chosen == ("all",) else chosen
         self.name = name or f"{kind}({on}{'' if self.chosen == self.scalars else '.' + ','.join(map(str, chosen))})"
-        self.noise = noise
+        self.noise, self.drift = noise, drift_of(self.name, bias)
         self.arguments = arguments
         for k, component in enumerate(self.chosen):
             if component not in self.scalars:
@@ -70,15 +72,48 @@ class Sensor(Measurement):
         self.reference: str = reference
         self.units = tuple(self.unit_of[c] for c in self.chosen)
 
-    def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
-        raise NotImplementedError
-
     def check(self, model: Model) -> None:
         """Raise UnknownName or InvalidInput if the model lacks its frame, joint or body, or that cannot move."""
 
     def components(self, model: Model) -> tuple[str, ...]:
         self.check(model)
         return self.chosen
+
+    @property
+    def _places(self) -> list[int]:
+        return [self.scalars.index(c) for c in self.chosen]
+
+    def part(self, kept: Sequence[int]) -> Self:
+        rest = copy.copy(self)
+        rest.chosen, rest.noise = tuple(self.chosen[k] for k in kept), noise_part(self.noise, kept)
+        rest.units, rest.drift = tuple(self.units[k] for k in kept), drift_part(self.drift, kept)
+        return rest
+
+    def identity(self) -> str | None:
+        described = self.describe()
+        return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
+
+    def describe(self, model: Model | None = None) -> dict:
+        arguments = {key: stored(x) for key, x in self.arguments.items()}
+        described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
+        if model is not None and self.arguments.get("frame") is not None:
+            described["placed"] = place_of(model, self.arguments["frame"])
+        return described
+
+    def __repr__(self) -> str:
+        arguments = "".join(f", {key}={x!r}" for key, x in self.arguments.items() if not isinstance(x, np.ndarray))
+        return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
+
+
+class Sensor(Instrument):
+    """An instrument that is linear in the unknowns, with coefficients of q and q̇.
+
+    Subclasses implement `equations(ctx) → (blocks, bias)` for all scalars, in the coordinates of simplest coefficients,
+    and `axes(ctx) → (A, A⁻¹)` from there to the axes of the value. Arguments as of `Instrument`.
+    """
+
+    def equations(self, ctx: Context) -> tuple[Blocks, np.ndarray]:
+        raise NotImplementedError
 
     def axes(self, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
         n = len(self.scalars)
@@ -101,39 +136,13 @@ class Sensor(Measurement):
         blocks, bias = self.equations(ctx)
         return {key: block[chosen] for key, block in blocks.items()}, bias[chosen], inverse[:, chosen]
 
-    @property
-    def _places(self) -> list[int]:
-        return [self.scalars.index(c) for c in self.chosen]
-
-    def part(self, kept: Sequence[int]) -> Self:
-        rest = copy.copy(self)
-        rest.chosen, rest.noise = tuple(self.chosen[k] for k in kept), noise_part(self.noise, kept)
-        rest.units = tuple(self.units[k] for k in kept)
-        return rest
-
-    def identity(self) -> str | None:
-        described = self.describe()
-        return json.dumps({key: x for key, x in described.items() if key not in ("name", "components")})
-
-    def describe(self, model: Model | None = None) -> dict:
-        arguments = {key: stored(x) for key, x in self.arguments.items()}
-        described = {"type": type(self).__name__, "name": self.name, "components": list(self.chosen), **arguments}
-        if model is not None and self.arguments.get("frame") is not None:
-            frame = find_frame(model, self.arguments["frame"])
-            described["placed"] = [frame.body, frame.X.tolist()]
-        return described
-
-    def __repr__(self) -> str:
-        arguments = "".join(f", {key}={x!r}" for key, x in self.arguments.items() if not isinstance(x, np.ndarray))
-        return f"<{self.name}: {', '.join(self.chosen)}{arguments}>"
-
 
 class FrameSensor(Sensor):
     """A sensor in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) fixed in the body."""
 
-    def __init__(self, frame: Place, components, name, noise, **arguments):
+    def __init__(self, frame: Place, components, name, noise, bias: Drift | None = None, **arguments):
         self.frame, label = placed(frame, type(self).__name__)
-        super().__init__(label, components, name, noise, frame=self.frame, **arguments)
+        super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
 
     def check(self, model: Model) -> None:
         moving_frame(model, self.frame)
@@ -156,6 +165,12 @@ def wrench_axes(ctx: Context, frame: Place, reference: str) -> tuple[np.ndarray,
         X0 = ctx.X0(frame)
         return X0.T @ A, inverse @ X_inverse(X0).T
     return A, inverse
+
+
+def place_of(model: Model, frame: Place) -> list:
+    """[body, X] of a frame, as JSON: data of the model that rows depend on beside its digest."""
+    found = find_frame(model, frame)
+    return [found.body, found.X.tolist()]
 
 
 def linear(x: np.ndarray) -> np.ndarray:

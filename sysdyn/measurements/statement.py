@@ -13,9 +13,11 @@ from typing import Self, TypeVar
 import numpy as np
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
+from sysdyn.measurements.conditions import Condition
+from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group, value_of
-from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
-from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of, noise_part
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output, with_drift
+from sysdyn.measurements.noise import ModelNoise, Noise, Switchable, Wrapped, noise_of, noise_part
 from sysdyn.measurements.parameters import parameter
 from sysdyn.measurements.raw import RawMeasurement, Subset, known
 from sysdyn.measurements.registry import description, restored
@@ -43,9 +45,10 @@ class Statement:
         self.parameters = tuple(parameter(model, name) for name in dict.fromkeys(parameters))
         self._check_names()
         self._check_scalars()
-        for m in self.custom:
+        for m in (*self.custom, *self.state_sensors):
             m.components(model)  # names that the model does not have are found here
         self._check_noise()
+        self._check_state_sensors()
 
     def _check_names(self) -> None:
         """Raise InvalidInput if something is no measurement, ProblemError if two have the same name."""
@@ -77,6 +80,21 @@ class Statement:
                         "remove it from one of them"
                     )
                 softened[component] = m.name
+
+    def _check_state_sensors(self) -> None:
+        """Raise ProblemError, InvalidInput or UnknownName for noise, conditions and biases that do not fit."""
+        for m in self.state_sensors:
+            if m.noise is None:
+                raise ProblemError(
+                    f"{m.name!r} has no noise, but what it measures is unknown and estimated: give it a standard "
+                    "deviation, noise=…"
+                )
+            noise_of(m, self.model)
+        for m in self.biased:
+            assert m.drift is not None
+            m.drift.check(m.name, len(m.components(self.model)))
+        for name, condition in self.conditions.items():
+            condition.check(name, [*self.values.values(), *self.state_values.values()])
 
     # ---- kept results ----------------------------------------------------------------------------------------------
 
@@ -155,7 +173,8 @@ class Statement:
             if len(rest) == len(pairs):
                 kept.append(m)
             elif rest:
-                kept.append(Subset(m, tuple(pairs[k] for k in rest), noise_part(m.noise, rest)))
+                left = tuple(pairs[k] for k in rest)
+                kept.append(Subset(m, left, noise_part(m.noise, rest), drift_part(m.drift, rest)))
         return kept
 
     def _same_sensor(self, sensor: Measurement) -> int | None:
@@ -197,18 +216,41 @@ class Statement:
 
     @cached_property
     def valued(self) -> tuple[Measurement, ...]:
-        """Measurements that have a value, in order; not the noise of the model."""
-        return tuple(m for m in self.measurements if not isinstance(m, ModelNoise))
+        """Measurements that have a value at a given state, in order; not the noise of the model."""
+        return tuple(m for m in self.measurements if not (isinstance(m, ModelNoise) or m.of_state))
 
     @cached_property
     def noisy(self) -> tuple[Measurement, ...]:
         """Measurements, priors and equations of motion with noise; solving is estimation if there are any."""
-        return tuple(m for m in self.measurements if m.noise is not None)
+        return tuple(m for m in self.measurements if m.noise is not None and not m.of_state)
 
     @cached_property
     def switchable(self) -> tuple[Switchable, ...]:
-        """Measurements that can be switched off."""
-        return tuple(m for m in self.measurements if isinstance(m, Switchable))
+        """Measurements that can be switched off at a given state."""
+        return tuple(m for m in self.measurements if isinstance(m, Switchable) and not m.of_state)
+
+    @cached_property
+    def state_sensors(self) -> tuple[Measurement, ...]:
+        """Measurements of q and q̇, which are given for solvers and unknown in whole trajectories."""
+        return tuple(m for m in self.measurements if m.of_state)
+
+    @cached_property
+    def biased(self) -> tuple[Measurement, ...]:
+        """Measurements with a bias that is unknown over a log."""
+        return tuple(m for m in self.measurements if m.drift is not None)
+
+    @cached_property
+    def conditions(self) -> dict[str, Condition]:
+        """{name of a stance: the condition under which it holds}; the others hold as a log or a run says."""
+        stances = ((m.name, getattr(m.of, "when", None)) for m in self.state_sensors)
+        return {name: when for name, when in stances if when is not None}
+
+    @cached_property
+    def instant(self) -> Self:
+        """The problem of one given state, q and q̇ being known: without state sensors and biases of logs."""
+        if not (self.state_sensors or self.biased):
+            return self
+        return self._with(*(_unbiased(m) for m in self.measurements if not m.of_state))
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -289,6 +331,18 @@ class Statement:
         """Values of measurements by name, in the order of the packed y."""
         return Groups(value_of(m, self.model) for m in self.valued)
 
+    @cached_property
+    def state_values(self) -> Groups:
+        """Values of the sensors of the state by name, as `values` are of the others."""
+        return Groups(value_of(m, self.model) for m in self.state_sensors)
+
+    def state_noise(self, name: str) -> Noise:
+        """The declared noise of a sensor of the state. Raises UnknownName."""
+        for m in self.state_sensors:
+            if m.name == name:
+                return noise_of(m, self.model)
+        raise UnknownName("sensor of the state", name, self.state_values)
+
     @property
     def y_names(self) -> tuple[str, ...]:
         """Name of each entry of the packed value y."""
@@ -365,8 +419,16 @@ class Statement:
     def __repr__(self) -> str:
         lines = [f"Problem on {self.model.name!r} ({self.model.nb} bodies, {self.model.nv} degrees of freedom)"]
         for m in self.measurements:
-            lines.append(f"  {m.name}: {len(m.components(self.model))} equations")
+            of_state = " of the state" if m.of_state else ""
+            lines.append(f"  {m.name}: {len(m.components(self.model))} equations{of_state}")
         return "\n".join(lines)
+
+
+def _unbiased(m: Measurement) -> Measurement:
+    """The measurement without a bias that is unknown over a log."""
+    if m.drift is None:
+        return m
+    return type(m)(_unbiased(m.of), name=m.name) if isinstance(m, Wrapped) else with_drift(m, None)
 
 
 def without_components(m: Measurement, other: Measurement, model: Model) -> Measurement | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.drifts import Drift
 from sysdyn.measurements.linear import numbers, zeros
 from sysdyn.measurements.measurement import Names, Place, find_frame
 from sysdyn.measurements.sensor import (
@@ -42,13 +43,15 @@ class ForceTorqueSensor(Sensor):
 
     def __init__(
         self, joint: str, frame: Place | None = None, side: str = "child", reference: str = "local",
-        components: Names = "all", name: str | None = None, noise=None,
+        components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         if side not in SIDES:
             raise UnknownName("side of a ForceTorqueSensor:", side, SIDES)
         self.joint, self.side = joint, side
         self.frame = None if frame is None else placed(frame, "ForceTorqueSensor")[0]
-        super().__init__(joint, components, name, noise, joint=joint, frame=self.frame, side=side, reference=reference)
+        super().__init__(
+            joint, components, name, noise, bias, joint=joint, frame=self.frame, side=side, reference=reference
+        )
 
     def _child(self, model: Model) -> int:
         return model.body_index(self.joint) if self.joint in model.body_names else model.joint_index(self.joint)
@@ -85,9 +88,10 @@ class LoadCells(FrameSensor):
     scalars = WRENCH
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
-    ):
-        super().__init__(frame, components, name, noise, reference=reference)
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         return {("fx", ctx.body(self.frame)): identity(6)}, zeros(6)
@@ -108,9 +112,10 @@ class PointContact(FrameSensor):
     optional = True
 
     def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None
-    ):
-        super().__init__(frame, components, name, noise, reference=reference)
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
 
     def equations(self, ctx):
         return {("fx", ctx.body(self.frame)): X_inverse(ctx.X(self.frame)).T[:3]}, zeros(3)
@@ -133,13 +138,13 @@ class ForceDirection(FrameSensor):
 
     def __init__(
         self, frame: Place, direction, reference: str = "local", components: Names = "all", name: str | None = None,
-        noise=None,
+        noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         d = numbers("direction of a ForceDirection", direction, (3,))
         if not np.any(d):
             raise InvalidInput("the direction of a ForceDirection is zero: give for example (0, 0, 1)")
         self.direction = d
-        super().__init__(frame, components, name, noise, direction=d, reference=reference)
+        super().__init__(frame, components, name, noise, bias, direction=d, reference=reference)
 
     def equations(self, ctx):
         d = self.direction / norm(self.direction)
@@ -160,10 +165,10 @@ class NetWrench(FrameSensor):
 
     def __init__(
         self, frame: Place, components: Names = "all", gravity: bool = True, reference: str = "local",
-        name: str | None = None, noise=None,
+        name: str | None = None, noise=None, bias: Drift | None = None,
     ):  # fmt: skip
         self.gravity = gravity
-        super().__init__(frame, components, name, noise, gravity=gravity, reference=reference)
+        super().__init__(frame, components, name, noise, bias, gravity=gravity, reference=reference)
 
     def equations(self, ctx):
         body = ctx.body(self.frame)

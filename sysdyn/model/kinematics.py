@@ -15,7 +15,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.model.joints import snap
 from sysdyn.model.poses import adjoint, pose
 from sysdyn.model.spatial import X_motion, cross, cross_motion, rotation, translation
-from sysdyn.model.tree import Model
+from sysdyn.model.tree import Frame, Model
 from sysdyn.program.plain import product
 from sysdyn.program.reals import is_scalar, real
 
@@ -130,6 +130,18 @@ def pose_and_jacobian(model: Model, q: ArrayLike, frame_name: str) -> tuple[np.n
         E_i, r_i = joint_placement(model, i, q)
         E, r = E @ E_i, r_i + E_i.T @ r
     return pose(E, r), J
+
+
+def frame_placement(model: Model, q: np.ndarray, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    """(E (3, 3), r (3,)) of a frame in the world: from world coordinates to its own, and its origin there.
+
+    q (nq,) or object, as for `joint_placement`.
+    """
+    E, r = _placement(frame.X, q.dtype)
+    for i in path(model, frame.body):
+        E_i, r_i = joint_placement(model, i, q)
+        E, r = E @ E_i, r_i + E_i.T @ r
+    return E, r
 
 
 def frame_pose(model: Model, q: ArrayLike, frame_name: str) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning
 from sysdyn.model.checks import check_count
 from sysdyn.model.closures import Coupling, Loop
+from sysdyn.model.frames import Sensor
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import ANGLE_SNAP, SNAP, Free, Joint, Prismatic, Revolute, Spherical, snap
@@ -129,6 +130,7 @@ def _convert(m: Any, strict: bool, right: bool) -> Model:
         name=name,
         base="floating" if tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free) else "fixed",
         strict=strict,
+        sensors=_sensors(m, links, joint_names, right),
         **tree.parts(np.zeros(3) if _off(m, "GRAVITY") else m.opt.gravity),
     )
     warn_of_idle_joints(model, strict, stacklevel=3)
@@ -167,6 +169,39 @@ def _add_sites(
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
             place = Place(body, snap(product(_attitude(m.site_quat[s], right), E)), r + product(E.T, m.site_pos[s]))
             tree.name(_unique(site, taken), place)
+
+
+def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], right: bool) -> tuple[Sensor, ...]:
+    """The sensors of the file by MuJoCo's names of their types, on links or joints; others have no carrier."""
+    kinds, objects = imported().mjtSensor, imported().mjtObj
+    poses = {
+        int(objects.mjOBJ_SITE): (m.site_bodyid, m.site_quat, m.site_pos),
+        int(objects.mjOBJ_GEOM): (m.geom_bodyid, m.geom_quat, m.geom_pos),
+        int(objects.mjOBJ_CAMERA): (m.cam_bodyid, m.cam_quat, m.cam_pos),
+        int(objects.mjOBJ_BODY): (range(m.nbody), m.body_iquat, m.body_ipos),
+    }
+    found: list[Sensor] = []
+    taken: set[str] = set()
+    for k in range(m.nsensor):
+        kind, of, at = (
+            kinds(m.sensor_type[k]).name.removeprefix("mjSENS_").lower(),
+            m.sensor_objtype[k],
+            m.sensor_objid[k],
+        )
+        name = _unique(m.sensor(k).name or f"{kind}{k}", taken)
+        magnetic = {"magnetic": " ".join(map(str, m.opt.magnetic.tolist()))} if kind == "magnetometer" else {}
+        relative = "it is relative to another frame (reftype, refname)" if m.sensor_refid[k] >= 0 else ""
+        if of == objects.mjOBJ_JOINT:
+            found.append(Sensor(name, kind, "joint", joints[at]))
+        elif of == objects.mjOBJ_XBODY:
+            found.append(Sensor(name, kind, "link", links[at], fault=relative))
+        elif int(of) in poses:
+            bodies, quat, pos = poses[int(of)]
+            X = X_motion(_attitude(quat[at], right), np.array(pos[at]))
+            found.append(Sensor(name, kind, "link", links[bodies[at]], X, magnetic, fault=relative))
+        else:
+            found.append(Sensor(name, kind, "", ""))
+    return tuple(found)
 
 
 def _add_closures(

@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from sysdyn.equations.assembly import Assembly
+from sysdyn.equations.linear_system import LinearSystem
+from sysdyn.model import Model
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.sensitivity import Blocks, Expressions
 from sysdyn.program.evaluate import derivative, evaluate
@@ -32,7 +35,7 @@ def implicit(
     changes: Changes = {}
     own: dict[str, list[dict[str, list]]] = {}  # rates of measured outputs with d held
     for name in wrt:
-        changes[name], own[name] = _changes(elimination, name, shown)
+        changes[name], own[name] = rates(system, elimination.assembly, elimination.solution, name, shown)
     reported: Scalars = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
     blocks: Blocks = {(x, name): _held(x, name, reported[x], own[name]) for x in of for name in changes}
     if transposed:
@@ -82,14 +85,14 @@ def _by_columns(blocks: Blocks, factors: Factors, n: int, reported: Scalars, cha
                         blocks[x, name][k, column] = sum((s * d[c] for c, s in terms.items()), total)
 
 
-def _changes(
-    elimination: Elimination, name: str, outputs: Collection[str]
+def rates(
+    system: LinearSystem, assembled: Assembly, solution: Sequence, name: str, outputs: Collection[str] = ()
 ) -> tuple[list[dict[int, object]], list[dict[str, list]]]:
     """∂D d + ∂b and, of measured outputs, ∂Y d + ∂b_Y along each direction of the input `name`.
 
-    {equation: entry} and {output: entries} of each direction, in the graph of the elimination.
+    {equation: entry} and {output: entries} of each direction, in the graph of `assembled`, the system that `solution`
+    is of.
     """
-    system, solution = elimination.system, elimination.solution
     scratch = Graph("structural")
     assembly = system.assemble(scratch)
     d = scratch.inputs("d", len(solution))  # held fixed
@@ -102,18 +105,18 @@ def _changes(
                 rest = rest + entry * d[column]
             residual.append(rest)
             places.append((of, k))
-    given = {f"{group}[{k}]": x for group, values in elimination.assembly.inputs for k, x in enumerate(values)}
+    given = {f"{group}[{k}]": x for group, values in assembled.inputs for k, x in enumerate(values)}
     given |= {f"d[{k}]": x for k, x in enumerate(solution)}
     groups = dict(assembly.inputs)
     found: list[tuple[int, int]] = []
-    rates = []
-    directions = _directions(system.model, name, groups[name])
+    along = []
+    directions = tangents(system.model, name, groups[name])
     for column, direction in enumerate(directions):
         for i, rate in enumerate(derivative(residual, direction)):
             if not is_zero(rate):
                 found.append((column, i))
-                rates.append(rate)
-    values = evaluate(np.array([*rates, None], dtype=object)[:-1], given)
+                along.append(rate)
+    values = evaluate(np.array([*along, None], dtype=object)[:-1], given)
     changes: list[dict[int, object]] = [{} for _ in directions]
     own = [{x: [0.0] * len(assembly.shown[x].b) for x in outputs} for _ in directions]
     for (column, i), value in zip(found, values, strict=True):
@@ -125,7 +128,7 @@ def _changes(
     return changes, own
 
 
-def _directions(model, name: str, values: np.ndarray) -> list[dict[str, object]]:
+def tangents(model: Model, name: str, values: np.ndarray) -> list[dict[str, object]]:
     """Rates of the scalars of an input, for each scalar that it is differentiated by."""
     if name != "q":
         return [{f"{name}[{k}]": 1.0} for k in range(len(values))]

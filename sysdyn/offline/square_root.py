@@ -234,11 +234,11 @@ def _mapped(factors: Factors, of: Callable[[Scalar], Scalar]) -> Factors:
 
 def _orders(system: WhitenedSystem) -> list[Order]:
     """The cheapest order, then others that were found before it. Raises NoSafeOrdering if there is none."""
-    rows = _rows(system)
+    rows = sampled_rows(system)
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     columns = range(system.shape[1])
     tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
-    tried = [((), _from_leaves(system)), (system.plain.definitions(), [columns])]
+    tried = [((), from_leaves(system)), (system.plain.definitions(), [columns])]
     if len(columns) <= MOST_UNKNOWNS:
         tried.append(((), [columns]))
     found: list[Order] = []
@@ -253,7 +253,7 @@ def _orders(system: WhitenedSystem) -> list[Order]:
     return found[::-1]
 
 
-def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
+def from_leaves(system: WhitenedSystem) -> list[list[int]]:
     """Columns in parts, body by body: its forces and the wrenches of its children's joints, then its accelerations.
 
     So a subtree leaves noisy rows of the wrench of its joint and of the acceleration of its parent.
@@ -265,7 +265,7 @@ def _from_leaves(system: WhitenedSystem) -> list[list[int]]:
     return [parts[front] for front in sorted(parts, reverse=True)]
 
 
-def _rows(system: WhitenedSystem) -> list[Row]:
+def sampled_rows(system: WhitenedSystem) -> list[Row]:
     """Entries at sampled states with the declared noise, nothing switched off, in natural units."""
     states = sample_states(system.problem, ORDER_STATES, ORDER_SEED)
     states = {name: x for name, x in states.items() if group_of(name).role not in (NOISE, SWITCH)}

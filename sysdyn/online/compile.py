@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import AccuracyWarning, InvalidInput, NoSafeOrdering, ProblemError, SysdynError, UnknownName
+from sysdyn.errors import (
+    AccuracyWarning,
+    IgnoredWarning,
+    InvalidInput,
+    NoSafeOrdering,
+    ProblemError,
+    SysdynError,
+    UnknownName,
+)
 from sysdyn.files import cache
 from sysdyn.measurements.measurement import Measurement, Output, output_name
 from sysdyn.offline.choice import Compiled
@@ -91,7 +99,9 @@ def compile(
     check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
                  some microseconds a call. Neither files nor derivatives of the solver do
 
-    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`.
+    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`. q and q̇
+    are given, so that sensors of the state are left aside; biases that are unknown over a log are left out, with an
+    IgnoredWarning.
 
     The result is cached on disk. Warns with AccuracyWarning if no order was found whose judged errors are small.
     Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
@@ -103,6 +113,13 @@ def compile(
         raise ProblemError(f"{problem.model.name!r} has no body that moves: there is nothing to solve for")
     if isinstance(inputs, str):
         inputs = (inputs,)
+    if problem.biased:
+        named = ", ".join(repr(m.name) for m in problem.biased)
+        warnings.warn(
+            f"bias of {named} is left out: a solver takes one state by itself, and biases are estimated over a log; "
+            "without bias= nothing is left out",
+            IgnoredWarning, stacklevel=3,
+        )  # fmt: skip
     problem = problem.varying(*(p.name for p in problem.parameters), *inputs) if inputs else problem
     if on_singular not in ON_SINGULAR:
         raise UnknownName("on_singular", on_singular, ON_SINGULAR)

@@ -53,7 +53,7 @@ def least_norm(
 
     Raises ProblemError if equations contradict each other or are noisy, InvalidInput, UnknownName.
     """
-    if any(m.noise is not None for m in problem.measurements):
+    if problem.noisy:
         raise ProblemError(
             "least_norm takes equations as exact, but this problem has noisy ones: compile it to estimate, "
             "or leave out noise="

@@ -10,6 +10,7 @@ import numpy as np
 from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.assembly import measured_row
 from sysdyn.errors import InvalidInput
+from sysdyn.measurements.drifts import drift_part
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.raw import RawMeasurement, Subset
@@ -94,7 +95,8 @@ def without(problem: Problem, gone: Mapping[str, Iterable[int]]) -> Redundant:
     for m, components in left_out:
         [m.components(model)[k] for k in components]
     numbers = {m.name: components for m, components in left_out}
-    kept = [part for m in problem.measurements if (part := _without(m, numbers.get(m.name, ()), model))]
+    stated = [m for m in problem.measurements if not m.of_state]  # its state is given, and stances may need what goes
+    kept = [part for m in stated if (part := _without(m, numbers.get(m.name, ()), model))]
     return Redundant(problem, Problem(model, kept, [p.name for p in problem.parameters]), left_out)
 
 
@@ -104,5 +106,5 @@ def _without(m: Measurement, gone: Iterable[int], model: Model) -> Measurement |
         return m if rest else None
     if isinstance(m, RawMeasurement):
         pairs = m.pairs(model)
-        return Subset(m, tuple(pairs[k] for k in rest))
+        return Subset(m, tuple(pairs[k] for k in rest), bias=drift_part(m.drift, rest))
     return m.part(rest)

@@ -203,7 +203,12 @@ def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable 
 
 def solve(factors: Factors, b: Sequence) -> list:
     """The solution of A x + b = 0 for another b, with the factors of A."""
-    r = dict(enumerate(b))
+    return solve_and_left(factors, dict(enumerate(b)))[0]
+
+
+def solve_and_left(factors: Factors, b: Mapping[int, Scalar]) -> tuple[list, Row]:
+    """(the solution of A x + b = 0, `Factors.left`) for another b {row: entry}, with the factors of A."""
+    r = dict(b)
     ends: list[tuple[Scalar, Callable]] = []
     for k, (pr, pivot, scaled) in enumerate(zip(factors.row_perm, factors.pivots, factors.scaled, strict=True)):
         for turned in factors.turns.get(k, ()):
@@ -213,7 +218,7 @@ def solve(factors: Factors, b: Sequence) -> list:
         for i, l in factors.lower[k].items():
             r[i] = r.get(i, 0.0) - l * r.get(pr, 0.0)
         ends.append((r.get(pr, 0.0), _same if scaled else partial(_divided, pivot)))
-    return _substituted(factors, ends)
+    return _substituted(factors, ends), {i: r.get(i, 0.0) for i in factors.left}
 
 
 def solve_transposed(factors: Factors, c: Sequence) -> list:

@@ -260,8 +260,11 @@ def test_what_is_switched_off_may_be_missing(tmp_path):
 # ---- bags ----------------------------------------------------------------------------------------------------------
 
 
-def write_bag(path: Path, mcap: bool = False) -> dict[str, np.ndarray]:
-    """Joint states, a wrench and an inertial unit that is silent for a while; what rows should hold."""
+def write_bag(path: Path, mcap: bool = False, delay: float = 0.0) -> dict[str, np.ndarray]:
+    """Joint states, a wrench and an inertial unit that is silent for a while; what rows should hold.
+
+    delay: seconds from the time in the inertial unit's header to that of its recording.
+    """
     rosbag2 = pytest.importorskip("rosbags.rosbag2")
     typesys = pytest.importorskip("rosbags.typesys")
     store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
@@ -291,7 +294,8 @@ def write_bag(path: Path, mcap: bool = False) -> dict[str, np.ndarray]:
                 a, heard = rng.standard_normal(3), k
                 attitude = types["Quaternion"](0.0, 0.0, 0.0, 1.0)
                 none = np.zeros(9)
-                write("/imu", types["Imu"](header(t), attitude, none, vector(0.0, 0.0, 0.0), none, vector(*a), none))
+                turn = vector(*(0.5 * a))
+                write("/imu", types["Imu"](header(t - delay), attitude, none, turn, none, vector(*a), none))
             force = rng.standard_normal(6)
             write("/foot", types["WrenchStamped"](header(t), types["Wrench"](vector(*force[3:]), vector(*force[:3]))))
             x = rng.standard_normal((3, 2))
@@ -325,6 +329,33 @@ def test_bags(tmp_path, mcap):
     with pytest.warns(LogWarning):
         renamed = Log(source, problem, columns={"/joint_states/effort[0]": "tau:joint1"}, missing="sensor")
     np.testing.assert_array_equal(np.vstack([c.y["tau"] for c in renamed]), expected["tau"])
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.004, 0.013])
+def test_messages_of_unknown_states_are_in_rows_of_their_own_times(tmp_path, delay):
+    """Each is there once; those of one time are in one row, and those that were recorded late in their place."""
+    expected = write_bag(tmp_path / "bag", delay=delay)
+    model = sd.chain(2)
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-4, name="encoders"), sd.JointVelocity("all", noise=1e-2, name="speeds"),
+        sd.JointTorque("all", noise=0.1, name="tau"), sd.ExternalWrench("all", name="fx"),
+        sd.Accelerometer("body1", noise=0.1, name="imu"), sd.Gyroscope("body1", noise=0.1, name="gyro"),
+    ])  # fmt: skip
+    columns = {f"/imu/angular_velocity/{c}": f"gyro: omega_{c}" for c in "xyz"}
+    with pytest.warns(LogWarning, match="left out what this problem does not know: /foot"):
+        log = Log(tmp_path / "bag", problem, states="unknown", rows=16, columns=columns)
+    chunks = list(log)
+    t = np.concatenate([c.t for c in chunks])
+    found = {x: np.vstack([c.y[x] for c in chunks]) for x in ("encoders", "speeds", "tau", "imu", "gyro")}
+    there = {x: np.vstack([c.active[x] for c in chunks])[:, 0] for x in found}
+    k = np.array([k for k in range(1, 40) if not 20 <= k < 35])
+    assert np.all(np.diff(t) > 0.0) and len(t) == (40 if delay == 0.0 else 40 + len(k))
+    np.testing.assert_allclose(t[there["imu"]], 1000.0 + 0.01 * k - delay, rtol=1e-14)
+    for name, x in (("imu", expected["a"][k]), ("gyro", 0.5 * expected["a"][k])):
+        np.testing.assert_array_equal(found[name][there[name]], x)
+    for name, x in (("encoders", "q"), ("speeds", "qd"), ("tau", "tau")):
+        np.testing.assert_allclose(t[there[name]], expected["t"], rtol=1e-14)
+        np.testing.assert_array_equal(found[name][there[name]], expected[x])
 
 
 def test_bags_that_are_none(tmp_path):

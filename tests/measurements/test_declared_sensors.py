@@ -48,7 +48,7 @@ def shown(q, qd, qdd, fx) -> dict[str, np.ndarray]:
 def test_icub_s_sensors_show_what_mujoco_s_do(seed):
     """Every force/torque sensor and accelerometer of the iCub by its name, at random motions and external wrenches."""
     declared = sd.declared_sensors(model())
-    problem = sd.Problem(model(), [sd.sensor(model(), name) for name in declared])
+    problem = sd.Problem(model(), [sd.sensor(model(), name, noise=0.1) for name in declared])
     q, qd, qdd = model().random_state(seed=seed)
     fx = np.random.default_rng(seed).uniform(-20.0, 20.0, (model().nb, 6))
     found, expected = sd.predict(problem, q, qd, qdd, fx), shown(q, qd, qdd, fx)
@@ -115,8 +115,10 @@ ROBOT = """<robot name="arm"><link name="root"/><link name="arm"><inertial><mass
 <joint name="hinge" type="continuous"><parent link="root"/><child link="arm"/><axis xyz="0 0 1"/></joint>{}</robot>"""
 WRONG = {
     "misspelt": ('<sensor name="imu" type="accelerometer"><parent link="arm"/></sensor>', "inu", UnknownName, "'imu'"),
-    "gyroscope": ('<sensor name="imu" type="gyroscope"><parent link="arm"/></sensor>', "imu", InvalidInput,
-                  "inputs of every problem"),
+    "gyroscope on the base": ('<sensor name="imu" type="gyroscope"><parent link="root"/></sensor>', "imu",
+                              InvalidInput, "fixed to the base"),
+    "magnetometer": ('<sensor name="north" type="magnetometer"><parent link="arm"/></sensor>', "north", InvalidInput,
+                     "in a field that the file does not tell"),
     "camera": ('<sensor name="eye" type="camera"><parent link="arm"/></sensor>', "eye", InvalidInput, "type 'camera'"),
     "on the base": ('<sensor name="imu" type="accelerometer"><parent link="root"/></sensor>', "imu", InvalidInput,
                     "fixed to the base"),
@@ -132,6 +134,93 @@ def test_what_cannot_be_measured_is_said(case):
     text, name, kind, message = WRONG[case]
     with pytest.raises(kind, match=message):
         sd.sensor(sd.load_urdf(ROBOT.format(text)), name)
+
+
+@pytest.mark.parametrize(
+    ("measures", "kind"),
+    [
+        (None, sd.Accelerometer),
+        ("Accelerometer", sd.Accelerometer),
+        ("Gyroscope", sd.Gyroscope),
+        ("FrameAttitude", sd.FrameAttitude),
+    ],
+)
+def test_an_imu_measures_several_things(measures, kind):
+    robot = sd.load_urdf(ROBOT.format('<sensor name="imu" type="imu"><parent link="arm"/></sensor>'))
+    m = sd.sensor(robot, "imu", noise=0.1, bias=sd.RandomWalk(1e-4), measures=measures)
+    assert type(m) is kind and m.drift == sd.RandomWalk(1e-4)
+    assert m.name == ("imu" if kind is sd.Accelerometer else f"imu {measures}")
+    with pytest.raises(UnknownName, match="measures= of 'imu': 'Odometer'"):
+        sd.sensor(robot, "imu", measures="Odometer")
+
+
+# ---- MJCF files ----------------------------------------------------------------------------------------------------
+
+MJCF = """<mujoco><compiler angle="degree"/>
+<option magnetic="0.2 -0.3 0.4"><flag contact="disable"/></option><worldbody>
+<body name="trunk" pos="0 0 1"><freejoint name="root"/>
+<geom name="box" size="0.1 0.2 0.3" type="box" pos="0.1 0.2 0.3" euler="10 20 30"/>
+<site name="imu" pos="0.1 0 0.2" euler="20 30 40"/>
+<body name="leg" pos="0 0.3 0"><joint name="hip" axis="0 1 1" pos="0.1 0 0.2"/><joint name="slide" type="slide"/>
+<geom size="0.1 0.2 0.3" type="box" pos="0.3 0 0"/><camera name="eye" pos="0 0 1" euler="40 0 0"/>
+<body name="foot" pos="0.1 0 -0.4" euler="0 30 0"><site name="sole" pos="0 0 -0.1"/>
+<geom size="0.1" pos="0 0.1 0"/></body></body></body></worldbody>
+<sensor><gyro name="gyro" site="imu"/><velocimeter site="sole" name="speed"/><accelerometer name="acc" site="sole"/>
+<magnetometer name="north" site="imu"/><jointpos name="angle" joint="hip"/><jointpos name="stroke" joint="slide"/>
+<jointvel joint="hip"/><framepos name="centre" objtype="body" objname="leg"/>
+<framepos name="origin" objtype="xbody" objname="foot"/><framequat name="attitude" objtype="site" objname="imu"/>
+<framequat name="tilt" objtype="camera" objname="eye"/><framelinvel name="flow" objtype="geom" objname="box"/>
+<frameangvel name="turn" objtype="site" objname="imu"/>
+<framepos name="relative" objtype="body" objname="leg" reftype="body" refname="trunk"/>
+<touch name="touch" site="sole"/></sensor></mujoco>"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sensors_of_mjcf_files_show_what_mujoco_s_do(seed):
+    mj = mujoco.MjModel.from_xml_string(MJCF)
+    robot, data = sd.from_mujoco(mj), mujoco.MjData(mj)
+    state = sd.MujocoState(mj)
+    rng = np.random.default_rng(seed)
+    data.qpos[:] = rng.uniform(-0.5, 0.5, mj.nq)
+    data.qpos[3:7] = (x := rng.standard_normal(4)) / np.linalg.norm(x)
+    data.qvel[:], data.qacc[:] = rng.standard_normal(mj.nv), rng.standard_normal(mj.nv)
+    qvel, qacc = data.qvel.copy(), data.qacc.copy()
+    mujoco.mj_inverse(mj, data)
+    mujoco.mj_sensorPos(mj, data), mujoco.mj_sensorVel(mj, data)
+    data.qacc[:] = qacc
+    mujoco.mj_rnePostConstraint(mj, data)
+    mujoco.mj_sensorAcc(mj, data)
+    q, qd = state.to_sysdyn(data.qpos, qvel)
+    qdd = state.acceleration_to_sysdyn(data.qpos, qvel, qacc)
+    declared = sd.declared_sensors(robot)
+    assert set(declared) == {mj.sensor(k).name or "jointvel6" for k in range(mj.nsensor)} - {"relative", "touch"}
+    problem = sd.Problem(robot, [sd.sensor(robot, name, noise=0.1) for name in declared])
+    found = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    for k in range(mj.nsensor):
+        name = mj.sensor(k).name or "jointvel6"
+        if name not in declared:
+            continue
+        expected = data.sensordata[mj.sensor_adr[k] :][: mj.sensor_dim[k]]
+        if mj.sensor_dim[k] == 4:
+            turn = np.empty(3)
+            mujoco.mju_quat2Vel(turn, expected, 1.0)
+            expected = turn
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-9, err_msg=name)
+
+
+def test_mjcf_sensors_that_are_no_measurements_say_why():
+    robot = sd.from_mujoco(mujoco.MjModel.from_xml_string(MJCF))
+    with pytest.raises(InvalidInput, match="'relative' cannot be used: it is relative to another frame"):
+        sd.sensor(robot, "relative", noise=1.0)
+    with pytest.raises(InvalidInput, match="'touch' is a sensor of type 'touch'; there are measurements for"):
+        sd.sensor(robot, "touch", noise=1.0)
+    with pytest.raises(InvalidInput, match="'centre' is a FramePosition, which has no reference"):
+        sd.sensor(robot, "centre", noise=1.0, reference="world")
+    again = sd.Model.from_dict(robot.to_dict())
+    assert [(s.name, s.type, s.parent, s.fault) for s in again.sensors] == [
+        (s.name, s.type, s.parent, s.fault) for s in robot.sensors
+    ]
+    assert dict(again.sensors[3].attributes) == {"magnetic": "0.2 -0.3 0.4"}
 
 
 # ---- the squat of experiments/benchmarks/squat.py, of the legs alone ------------------------------------------------

@@ -13,6 +13,7 @@ from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements import registry
 from sysdyn.measurements.linear import zeros
 from sysdyn.measurements.sensor import FrameSensor
+from sysdyn.measurements.state_sensors import FrameStateSensor
 
 TIP = ("body1", np.array([[1.0, 0, 0, 0.3], [0, 1, 0, 0.2], [0, 0, 1, 0.5], [0, 0, 0, 1]]))
 
@@ -31,12 +32,26 @@ class Lift(FrameSensor):
         return {("a", ctx.body(self.frame)): ctx.R(self.frame)[[2, 0]] @ ctx.X(self.frame)[3:]}, zeros(2)
 
 
+class Tilt(FrameStateSensor):
+    """Cosine of the angle between an axis of a frame and the vertical."""
+
+    scalars = ("x", "y", "z")
+    unit_of = dict.fromkeys(scalars, "1")
+    references = ("local",)
+
+    def __init__(self, frame, components="all", name=None, noise=None, bias=None):
+        super().__init__(frame, components, name, noise, bias)
+
+    def all_values(self, ctx):
+        return ctx.R(self.frame)[2]
+
+
 @pytest.fixture
 def registered():
-    """Lift, registered for the length of a test."""
-    yield registry.register(Lift)
+    """Lift and Tilt, registered for the length of a test."""
+    yield registry.register(Lift), registry.register(Tilt)
     for table in (registry.SENSORS, registry.MEASUREMENTS):
-        table.pop("Lift", None)
+        table.pop("Lift", None), table.pop("Tilt", None)
 
 
 def measured() -> sd.Problem:
@@ -68,6 +83,20 @@ def test_a_problem_file_states_it(registered, tmp_path):
     (_, switchable) = load_task(path).problem.measurements
     assert isinstance(switchable, sd.Switchable) and isinstance(switchable.of, Lift)
     assert (switchable.of.chosen, switchable.units, switchable.noise) == (("up",), ("m/s²",), 0.1)
+
+
+def test_a_sensor_of_the_state_is_stored_stated_and_predicted(registered, tmp_path):
+    problem = measured() + Tilt(TIP, ["z"], name="tilt", noise=0.1, bias=sd.RandomWalk(0.01))
+    again = sd.Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
+    assert again.digest == problem.digest and again.biased[0].drift == sd.RandomWalk(0.01)
+    q, qd, qdd = problem.model.random_state(seed=1)
+    shown = sd.predict(again, q, qd, qdd, state_sensors=True)["tilt"]
+    direction = sd.predict(problem + sd.Direction(TIP, (0, 0, 1), noise=1.0, name="up"), q, qd, qdd, state_sensors=True)
+    np.testing.assert_allclose(shown, direction["up"][2:], atol=1e-15)
+    path = tmp_path / "problem.toml"
+    path.write_text('robot = "chain:2"\n[[measurement]]\ntype = "Tilt"\nframe = "body1"\nnoise = 0.1\n')
+    (stated,) = load_task(path).problem.state_sensors
+    assert isinstance(stated, Tilt) and stated.units == ("1",) * 3
 
 
 def test_it_is_suggested_component_by_component(registered):

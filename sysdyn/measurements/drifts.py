@@ -1,0 +1,155 @@
+"""Biases of sensors over a log: unknown constants, and random walks.
+
+The value of a sensor with a bias is Y d + b_Y + β = y + ε, or h(q, q̇) + β = y + ε for a sensor of the state. β is an
+unknown of whole trajectories; solvers of one state leave it out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.program.reals import real
+
+# Limits of standard deviations: products of variances with squares of lengths and masses stay within range (chosen).
+SMALLEST, LARGEST = 1e-60, 1e60
+# A number for all components, or one for each.
+Numbers: TypeAlias = float | tuple[float, ...]
+# Keys of the stored forms of biases.
+CONSTANT, WALK, START = "constant", "random_walk", "std"
+
+
+class Drift(ABC):
+    """Base class of biases; numbers are one for all components of a measurement, or one for each."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Stored form, as `drift_of` takes it."""
+
+    @abstractmethod
+    def densities(self, m: int) -> np.ndarray:
+        """(m,) density of the random walk of each of m components [unit/√s]; 0 for constants."""
+
+    @abstractmethod
+    def deviations(self, m: int) -> np.ndarray:
+        """(m,) prior standard deviation of the bias at the start [unit]; infinite if nothing is known of it."""
+
+    def part(self, kept: Sequence[int]) -> Drift:
+        """The bias of the components with these numbers alone."""
+        numbers = {key: x if isinstance(x, float) else [x[k] for k in kept] for key, x in self.describe().items()}
+        return _from_stored("a part", numbers)
+
+    def check(self, name: str, m: int) -> None:
+        """Raise InvalidInput unless there is one number, or one for each of the m components of the measurement."""
+        for key, x in self.describe().items():
+            if not isinstance(x, float) and len(x) != m:
+                raise InvalidInput(
+                    f"the bias of {name!r} has {len(x)} numbers for {key}, but {name!r} has {m} components: one for "
+                    "all of them, or one for each, is needed"
+                )
+
+
+@dataclass(frozen=True)
+class Constant(Drift):
+    """A bias that is unknown and stays the same: β ~ N(0, std²) at the first instant.
+
+    std: prior standard deviation, in the unit of the measurement; one for all its components, or (m,) one for each.
+    Raises InvalidInput if it is not positive and finite.
+    """
+
+    std: Numbers
+
+    def __init__(self, std: Any):
+        object.__setattr__(self, "std", _positive("standard deviation of a Constant bias", std))
+
+    def describe(self) -> dict[str, Any]:
+        return {CONSTANT: _stored(self.std)}
+
+    def densities(self, m: int) -> np.ndarray:
+        return np.zeros(m)
+
+    def deviations(self, m: int) -> np.ndarray:
+        return np.array(np.broadcast_to(self.std, m), dtype=float)
+
+
+@dataclass(frozen=True)
+class RandomWalk(Drift):
+    """A bias that drifts: β(t + Δ) − β(t) ~ N(0, density² Δ), β ~ N(0, std²) at the first instant.
+
+    density: of the walk, in the unit of the measurement by √s: after T seconds it has moved by density √T. std: prior
+    standard deviation of its start; None: nothing is known of it. Each one for all components, or (m,) one for each.
+    Raises InvalidInput if a number is not positive and finite.
+    """
+
+    density: Numbers
+    std: Numbers | None = None
+
+    def __init__(self, density: Any, std: Any = None):
+        object.__setattr__(self, "density", _positive("density of a RandomWalk", density))
+        start = None if std is None else _positive("standard deviation of the start of a RandomWalk", std)
+        object.__setattr__(self, "std", start)
+
+    def describe(self) -> dict[str, Any]:
+        return {WALK: _stored(self.density), **({} if self.std is None else {START: _stored(self.std)})}
+
+    def densities(self, m: int) -> np.ndarray:
+        return np.array(np.broadcast_to(self.density, m), dtype=float)
+
+    def deviations(self, m: int) -> np.ndarray:
+        return np.array(np.broadcast_to(np.inf if self.std is None else self.std, m), dtype=float)
+
+
+def drift_of(name: str, bias: object) -> Drift | None:
+    """The bias of the measurement `name` out of bias=: one, its stored form, or None. Raises InvalidInput."""
+    if bias is None or isinstance(bias, Drift):
+        return bias
+    if isinstance(bias, Mapping):
+        return _from_stored(repr(name), bias)
+    raise InvalidInput(
+        f"the bias of {name!r} is {bias!r}: say how it is unknown, bias=sysdyn.Constant(std) if it stays the same, or "
+        "bias=sysdyn.RandomWalk(density) if it drifts; a known one is to be taken off the values"
+    )
+
+
+def drift_part(drift: Drift | None, kept: Sequence[int]) -> Drift | None:
+    """The bias restricted to these components, in their order."""
+    return None if drift is None else drift.part(kept)
+
+
+def _from_stored(what: str, data: Mapping[Any, Any]) -> Drift:
+    keys = set(data)
+    if keys == {CONSTANT}:
+        return Constant(data[CONSTANT])
+    if WALK in keys and keys <= {WALK, START}:
+        return RandomWalk(data[WALK], data.get(START))
+    raise InvalidInput(
+        f"the bias of {what} is {dict(data)!r}: it is {{{CONSTANT} = std}}, or {{{WALK} = density, {START} = std}}"
+    )
+
+
+def _positive(what: str, value: Any) -> Numbers:
+    """One number or a tuple of them, each positive, finite and within range. Raises InvalidInput."""
+    try:
+        x = real(what, value)
+    except InvalidInput:
+        raise InvalidInput(
+            f"the {what} is {value!r}: a positive number, or one for each component, is needed"
+        ) from None
+    if x.ndim > 1 or not x.size:
+        raise InvalidInput(f"the {what} has shape {x.shape}: one number, or one for each component, is needed")
+    wrong = x[~((x >= SMALLEST) & (x <= LARGEST))]
+    if wrong.size:
+        raise InvalidInput(
+            f"the {what} is {wrong.flat[0]:g}: it must be positive and finite ({SMALLEST:g} to {LARGEST:g}); without a "
+            "bias leave out bias="
+        )
+    return float(x) if x.ndim == 0 else tuple(x.tolist())
+
+
+def _stored(x: Numbers) -> float | list[float]:
+    return list(x) if isinstance(x, tuple) else x

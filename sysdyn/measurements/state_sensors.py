@@ -1,0 +1,572 @@
+"""Sensors of the state: measurements whose value is a smooth function of q and q̇, in place of linear in the unknowns.
+
+Solvers of one state take q and q̇ as given and leave these measurements aside; over a log q and q̇ are unknown, and
+each of them has noise. An attitude is measured as a rotation vector [rad], and its error is about the frame's own axes:
+
+    h(q, q̇) + β = y + ε                in general
+    ½ vee(R_m^T R − R^T R_m) = ε       for an attitude R measured as R_m = exp(y×), about its rotation vector if small
+
+With reference "local" a value is in the axes of the frame, with "world" in those of the world.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.conditions import Condition, condition_of
+from sysdyn.measurements.constraints import CONTACTS
+from sysdyn.measurements.drifts import Drift, drift_of, drift_part
+from sysdyn.measurements.linear import numbers, zeros
+from sysdyn.measurements.measurement import Context, Measurement, Names, Place, find_frame, moving_frame
+from sysdyn.measurements.noise import noise_part
+from sysdyn.measurements.sensor import Instrument, place_of, placed
+from sysdyn.model import Model
+from sysdyn.model.poses import se3_log
+from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
+from sysdyn.program.expr import Expr, sin, sqrt
+
+# Names of the components of a velocity, of a position, and of an attitude as rotation vector.
+TWIST = ("omega_x", "omega_y", "omega_z", "v_x", "v_y", "v_z")
+POSITION = ("x", "y", "z")
+ATTITUDE = ("r_x", "r_y", "r_z")
+# Units of all of these by the name of a component.
+UNITS = {
+    **dict.fromkeys(TWIST[:3], "rad/s"), **dict.fromkeys(TWIST[3:], "m/s"), **dict.fromkeys(POSITION, "m"),
+    **dict.fromkeys(ATTITUDE, "rad"),
+}  # fmt: skip
+# Name of a component of velocity by that of acceleration, as contacts name them.
+_RATE = dict(zip(ACCELERATION, TWIST, strict=True))
+# The vector of a Direction that points against gravity.
+GRAVITY = "gravity"
+# Added to the square of an angle before its root is taken: angles beyond 1e-150 rad do not see it, and none is 0.
+_TINY = 1e-300
+# Added to the square of the cosine of half an angle: a few times its rounding, so that it stays positive.
+_ROUNDING = 1e-15
+# Halvings of a fourth of an angle before the series of the arc tangent, and terms of that: tan(π/32)^20 is below 1e-20.
+_HALVINGS, _TERMS = 3, 10
+
+
+class StateMeasurement(Measurement):
+    """A measurement of q and q̇: base class of sensors of the state.
+
+    Subclasses give `name`, `noise`, `components(model)`, `component_units(model)` and `value(ctx) → (m,)`, floats or
+    Expr, a smooth function of q and q̇; and `residual(ctx, y)` if value − y is no error of the value. y may hold Expr.
+    """
+
+    of_state = True
+
+    def value(self, ctx: Context) -> np.ndarray:
+        raise NotImplementedError(f"{type(self).__name__} must implement value(ctx)")
+
+    def rows(self, ctx: Context):
+        raise InvalidInput(
+            f"{self.name!r} is a sensor of the state: its value follows from q and q̇, and it has no rows in the "
+            "equations of one state"
+        )
+
+
+# ---- joints --------------------------------------------------------------------------------------------------------
+
+
+class JointSensor(StateMeasurement):
+    """A sensor of joints: their variables of one quantity of the state.
+
+    joints      "all" that have one degree of freedom, one name, or several
+    components  "all", or numbers of some of their scalars
+    """
+
+    divisible = True
+    quantity_of: Quantity
+
+    def __init__(
+        self, joints: Names = "all", components: str | Sequence[int] = "all", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        kind = type(self).__name__
+        if not isinstance(joints, (str, Sequence)) or not all(isinstance(x, str) for x in joints):
+            raise InvalidInput(f"{kind}: joints are 'all', a name or several names, not {joints!r}")
+        self.joints: str | tuple[str, ...] = joints if isinstance(joints, str) else tuple(joints)
+        named = (self.joints,) if isinstance(self.joints, str) else self.joints
+        if not named or len(set(named)) < len(named):
+            raise InvalidInput(f"{kind} must name joints, each once, not {joints!r}")
+        self.name = name or (kind if self.joints == "all" else f"{kind}({','.join(named)})")
+        self.kept: tuple[Any, ...] | None = (
+            None if isinstance(components, str) and components == "all" else tuple(components)
+        )
+        if self.kept is not None and (
+            not self.kept or len(set(self.kept)) < len(self.kept) or not all(isinstance(k, int) for k in self.kept)
+        ):
+            raise InvalidInput(f"components of {self.name!r} are 'all' or different numbers, not {components!r}")
+        self.noise, self.drift = noise, drift_of(self.name, bias)
+
+    def places(self, model: Model) -> list[int]:
+        """Places of its scalars in q or q̇. Raises UnknownName, InvalidInput naming a joint that has no such scalar."""
+        if self.joints == "all":
+            bodies = [i for i, joint in enumerate(model.joints) if joint.nq == joint.nv == 1]
+            if not bodies:
+                raise InvalidInput(f"{self.name!r}: {model.name!r} has no joint of one degree of freedom")
+        else:
+            named = (self.joints,) if isinstance(self.joints, str) else self.joints
+            kind = f"joint in {self.name!r}:"
+            bodies = [self.quantity_of.index(model, x, kind, ("all",)) for x in named]
+            for i in bodies:
+                self.check_joint(model, i)
+        found = [k for i in bodies for k in range(*self.quantity_of.part(model, i).indices(model.nq))]
+        if self.kept is None:
+            return found
+        if not 0 <= min(self.kept) <= max(self.kept) < len(found):
+            raise InvalidInput(f"components of {self.name!r} are {self.kept}, but its joints have {len(found)} scalars")
+        return [found[k] for k in self.kept]
+
+    def check_joint(self, model: Model, i: int) -> None:
+        """Raise InvalidInput if the joint has no such scalar."""
+        if not model.joints[i].nv:
+            raise InvalidInput(f"{self.name!r}: joint {model.joint_names[i]!r} is fixed and has no velocity")
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        labels = self.quantity_of.labels(model)
+        return tuple(labels[k].partition(":")[2] for k in self.places(model))
+
+    def component_units(self, model: Model) -> tuple[str, ...]:
+        units = self.quantity_of.units(model)
+        return tuple(units[k] for k in self.places(model))
+
+    def labels(self, model: Model) -> list[str]:
+        """Labels of its scalars in files of states, such as "q:l_knee"."""
+        labels = self.quantity_of.labels(model)
+        return [labels[k] for k in self.places(model)]
+
+    def value(self, ctx: Context) -> np.ndarray:
+        state = {"q": ctx.q, "qd": ctx.qd}[self.quantity_of.name]
+        return np.asarray(state, dtype=object)[self.places(ctx.model)]
+
+    def part(self, kept: Sequence[int]) -> Self:
+        numbers = range(max(kept) + 1) if self.kept is None else self.kept
+        return type(self)(
+            self.joints, [numbers[k] for k in kept], self.name, noise_part(self.noise, kept),
+            drift_part(self.drift, kept),
+        )  # fmt: skip
+
+    def identity(self) -> str:
+        return json.dumps({"type": type(self).__name__})
+
+    def describe(self, model: Model | None = None) -> dict:
+        joints = self.joints if isinstance(self.joints, str) else list(self.joints)
+        some = {} if self.kept is None else {"components": list(self.kept)}
+        return {"type": type(self).__name__, "name": self.name, "joints": joints, **some}
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.joints if isinstance(self.joints, str) else ', '.join(self.joints)}>"
+
+
+class JointPosition(JointSensor):
+    """Measured q of joints [rad or m], as encoders give it; angles go on beyond whole turns.
+
+    joints      "all" that have one degree of freedom, one name, or several with one degree of freedom
+    components  "all", or numbers of some of these
+    """
+
+    quantity_of = QUANTITY["q"]
+
+    def check_joint(self, model: Model, i: int) -> None:
+        joint, name = model.joints[i], model.joint_names[i]
+        if not joint.nq == joint.nv == 1:
+            raise InvalidInput(
+                f"{self.name!r}: joint {name!r} ({joint.kind}) has {joint.nv} degrees of freedom, so that no single "
+                f"position is measured: use FramePose, FramePosition or FrameAttitude of {model.body_names[i]!r}"
+            )
+
+
+class JointVelocity(JointSensor):
+    """Measured q̇ of joints [rad/s or m/s], all degrees of freedom of the joints that are named.
+
+    joints      "all" that have one degree of freedom, one name, or several
+    components  "all", or numbers of some of their degrees of freedom
+    """
+
+    quantity_of = QUANTITY["qd"]
+
+
+# ---- frames --------------------------------------------------------------------------------------------------------
+
+
+class StateSensor(StateMeasurement, Instrument):
+    """An instrument of the state. Subclasses give `scalars` and `all_values(ctx)`, of all of them."""
+
+    unit_of = UNITS
+    references = ("local", "world")
+
+    def all_values(self, ctx: Context) -> np.ndarray:
+        """Values of all `scalars`."""
+        raise NotImplementedError
+
+    def value(self, ctx: Context) -> np.ndarray:
+        return self.all_values(ctx)[self._places]
+
+
+class FrameStateSensor(StateSensor):
+    """A sensor of the state in a frame that moves: a name of the model, or (body, T) with the pose T (4, 4) there."""
+
+    def __init__(self, frame: Place, components: Names, name, noise, bias: Drift | None, **arguments):
+        self.frame, label = placed(frame, type(self).__name__)
+        super().__init__(label, components, name, noise, bias, frame=self.frame, **arguments)
+
+    def check(self, model: Model) -> None:
+        moving_frame(model, self.frame)
+
+    def turned(self, ctx: Context, x: np.ndarray) -> np.ndarray:
+        """A vector (3,) in axes of the frame, in the axes of the value."""
+        return ctx.R(self.frame) @ x if self.reference == "world" else x
+
+
+class Gyroscope(FrameStateSensor):
+    """Angular velocity [rad/s] of a frame."""
+
+    scalars = TWIST[:3]
+
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
+
+    def all_values(self, ctx):
+        return self.turned(ctx, ctx.v(self.frame)[:3])
+
+
+class Velocimeter(FrameStateSensor):
+    """Linear velocity [m/s] of the origin of a frame, as a point."""
+
+    scalars = TWIST[3:]
+
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
+
+    def all_values(self, ctx):
+        return self.turned(ctx, ctx.v(self.frame)[3:])
+
+
+class FramePosition(FrameStateSensor):
+    """Position [m] of the origin of a frame in the world, as of motion capture or satellites."""
+
+    scalars = POSITION
+
+    def __init__(
+        self, frame: Place, components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None
+    ):
+        super().__init__(frame, components, name, noise, bias)
+
+    def all_values(self, ctx):
+        return ctx.p(self.frame)
+
+
+class _Attitude(FrameStateSensor):
+    """A sensor whose last three scalars are a rotation vector."""
+
+    def residual(self, ctx: Context, y: np.ndarray) -> np.ndarray:
+        """Value less y; for an attitude the rotation from y to the value, about the axes of the frame."""
+        y = np.asarray(y, dtype=object)
+        turns = [k for k, place in enumerate(self._places) if self.scalars[place] in ATTITUDE]
+        difference = zeros(len(y))
+        straight = [k for k in range(len(y)) if k not in turns]
+        if straight:
+            positions = ctx.p(self.frame)
+            difference[straight] = [positions[POSITION.index(self.chosen[k])] - y[k] for k in straight]
+        if turns:
+            difference[turns] = rotation_difference(ctx.R(self.frame), y[turns])
+        return difference
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        turns = [c for c in self.chosen if c in ATTITUDE]
+        if turns and turns != list(ATTITUDE):
+            raise InvalidInput(
+                f"{self.name!r} has the components {', '.join(self.chosen)}: an attitude is measured as a whole, "
+                f"{', '.join(ATTITUDE)} in this order, or not at all"
+            )
+
+
+class FrameAttitude(_Attitude):
+    """Attitude of a frame in the world as rotation vector [rad]: R = exp(r×), from axes of the frame to the world's.
+
+    Its error is a small rotation about the axes of the frame: see `sysdyn.measurements.state_sensors`.
+    """
+
+    scalars = ATTITUDE
+    divisible = False
+
+    def __init__(self, frame: Place, name: str | None = None, noise=None, bias: Drift | None = None):
+        super().__init__(frame, "all", name, noise, bias)
+
+    def all_values(self, ctx):
+        return rotation_vector(ctx.R(self.frame))
+
+    def describe(self, model: Model | None = None) -> dict:
+        return _without_components(super().describe(model))
+
+
+class FramePose(_Attitude):
+    """Pose of a frame in the world: position of its origin [m], then its attitude as rotation vector [rad].
+
+    As of motion capture, or visual odometry. components: "all", or positions alone. Errors of the attitude as of
+    `FrameAttitude`.
+    """
+
+    scalars = (*POSITION, *ATTITUDE)
+
+    def __init__(
+        self, frame: Place, components: Names = "all", name: str | None = None, noise=None, bias: Drift | None = None
+    ):
+        super().__init__(frame, components, name, noise, bias)
+
+    def all_values(self, ctx):
+        return np.concatenate([ctx.p(self.frame), rotation_vector(ctx.R(self.frame))])
+
+
+class Direction(FrameStateSensor):
+    """A vector that is constant in the world, seen in the axes of a frame: R^T vector, as by a magnetometer.
+
+    vector: (3,) in world axes, in the unit of the value; or "gravity": the unit vector upwards, against gravity.
+    Raises InvalidInput for a vector of zeros, and if there is no gravity.
+    """
+
+    scalars = ("d_x", "d_y", "d_z")
+    unit_of = dict.fromkeys(scalars, "")
+
+    def __init__(
+        self, frame: Place, vector: Any = GRAVITY, components: Names = "all", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        if isinstance(vector, str) and vector != GRAVITY:
+            raise UnknownName("vector of a Direction:", vector, (GRAVITY,))
+        self.vector = vector if isinstance(vector, str) else numbers("vector of a Direction", vector, (3,))
+        if not isinstance(self.vector, str) and not np.any(self.vector):
+            raise InvalidInput("the vector of a Direction is zero: give for example (1, 0, 0), or 'gravity'")
+        super().__init__(frame, components, name, noise, bias, vector=self.vector)
+        self.units = ("1" if isinstance(self.vector, str) else "",) * len(self.chosen)
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if isinstance(self.vector, str) and not any(map(_is_there, model.gravity)):
+            raise InvalidInput(f"{self.name!r}: the model has no gravity, so that nothing tells where up is")
+
+    def all_values(self, ctx):
+        vector = self.vector
+        if isinstance(vector, str):
+            g = np.asarray(ctx.model.gravity, dtype=object)
+            vector = -g / sqrt(g @ g)
+        return ctx.R(self.frame).T @ np.asarray(vector, dtype=object)
+
+
+class Stance(FrameStateSensor):
+    """Velocity [rad/s, m/s] of a frame that stands: zero while it is active, unless a value is handed in.
+
+    frame       a name of the model, or (body, T) with the pose T (4, 4) fixed in the body
+    kind        held components, as of a `Contact`: "point" the origin; "fixed" all six; "normal" the origin along z …;
+                components="all" are these, else names out of omega_x … v_z
+    reference   axes of the components: "local", the frame's, or "world"
+    when        None: as a log or a run says; or the condition under which it stands, by columns of measurements of the
+                problem: "l_foot_ft: fz > 40", with <, >=, <=, and several joined by "and"
+    noise       standard deviation of the velocity of the frame while it stands
+
+    Raises UnknownName, InvalidInput; the problem for columns in `when` that it does not have.
+    """
+
+    scalars = TWIST
+    optional = True
+
+    def __init__(
+        self, frame: Place, kind: str = "point", components: Names = "all", reference: str = "local",
+        when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
+    ):  # fmt: skip
+        if kind not in CONTACTS:
+            raise UnknownName("kind of a Stance:", kind, CONTACTS)
+        name = name or f"Stance({placed(frame, 'Stance')[1]})"
+        chosen = tuple(_RATE[c] for c in CONTACTS[kind]) if components in ("all", ("all",)) else components
+        self.when = condition_of(name, when)
+        super().__init__(frame, chosen, name, noise, bias, reference=reference)
+
+    def all_values(self, ctx):
+        v = ctx.v(self.frame)
+        return np.concatenate([self.turned(ctx, v[:3]), self.turned(ctx, v[3:])])
+
+    def describe(self, model: Model | None = None) -> dict:
+        when = {} if self.when is None else {"when": self.when.text}
+        return {**super().describe(model), **when}
+
+
+class FrameDistance(StateSensor):
+    """Distance [m] between the origins of two frames, as by a range finder or a cable; one may be fixed to the base.
+
+    The distance must not become 0 in a motion. Raises InvalidInput if no joint is between the frames.
+    """
+
+    scalars = ("distance",)
+    unit_of = {"distance": "m"}
+    divisible = False
+
+    def __init__(self, frame_a: Place, frame_b: Place, name: str | None = None, noise=None, bias: Drift | None = None):
+        (self.frame_a, a), (self.frame_b, b) = (placed(x, "FrameDistance") for x in (frame_a, frame_b))
+        super().__init__(f"{a}-{b}", "all", name, noise, bias, frame_a=self.frame_a, frame_b=self.frame_b)
+
+    def check(self, model: Model) -> None:
+        a, b = (find_frame(model, x) for x in (self.frame_a, self.frame_b))
+        if a.body == b.body:
+            on = "the base" if a.body < 0 else f"body {model.body_names[a.body]!r}"
+            raise InvalidInput(f"{self.name!r}: both frames are on {on}, so that their distance never changes")
+
+    def all_values(self, ctx):
+        d = ctx.p(self.frame_a) - ctx.p(self.frame_b)
+        return _vector(sqrt(d @ d))
+
+    def describe(self, model: Model | None = None) -> dict:
+        described = _without_components(super().describe(model))
+        if model is not None:
+            described["placed"] = [place_of(model, x) for x in (self.frame_a, self.frame_b)]
+        return described
+
+
+# ---- functions -----------------------------------------------------------------------------------------------------
+
+
+class StateFunction(StateMeasurement):
+    """Any smooth function of q and q̇, whose derivatives follow from it.
+
+    name        by which values are handed in, y={name: …}
+    function    function(ctx) → (m,) of a `Context` with q, qd, X0, R, p and v of frames, made of + − · / and numpy's
+                sin, cos, sqrt, without branching on values: it receives expressions once. It has no stored form
+    components  number of values m, or a name for each
+    units       unit of each value, or one for all
+
+    Raises InvalidInput if it gives another number of values.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[[Context], Any], components: int | Sequence[str] = 1, noise=None,
+        units: Sequence[str] | str = "", bias: Drift | None = None,
+    ):  # fmt: skip
+        if not callable(function):
+            raise InvalidInput(f"{name!r} needs a function of a context, (ctx) -> values, not {function!r}")
+        count = range(components) if isinstance(components, int) else ()
+        self.chosen = tuple(map(str, count)) or (
+            (components,) if isinstance(components, str) else () if isinstance(components, int) else tuple(components)
+        )
+        if not self.chosen or len(set(self.chosen)) < len(self.chosen):
+            raise InvalidInput(f"components of {name!r} are their number, or different names, not {components!r}")
+        self.units = (units,) * len(self.chosen) if isinstance(units, str) else tuple(units)
+        if len(self.units) != len(self.chosen):
+            raise InvalidInput(f"{name!r} has {len(self.chosen)} values, but {len(self.units)} units")
+        self.name, self.function, self.noise, self.drift = name, function, noise, drift_of(name, bias)
+
+    def components(self, model: Model) -> tuple[str, ...]:
+        return self.chosen
+
+    def value(self, ctx: Context) -> np.ndarray:
+        values = np.asarray(self.function(ctx), dtype=object)
+        if values.shape != (len(self.chosen),):
+            raise InvalidInput(
+                f"the function of {self.name!r} gives shape {values.shape}, but ({len(self.chosen)},) is needed"
+            )
+        result = zeros(len(self.chosen))
+        for k, x in enumerate(values):
+            result[k] = float(x) if isinstance(x, (int, float, np.number)) else x
+        return result
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {', '.join(self.chosen)}>"
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+
+def disturbed(m: Measurement, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Values (n, m) with errors (n, m) of the measurement's noise: sums, but for attitudes R exp(ε×)."""
+    result = values + errors
+    if isinstance(m.of, _Attitude) and set(ATTITUDE) <= set(m.of.chosen):
+        first = m.of.chosen.index(ATTITUDE[0])
+        for k in range(len(values)):
+            turn = rotation_matrix(values[k, first:]) @ rotation_matrix(errors[k, first:])
+            result[k, first:] = rotation_vector(turn)
+    return result
+
+
+# ---- rotations -----------------------------------------------------------------------------------------------------
+
+
+def rotation_difference(R: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """½ vee(R_m^T R − R^T R_m) (3,) with R_m = exp(y×): sine of the angle from R_m to R, along its axis in the frame.
+
+    R (3, 3), y (3,) [rad]: floats or Expr. Smooth at every y.
+    """
+    M = rotation_matrix(y).T @ np.asarray(R, dtype=object)
+    return _vee(M)
+
+
+def rotation_matrix(y: np.ndarray) -> np.ndarray:
+    """exp(y×) = 1 + s y× + b y×² (3, 3) of y (3,) [rad], floats or Expr; s = sin θ/θ, b = 2 (sin(θ/2)/θ)².
+
+    Smooth at every y: θ = √(y·y + 1e-300) is never 0. Rodrigues; see `sysdyn.model.poses.se3_exp`.
+    """
+    x, y, z = np.asarray(y, dtype=object)
+    angle = sqrt(x * x + y * y + z * z + _TINY)
+    half = sin(0.5 * angle) / angle
+    s, b = sin(angle) / angle, 2.0 * half * half
+    return _vector(
+        1.0 - b * (y * y + z * z), b * x * y - s * z, b * x * z + s * y,
+        b * x * y + s * z, 1.0 - b * (x * x + z * z), b * y * z - s * x,
+        b * x * z - s * y, b * y * z + s * x, 1.0 - b * (x * x + y * y),
+    ).reshape(3, 3)  # fmt: skip
+
+
+def rotation_vector(R: np.ndarray) -> np.ndarray:
+    """y (3,) [rad] with exp(y×) = R (3, 3) and |y| ≤ π, floats or Expr.
+
+    For Expr the angle is halved until its arc tangent is a short series, so that no digit cancels; near half a turn,
+    where no smooth function is the rotation vector, its error grows as 1e-15/(π − |y|)².
+    """
+    R = np.asarray(R, dtype=object)
+    if not any(isinstance(x, (Expr, np.ndarray)) for x in R.flat):
+        T = np.eye(4)
+        T[:3, :3] = R.astype(float)
+        return se3_log(T)[:3].astype(object)
+    # u = sin(θ/2) n and w = cos(θ/2) of the quaternion; t is the tangent of θ/4, θ/8, … along n, divided by |u|
+    w = sqrt(1.0 + R[0, 0] + R[1, 1] + R[2, 2] + _ROUNDING) * 0.5
+    u = _vee(R) / (w + w)
+    square = u @ u
+    t = 1.0 / (1.0 + w)
+    for _ in range(_HALVINGS):
+        t = t / (1.0 + sqrt(1.0 + t * t * square))
+    z = t * t * square
+    series: Any = 0.0
+    for k in reversed(range(_TERMS)):
+        series = (-1.0) ** k / (2 * k + 1) + z * series
+    return u * (4.0 * 2.0**_HALVINGS * t * series)
+
+
+def _vee(M: np.ndarray) -> np.ndarray:
+    """½ vee(M − M^T) (3,)."""
+    return 0.5 * _vector(M[2, 1] - M[1, 2], M[0, 2] - M[2, 0], M[1, 0] - M[0, 1])
+
+
+def _vector(*entries: Any) -> np.ndarray:
+    """Array of objects; entries that are batches stay entries."""
+    result = np.empty(len(entries), dtype=object)
+    for k, x in enumerate(entries):
+        result[k] = x
+    return result
+
+
+def _is_there(x: Any) -> bool:
+    return isinstance(x, Expr) or x != 0.0
+
+
+def _without_components(described: dict) -> dict:
+    return {key: x for key, x in described.items() if key != "components"}

@@ -1,0 +1,200 @@
+"""One instant of a trajectory: all that its equations say about the state once the dynamic variables are eliminated.
+
+The equations of a problem, linearised about a state x = (q, q̇, q̈), are
+
+    E d + e + E_x δx = 0,    L⁻¹ (Y d + y₀ − y + Y_x δx) = ε,  ε ~ N(0, 1),
+
+d without q̈, and a change of the state, of q̈ and of biases as further columns. Orthogonal columns eliminate d, in an
+order as that of the square-root form, and leave R δx + r = ε, and exact rows R δx + r = 0: rows of states alone. d at
+the state follows from the same factors, and so do its change with the state and its error beyond that of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysdyn.equations.whitened import WhitenedSystem, whitened_system
+from sysdyn.errors import NoSafeOrdering, ProblemError
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Output, output_name
+from sysdyn.offline.elimination import output_groups
+from sysdyn.offline.sensitivity_implicit import rates
+from sysdyn.offline.square_root import from_leaves, sampled_rows
+from sysdyn.problem import Problem
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.program import Program
+from sysdyn.sparse.information import OfFactors, product
+from sysdyn.sparse.least_squares import Order, least_squares
+from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
+
+# Groups of outputs: rows of the state and their entries, whitened residuals of the noisy equations.
+RESIDUAL, JACOBIAN, ERRORS = "residual", "jacobian", "errors"
+
+
+class Rows(NamedTuple):
+    """The program of the rows of the state at an instant.
+
+    program: from the inputs of the problem and q̈ to RESIDUAL (rows,), JACOBIAN, the entries at `places` (2, entries),
+    and ERRORS, the whitened residuals of the noisy equations at the state. exact (rows,) bool: rows that hold exactly.
+    columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased measurements. noisy: name and
+    component of each of the ERRORS.
+    """
+
+    program: Program
+    places: np.ndarray
+    exact: np.ndarray
+    columns: tuple[tuple[str, int], ...]
+    noisy: tuple[tuple[str, int], ...]
+
+
+class Instant:
+    """The eliminated equations of a problem at a state.
+
+    biased: measurements whose values have columns, too. Raises ProblemError if q̈ is known, or if d is not determined
+    by the state and the equations.
+    """
+
+    def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
+        if problem.knows("qdd"):
+            known = next(m.name for m in problem.raw if m.quantity == "qdd")
+            raise ProblemError(
+                f"q̈ is unknown along a trajectory, but {known!r} states it: give it noise=, or leave it out"
+            )
+        self.problem, self.outputs = problem, tuple(outputs)
+        system = self.system = whitened_system(problem, known="substituted", outputs=[*outputs])
+        moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
+        rest = [c for c in range(system.shape[1]) if c not in set(moving)]
+        order = _ordered(system, rest)
+        assembly = self._assembly = system.assemble(Graph("algebraic"))
+        qdd = assembly.graph.inputs("qdd", problem.model.nv)
+        self._inputs = (*assembly.inputs, ("qdd", qdd))
+        number = {c: k for k, c in enumerate(rest)}
+        rows = [{number[c]: x for c, x in row.items() if c in number} for row in assembly.rows]
+        b = list(assembly.b)
+        held: list[dict[int, Any]] = [{} for _ in moving]
+        for i, row in enumerate(assembly.rows):
+            for k, c in enumerate(moving):
+                if c in row:
+                    held[k][i] = row[c]
+                    b[i] = b[i] + row[c] * qdd[k]
+        assembly.graph.mark()
+        self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
+        d = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
+        self._solution = d
+        shown = {x.name for x in outputs if not isinstance(x, str)}
+        self._columns: list[tuple[str, int]] = []
+        self._changes: list[dict[int, Any]] = []
+        self._own: list[dict[str, list]] = []
+        for name in ("q", "qd"):
+            assembly.graph.mark()
+            self._add(name, *rates(system, assembly, d, name, shown))
+        for k, change in enumerate(held):
+            self._columns.append(("qdd", k))
+            self._changes.append(change)
+            self._own.append({})
+        for name in biased:
+            self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
+        self._rest, self._moving = rest, moving
+        assembly.graph.mark()
+        self._along = [solve_and_left(self._factors, change) for change in self._changes]
+
+    def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
+        self._columns += [(name, k) for k in range(len(changes))]
+        self._changes += changes
+        self._own += own
+
+    @staticmethod
+    def _full(solution: Sequence, rest: Sequence[int], held: dict[int, object]) -> list:
+        d: list = [0.0] * (len(rest) + len(held))
+        for c, x in zip(rest, solution, strict=True):
+            d[c] = x
+        for c, x in held.items():
+            d[c] = x
+        return d
+
+    @property
+    def columns(self) -> tuple[tuple[str, int], ...]:
+        """(input, number) of each column."""
+        return tuple(self._columns)
+
+    def rows(self) -> Rows:
+        """The program of the rows that are left."""
+        left, noise = self._factors.left, self.system.plain.noise_by_row
+        entries, places, chosen = [], [], list[int]()
+        for i in left:
+            row = [(k, found[i]) for k, (_, found) in enumerate(self._along) if not is_zero(found[i])]
+            if row or i in noise:
+                places += [(len(chosen), k) for k, _ in row]
+                entries += [x for _, x in row]
+                chosen.append(i)
+        errors = OfFactors(self._factors, noise).residuals()
+        noisy = [(noise[i][0].name, noise[i][1]) for i in sorted(noise)]
+        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries),
+                  (ERRORS, [errors.get(i, 0.0) for i in sorted(noise)])]  # fmt: skip
+        program = Program.from_graph(self._assembly.graph, self._inputs, groups)
+        exact = np.array([i not in noise for i in chosen], dtype=bool)
+        return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, tuple(noisy))
+
+    def results(self) -> Program:
+        """The program of the outputs at a state.
+
+        Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns); var NAME, variances of
+        their errors if the state is known.
+        """
+        information = OfFactors(self._factors, self.system.plain.noise_by_row)
+        groups: list[tuple[str, list]] = []
+        written = output_groups(self.system, self._assembly, self._solution, self.outputs)
+        number = {c: k for k, c in enumerate(self._rest)}
+        for (name, values), output in zip(written, self.outputs, strict=True):
+            terms = self._terms(output)
+            slopes, variances = [], []
+            for k, row in enumerate(terms):
+                for column, ((changed, _), own) in enumerate(zip(self._along, self._own, strict=True)):
+                    slope = own[name][k] if name in own else 0.0
+                    for c, x in row.items():
+                        if c in number:
+                            slope = slope + x * changed[number[c]]
+                        elif self._columns[column] == ("qdd", self._moving.index(c)):
+                            slope = slope + x
+                    slopes.append(slope)
+                z = information.deviations({number[c]: x for c, x in row.items() if c in number})
+                variances.append(product(z, z))
+            groups += [(name, values), (f"d {name}", slopes), (f"var {name}", variances)]
+        return Program.from_graph(self._assembly.graph, self._inputs, groups)
+
+    def _terms(self, output: Output) -> Sequence[dict]:
+        """Each scalar of an output in terms of the unknowns; of none if it is known."""
+        shown = self._assembly.shown
+        name = output_name(output)
+        return shown[name].rows if name in shown else self.system.reported(name)
+
+    @property
+    def factors(self) -> Factors:
+        return self._factors
+
+
+def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> Order:
+    """The cheapest order of these columns, from sampled states. Raises ProblemError if they are not determined."""
+    number = {c: k for k, c in enumerate(rest)}
+    rows = [{number[c]: x for c, x in row.items() if c in number} for row in sampled_rows(system)]
+    exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
+    fronts = [[number[c] for c in part if c in number] for part in from_leaves(system)]
+    definitions = [(r, number[c]) for r, c in system.plain.definitions() if c in number]
+    found: Order | None = None
+    failed: NoSafeOrdering | None = None
+    tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
+    tried = [((), fronts), (definitions, [range(len(rest))])]
+    for first, parts in tried:
+        try:
+            found = least_squares(rows, exact, first, parts, found.operations if found else np.inf)
+        except NoSafeOrdering as error:
+            failed = error
+    if found is None:
+        raise ProblemError(
+            f"the states do not determine the dynamic variables ({failed}): state what is not measured, such as "
+            "external wrenches, or give them a Prior"
+        )
+    return found

@@ -1,0 +1,277 @@
+"""Equations of the instants of a trajectory: rows of states, from sensors of states and from dynamic variables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.registry import backend_named
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
+from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
+from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
+from sysdyn.measurements.raw import ExternalWrench
+from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.offline.sensitivity_implicit import tangents
+from sysdyn.online.posterior import CODE_LEVEL
+from sysdyn.problem import Problem
+from sysdyn.program.evaluate import derivative
+from sysdyn.program.expr import Graph, is_zero
+from sysdyn.program.program import Program
+from sysdyn.trajectories.path import Path, Unknowns
+
+# Standard deviation of a row that holds exactly, as a share of that which the motion of one step gives it: less would
+# cost covariances digits, since the rows are squared (chosen).
+EXACT_SHARE = 1e-3
+# Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
+DENSE_NUMBERS = 2**23
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
+
+    known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
+    """
+
+    t: np.ndarray
+    y: Mapping[str, np.ndarray]
+    active: Mapping[str, np.ndarray]
+    known: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def part(self, chosen: slice | np.ndarray) -> Readings:
+        """The readings of some of the instants."""
+        groups = (self.y, self.active, self.known, self.weights)
+        return Readings(self.t[chosen], *({name: x[chosen] for name, x in part.items()} for part in groups))
+
+    def without(self, off: Mapping[str, np.ndarray]) -> Readings:
+        """The readings with components off, {name: (N, m) bool}."""
+        return replace(self, active={**self.active, **{x: self.active[x] & ~gone for x, gone in off.items()}})
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Rows J δ + r of N instants, in units of their standard deviations; J (N, rows, unknowns), r (N, rows).
+
+    names: (measurement, component) of each row; component −1: rows of several measurements together. exact: see
+    EXACT_SHARE; these rows are in their own units.
+    """
+
+    r: np.ndarray
+    J: np.ndarray
+    names: tuple[tuple[str, int], ...]
+    exact: np.ndarray
+
+
+def machine_code(program: Program) -> Executable:
+    return Executable(backend_named("llvm")(program, CODE_LEVEL, zeros=False))
+
+
+class OfStates:
+    """Rows of the sensors of states: h(q, q̇) + bias = y + noise, and of coupled joints."""
+
+    def __init__(self, problem: Problem, unknowns: Unknowns):
+        self.unknowns, self.model = unknowns, problem.model
+        self.sensors = problem.state_sensors
+        self._noise = {m.name: noise_of(m, problem.model) for m in self.sensors}
+        model, graph = problem.model, Graph("algebraic")
+        inputs = {"q": graph.inputs("q", model.nq), "qd": graph.inputs("qd", model.nv)}
+        context = Context.at(model, inputs["q"], inputs["qd"])
+        values, names = [], []
+        for m in self.sensors:
+            size = len(m.components(model))
+            y = inputs[f"y:{m.name}"] = graph.inputs(f"y:{m.name}", size)
+            found = np.asarray(m.residual(context, y), dtype=object).reshape(-1)
+            if len(found) != size:
+                raise InvalidInput(f"the residual of {m.name!r} has {len(found)} entries, but {size} components")
+            values += list(found)
+            names += [(m.name, k) for k in range(size)]
+        for link in model.couplings:
+            leader = inputs["q"][link.leader_q] if link.leader_q >= 0 else 0.0
+            rate = inputs["qd"][link.leader_v] if link.leader_v >= 0 else 0.0
+            p, slope, _ = link.coupling.derivatives(leader)
+            values += [inputs["q"][link.q] - p, inputs["qd"][link.v] - slope * rate]
+            names += [(f"coupling of {link.coupling.joint}", 0)] * 2
+        self.names = tuple(names)
+        self.exact = np.array([x not in self._noise for x, _ in names], dtype=bool)
+        entries, places = [], []
+        columns = [(x, d) for x in ("q", "qd") for d in enumerate(tangents(model, x, inputs[x]))]
+        columns += [(f"y:{x}", (k, {f"y:{x}[{k}]": 1.0}))
+                    for x in unknowns.biases if x in self._noise for k in range(self._noise[x].size)]  # fmt: skip
+        for name, (k, direction) in columns:
+            for i, rate in enumerate(derivative(values, direction)):
+                if not is_zero(rate):
+                    # y less the bias is what the state explains
+                    entries.append(-rate if name.startswith("y:") else rate)
+                    places.append((i, unknowns.column(name, k)))
+        self._places = np.array(places, dtype=int).reshape(-1, 2).T
+        groups = [(RESIDUAL, values), (JACOBIAN, entries)]
+        self._program = machine_code(Program.from_graph(graph, tuple(inputs.items()), groups)) if values else None
+        parts: dict[str, list[int]] = {}
+        for i, (name, _) in enumerate(names):
+            parts.setdefault(name, []).append(i)
+        self._rows = {m.name: np.array(parts[m.name]) for m in self.sensors}
+
+    def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
+        """The rows about a path."""
+        n, m = len(path), len(self.names)
+        J = np.zeros((n, m, self.unknowns.size))
+        if self._program is None:
+            return Lines(np.zeros((n, 0)), J, (), self.exact)
+        given = {"q": path.q, "qd": path.rates[:, 0]}
+        for sensor in self.sensors:
+            given[f"y:{sensor.name}"] = unbiased(sensor.name, path, readings)
+        given = {name: np.ascontiguousarray(x) for name, x in given.items()}
+        outputs, status = self._program.results(given, n)
+        r = outputs[RESIDUAL]
+        J[:, self._places[0], self._places[1]] = outputs[JACOBIAN]
+        for name, rows in self._rows.items():
+            noise, on = self._noise[name], readings.active[name]
+            if noise.full:
+                whole = np.all(on, axis=1)  # correlated components say nothing apart
+                inverse = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared)))
+                r[:, rows] = np.where(whole[:, None], r[:, rows] @ inverse.T, 0.0)
+                J[:, rows] = np.where(whole[:, None, None], inverse @ J[:, rows], 0.0)
+            else:
+                weight = on / np.sqrt(noise.declared)
+                r[:, rows] *= weight
+                J[:, rows] *= weight[:, :, None]
+            if weighted and name in readings.weights:
+                root = np.sqrt(readings.weights[name])[:, None]
+                r[:, rows] *= root
+                J[:, rows] *= root[:, :, None]
+        bad = status != 0
+        r[bad], J[bad] = 0.0, 0.0
+        return Lines(r, J, self.names, self.exact)
+
+    def groups(self) -> Mapping[str, np.ndarray]:
+        """Rows of each sensor."""
+        return self._rows
+
+
+class OfDynamics:
+    """Rows that the dynamic variables leave to the states, and results at the states."""
+
+    def __init__(self, problem: Problem, unknowns: Unknowns, outputs: Sequence[Output] = ()):
+        self.unknowns, self.outputs = unknowns, tuple(outputs)
+        self.problem = Problem(
+            problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters]
+        )
+        biased = [x for x in unknowns.biases if x in {m.name for m in self.problem.custom}]
+        self._instant = Instant(self.problem, self.outputs or ("qdd",), biased)
+        self._rows = self._instant.rows()
+        self._columns = np.array([unknowns.column(*x) for x in self._rows.columns], dtype=int)
+        # y less the bias is what the equations have
+        self._sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
+        self._places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
+        self.exact = self._rows.exact
+        self.names = tuple(("", -1) for _ in self.exact)
+
+    @cached_property
+    def _program(self) -> Executable:
+        return machine_code(self._rows.program)
+
+    @cached_property
+    def _results(self) -> Executable:
+        return machine_code(self._instant.results())
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Operations of the rows and of the results."""
+        return len(self._rows.program), len(self._instant.results())
+
+    def _inputs(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
+        given = path.state()
+        for name, group in self.problem.inputs.items():
+            role = group_of(name).role
+            if name in given:
+                continue
+            owner = group_of(name).name
+            if role == VALUE and owner in readings.y:
+                given[name] = unbiased(owner, path, readings)
+            elif role == SWITCH:
+                given[name] = readings.active[owner].astype(float)
+            elif role == NOISE or name not in readings.known:
+                given[name] = group.required()
+            else:
+                given[name] = readings.known[name]
+        return {name: np.ascontiguousarray(x, dtype=float) for name, x in given.items()}
+
+    def at(self, path: Path, readings: Readings) -> Lines:
+        """The rows about a path."""
+        n = len(path)
+        outputs, _ = self._program.results(self._inputs(path, readings), n)
+        J = np.zeros((n, len(self.exact), self.unknowns.size))
+        J[:, self._places[0], self._places[1]] = outputs[JACOBIAN] * self._sign[self._rows.places[1]]
+        r = outputs[RESIDUAL]
+        bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(J).all(axis=(1, 2)))
+        r[bad], J[bad] = 0.0, 0.0
+        return Lines(r, J, self.names, self.exact)
+
+    def errors(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
+        """Residuals {name: (N, m)} of the noisy equations at the states, in units of their standard deviations."""
+        outputs, _ = self._program.results(self._inputs(path, readings), len(path))
+        found: dict[str, list[np.ndarray]] = {}
+        for (name, _), column in zip(self._rows.noisy, outputs[ERRORS].T, strict=True):
+            found.setdefault(name, []).append(column)
+        order: dict[str, list[int]] = {}
+        for name, k in self._rows.noisy:
+            order.setdefault(name, []).append(k)
+        return {name: np.array(x)[np.argsort(order[name])].T for name, x in found.items()}
+
+    def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
+        n, found = len(path), {}
+        outputs, _ = self._results.results(self._inputs(path, readings), n)
+        chosen = P[:, self._columns[:, None], self._columns[None, :]] * (self._sign[:, None] * self._sign)
+        for name in [x for x in outputs if not x.startswith(("d ", "var "))]:
+            x = outputs[name]
+            slopes = outputs[f"d {name}"].reshape(n, x.shape[1], len(self._columns))
+            variance = outputs[f"var {name}"] + np.einsum("nij,nij->ni", slopes @ chosen, slopes)
+            found[name] = x, np.sqrt(np.maximum(variance, 0.0))
+        return found
+
+
+def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:
+    """Values (N, m) of a measurement less its bias."""
+    bias = path.unknowns.biases.get(name)
+    y = readings.y[name]
+    return y if bias is None else y - path.biases[:, bias.place]
+
+
+def _switched(m: Measurement) -> Measurement:
+    """The measurement as one that can be off, if it can."""
+    if m.noise is None or m.of_state or isinstance(m, (Switchable, ModelNoise)):
+        return m
+    return Switchable(m)
+
+
+def without_states(problem: Problem, names: Collection[str] = ()) -> Problem:
+    """The problem without sensors of states, and without the measurements of these names."""
+    kept = [m for m in problem.measurements if not m.of_state and m.name not in names]
+    return Problem(problem.model, kept, [p.name for p in problem.parameters])
+
+
+def split(problem: Problem) -> tuple[Problem | None, Problem]:
+    """(the problem of the measurements of motion alone, or None without any; the problem of all others).
+
+    Measurements of motion have rows of accelerations alone, such as accelerometers.
+    """
+    model = problem.model
+    q, qd, _ = model.random_state(seed=0)
+    context = Context.at(model, q.astype(object), qd.astype(object))
+    moving = [
+        m for m in problem.valued
+        if m.noise is not None and not isinstance(m.of, Constraint) and not m.of_state
+        and {x for x, _ in m.rows(context)} <= {"a", "qdd"}
+    ]  # fmt: skip
+    names = {m.name for m in moving}
+    rest = without_states(problem, names)
+    if not moving:
+        return None, rest
+    return Problem(model, [*moving, ExternalWrench("all", name="no external wrench")]), rest

@@ -1,0 +1,197 @@
+"""Motion between instants: white noise on a derivative of the positions, for joints of any kind.
+
+Each degree of freedom is an integrated Wiener process of order p: q, q̇, …, q^(p−1), the last driven by white noise of
+density κ. Over a time Δ, with the powers i, j = 0 … p − 1 of its entries,
+
+    q^(i) ← Σ_j Δ^j/j! q^(i+j),    Q_ij = κ² Δ^(2p−1−i−j) / ((2p−1−i−j) (p−1−i)! (p−1−j)!)
+
+Free, spherical and planar joints move in their group: the error of the position is q_{t+1} ⊖ (q_t ⊕ (q̇ Δ + q̈ Δ²/2 …)),
+differentiated by the right Jacobians of the group. Anderson and Barfoot (2015), "Full STEAM ahead"; Solà, Deray and
+Atchuthan (2018) for the Jacobians.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.errors import InvalidInput
+from sysdyn.model import Model
+from sysdyn.model.joints import Free, Joint, Planar, Spherical
+
+# Terms of the series of right Jacobians: for twists up to 4 they leave less than the rounding unit.
+TERMS = 36
+# Order of the processes: white noise on jerk.
+ORDER = 3
+
+
+class Steps(NamedTuple):
+    """Errors e (N − 1, p nv) between instants, with ∂e by the states before, F0, and after, F1 (N − 1, p nv, p nv)."""
+
+    e: np.ndarray
+    F0: np.ndarray
+    F1: np.ndarray
+
+
+def transition(dt: np.ndarray, order: int) -> np.ndarray:
+    """Φ (…, p, p) of one degree of freedom."""
+    dt = np.asarray(dt, dtype=float)
+    phi = np.zeros((*dt.shape, order, order))
+    for i in range(order):
+        for j in range(i, order):
+            phi[..., i, j] = dt ** (j - i) / math.factorial(j - i)
+    return phi
+
+
+def covariance(dt: np.ndarray, order: int) -> np.ndarray:
+    """Q (…, p, p) of one degree of freedom, for density 1."""
+    dt = np.asarray(dt, dtype=float)
+    Q = np.empty((*dt.shape, order, order))
+    for i in range(order):
+        for j in range(order):
+            power = 2 * order - 1 - i - j
+            Q[..., i, j] = dt**power / (power * math.factorial(order - 1 - i) * math.factorial(order - 1 - j))
+    return Q
+
+
+def information(dt: np.ndarray, order: int) -> np.ndarray:
+    """Q⁻¹ (…, p, p): that for Δ = 1 in the units of Δ, so that no digits are lost."""
+    dt = np.asarray(dt, dtype=float)
+    unit = np.linalg.inv(covariance(np.ones(()), order))
+    scale = dt[..., None] ** (np.arange(order) - order + 0.5)
+    return scale[..., :, None] * unit * scale[..., None, :]
+
+
+class Motion:
+    """The motion of a model between instants. order: of its processes, 3 (jerk) or 4 (snap)."""
+
+    def __init__(self, model: Model, order: int = ORDER):
+        if order not in (3, 4):
+            raise InvalidInput(f"the order of motion is {order!r}: 3 (white noise on jerk) or 4 (on snap)")
+        self.model, self.order = model, order
+
+    @cached_property
+    def groups(self) -> list[tuple[Joint, slice, slice]]:
+        """Joints whose positions form a group, with their places in q and q̇."""
+        model = self.model
+        return [
+            (joint, model.q_slice(i), model.v_slice(i))
+            for i, joint in enumerate(model.joints)
+            if isinstance(joint, (Free, Spherical, Planar))
+        ]
+
+    def predicted(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(q (N, nq), rates (N, p − 1, nv)) after dt (N,)."""
+        phi = transition(dt, self.order)
+        step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates)
+        return self.model.integrate(q, step), phi[:, 1:, 1:] @ rates
+
+    def transition(self, rates: np.ndarray, dt: np.ndarray) -> np.ndarray:
+        """Φ (N, p nv, p nv) of the error of a state that moves as `predicted`."""
+        nv, p, n = self.model.nv, self.order, len(dt)
+        phi = transition(dt, p)
+        found, own = np.zeros((n, p, nv, p, nv)), np.arange(nv)
+        for i in range(p):
+            for j in range(i, p):
+                found[:, i, own, j, own] = phi[:, i, j, None]
+        for joint, _, part in self.groups:
+            step = np.einsum("nj,njv->nv", phi[:, 0, 1:], rates[:, :, part])
+            found[:, 0, part, 0, part] = _adjoint(joint, -step)
+            along = _series(joint, -step, 1)
+            for j in range(1, p):
+                found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
+        return found.reshape(n, p * nv, p * nv)
+
+    def steps(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> Steps:
+        """Errors of N states q (N, nq), rates (N, p − 1, nv) with dt (N − 1,) between them."""
+        return self.between((q[:-1], rates[:-1]), (q[1:], rates[1:]), dt)
+
+    def between(
+        self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
+    ) -> Steps:
+        """Errors of pairs of states (q (N, nq), rates (N, p − 1, nv)), with dt (N,) between them."""
+        nv, p, n = self.model.nv, self.order, len(dt)
+        phi = transition(dt, p)
+        step = np.einsum("nj,njv->nv", phi[:, 0, 1:], before[1])
+        e = np.empty((n, p, nv))
+        e[:, 0] = self.model.difference(self.model.integrate(before[0], step), after[0])
+        e[:, 1:] = after[1] - phi[:, 1:, 1:] @ before[1]
+        F0, F1 = np.zeros((n, p, nv, p, nv)), np.zeros((n, p, nv, p, nv))
+        own = np.arange(nv)
+        for i in range(p):
+            F1[:, i, own, i, own] = 1.0
+            for j in range(i, p):
+                F0[:, i, own, j, own] = -phi[:, i, j, None]
+        for joint, _, part in self.groups:
+            back, forth = _jacobians(joint, step[:, part], e[:, 0, part])
+            F1[:, 0, part, 0, part] = back
+            turned = -back @ _adjoint(joint, -e[:, 0, part])
+            F0[:, 0, part, 0, part] = turned @ _adjoint(joint, -step[:, part])
+            along = turned @ forth
+            for j in range(1, p):
+                F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
+        return Steps(e.reshape(n, p * nv), F0.reshape(n, p * nv, p * nv), F1.reshape(n, p * nv, p * nv))
+
+    def weights(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
+        """Q⁻¹ (N, p nv, p nv); density: κ (nv,) or (N, nv)."""
+        return self._spread(information(dt, self.order), 1.0 / np.square(density))
+
+    def noise(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
+        """Q (N, p nv, p nv); density: κ (nv,) or (N, nv)."""
+        return self._spread(covariance(dt, self.order), np.square(density))
+
+    def _spread(self, of_one: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """The matrices of all degrees of freedom, from that of one and a factor of each."""
+        nv, p, n = self.model.nv, self.order, len(of_one)
+        found, own = np.zeros((n, p, nv, p, nv)), np.arange(nv)
+        for i in range(p):
+            for j in range(p):
+                found[:, i, own, j, own] = of_one[:, i, j, None] * factor
+        return found.reshape(n, p * nv, p * nv)
+
+
+def _ad(joint: Joint, x: np.ndarray) -> np.ndarray:
+    """ad (N, nv, nv) of twists (N, nv) in the group of a joint."""
+    n, nv = x.shape
+    ad = np.zeros((n, nv, nv))
+    if isinstance(joint, Planar):  # (vx, vy, ω)
+        ad[:, 0, 1], ad[:, 1, 0] = -x[:, 2], x[:, 2]
+        ad[:, 0, 2], ad[:, 1, 2] = x[:, 1], -x[:, 0]
+        return ad
+    ad[:, :3, :3] = _cross(x[:, :3])
+    if nv == 6:
+        ad[:, 3:, 3:], ad[:, 3:, :3] = _cross(x[:, :3]), _cross(x[:, 3:])
+    return ad
+
+
+def _cross(x: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(x), 3, 3))
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        found[:, i, j], found[:, j, i] = -x[:, k], x[:, k]
+    return found
+
+
+def _series(joint: Joint, x: np.ndarray, first: int) -> np.ndarray:
+    """Σ_n ad^n / (n + first)! · first! of ad(x)."""
+    ad = _ad(joint, x)
+    term = np.broadcast_to(np.eye(ad.shape[-1]), ad.shape)
+    total = term.copy()
+    for k in range(1, TERMS):
+        term = term @ ad / (k + first)
+        total += term
+        if not np.abs(term).max(initial=0.0) > 1e-17:
+            break
+    return total
+
+
+def _adjoint(joint: Joint, x: np.ndarray) -> np.ndarray:
+    """Ad of exp(x): the exponential of ad."""
+    return _series(joint, x, 0)
+
+
+def _jacobians(joint: Joint, step: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(inverse right Jacobian at e, right Jacobian at step)."""
+    return np.linalg.inv(_series(joint, -e, 1)), _series(joint, -step, 1)

@@ -1,0 +1,133 @@
+"""From raw logs to states, torques and wrenches: `smooth`, over whole trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.measurements.measurement import Output
+from sysdyn.problem import Problem
+from sysdyn.trajectories import chain, densities
+from sysdyn.trajectories.equations import Readings
+from sysdyn.trajectories.filtering import Belief, Event
+from sysdyn.trajectories.pieces import Piece, joined, pieces_of
+from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.smoothing import Smoothed, Smoother
+from sysdyn.trajectories.statement import Trajectory
+
+# Most numbers of the blocks of a window: 256 MB an array (chosen).
+WINDOW_NUMBERS = 2**25
+# Least rows of a window, and overlap of windows as a share of their length (chosen).
+LEAST_WINDOW, OVERLAP = 100, 0.1
+
+
+def smooth(
+    problem: Problem,
+    log: Any,
+    outputs: str | Output | Sequence[Output] = ("tau",),
+    *,
+    coupled: bool = False,
+    order: int | None = None,
+    density: float | Mapping[str, float] | ArrayLike | None = None,
+    start: ArrayLike | None = None,
+    robust: bool = True,
+    window: int | None = None,
+    **options: Any,
+) -> Run:
+    """States, biases and outputs of a log at all of its rows, from readings before and after each.
+
+    problem   with sensors of the state (`JointPosition`, `Gyroscope`, `Stance`, …) beside all others; q and q̇ are
+              unknown, and q̈ follows
+    log       a file, pattern, DataFrame, or dict of arrays with t [s], as of `sysdyn.Log`; values may be missing
+    outputs   quantities and measurements, as of `sysdyn.compile`
+    coupled   False: first the states, from sensors of motion, then the outputs at each instant with what is known of
+              its state; True: all at once, so that torques and wrenches tell of the states, too
+    order     of the motion of each degree of freedom: white noise on jerk (3) or snap (4); None: as the encoders are
+              more likely
+    density   of that noise: a number, (nv,), or by joint; None: learnt from the log, for those that are not named
+    start     q (nq,) near the first position; None: as the first readings say at rest
+    robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
+              stances have Student's distribution
+    window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
+    options   of `sysdyn.Log`, such as columns= and values=
+
+    Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log.
+    See docs/trajectories.md.
+    """
+    wanted = checked_outputs(problem, outputs)
+    readings = read(problem, log, **options)
+    if len(readings.t) < 2:
+        raise InvalidInput(f"the log has {len(readings.t)} rows: a trajectory needs two or more")
+    first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
+    if window is not None and not (isinstance(window, int) and window >= 2):
+        raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
+    trajectory, kappa = _with_motion(problem, wanted, coupled, order, density, first, readings)
+    return _run(trajectory, kappa, first, readings, robust, window)
+
+
+def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) -> tuple[Output, ...]:
+    """The outputs that are asked for. Raises UnknownName."""
+    wanted = (outputs,) if not isinstance(outputs, Sequence) or isinstance(outputs, str) else tuple(outputs)
+    for x in wanted:
+        if isinstance(x, str) and x not in problem.quantities:
+            raise UnknownName("output", x, problem.quantities)
+    return wanted
+
+
+def _with_motion(
+    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any,
+    first: np.ndarray | None, readings: Readings,
+) -> tuple[Trajectory, np.ndarray]:  # fmt: skip
+    """(trajectory, κ (nv,)), of the order that the encoders find likelier and with densities of the log."""
+    tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
+    order = max(tried, key=lambda p: tried[p][2])
+    kappa, known, _ = tried[order]
+    trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled)
+    if density is not None:
+        given = densities.by_joint(problem.model, density)
+        stated = np.isfinite(given)
+        if not (given[stated] > 0.0).all():
+            raise InvalidInput("densities of motion must be positive")
+        kappa, known = np.where(stated, given, kappa), known | stated
+    return trajectory, trajectory.learnt(readings, first, kappa, ~known)
+
+
+def _run(
+    trajectory: Trajectory, kappa: np.ndarray, first: np.ndarray | None, readings: Readings, robust: bool,
+    window: int | None,
+) -> Run:  # fmt: skip
+    """The run, window by window."""
+    own, rows = trajectory.unknowns, len(readings.t)
+    belief, chosen = trajectory.belief(readings, first, kappa)
+    n = window or max(LEAST_WINDOW, WINDOW_NUMBERS // own.size**2)
+    pieces, events, at = list[Piece](), list[Event](), 0
+    while at < rows:
+        end = min(at + n, rows)
+        part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
+        smoother = Smoother(own, trajectory.kinematic, kappa, belief, robust)
+        found, left = smoother.run(trajectory.first_path(belief, part, kappa), part)
+        if trajectory.coupled:
+            smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
+            found, left = smoother.run(found.path, part)
+        kept = slice(0, end - at)
+        pieces += pieces_of(trajectory, found.path.part(kept), found.P[kept], left.part(kept))
+        events += [e._replace(instant=e.instant + at) for e in smoother.events if e.instant < end - at]
+        if end < rows:
+            belief = _condensed(smoother, found, left, end - at)
+        at = end
+    return joined(trajectory, pieces, events, chosen, kappa)
+
+
+def _condensed(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -> Belief:
+    """The state of instant `at` from all before it, without what it reads itself."""
+    part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
+    some = readings.part(part)
+    some = replace(some, active={name: x & before for name, x in some.active.items()})
+    solved = chain.solve(smoother.linear(found.path.part(part), some)[0], covariances=True)
+    return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), solved.P[-1])
