@@ -62,6 +62,14 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     for size, alike in parts.items():
         together = [np.array(alike)] if size <= STACKED else [part[None] for part in alike]
         for chosen in together:  # (chains, size)
+            if chosen.size == k == size:  # all of it
+                found = _single(
+                    Linear(
+                        x.H[:, None], x.h[:, None], x.Phi[:, None], x.c[:, None], x.Q[:, None], x.m[None], x.P[None]
+                    ),
+                    covariances,
+                )
+                return Solved(*(y[:, 0] for y in found))
             rows, columns = chosen[:, :, None], chosen[:, None, :]
             H, Phi, Q = (y[:, rows, columns] for y in (x.H, x.Phi, x.Q))
             own = Linear(H, x.h[:, chosen], Phi, x.c[:, chosen], Q, x.m[chosen], x.P[rows, columns])
@@ -107,6 +115,8 @@ def _single(x: Linear, covariances: bool) -> Solved:
     """A chain (N, 1, k, k) of large blocks, by LAPACK."""
     n, k = len(x.h), x.h.shape[-1]
     H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
+    seen = np.flatnonzero((H != 0.0).any(axis=(0, 1)))  # what readings tell directly
+    H = H[:, seen[:, None], seen]
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
     m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
@@ -118,13 +128,16 @@ def _single(x: Linear, covariances: bool) -> Solved:
             cov = F @ cov @ F.T + Q[t - 1]
             before[t - 1] = mean
         L, wrong = potrf(cov, lower=1, clean=1)
-        R, worse = potrf(one + L.T @ H[t] @ L, lower=1)
+        half = H[t] @ L[seen]
+        R, worse = potrf(one + L[seen].T @ half, lower=1)
         if wrong or worse:
             raise _lost(t)
         factors[t] = L
         G = trtrs(R, L.T, lower=1)[0]
         cov = G.T @ G
-        mean = mean - cov @ (h[t] + H[t] @ mean)
+        right = h[t].copy()
+        right[seen] += H[t] @ mean[seen]
+        mean = mean - cov @ right
         m[t], P[t] = mean, cov
     if not covariances:
         for t in range(n - 2, -1, -1):

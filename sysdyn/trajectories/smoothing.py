@@ -18,7 +18,7 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Most steps of Gauss-Newton (chosen).
 MOST_STEPS = 60
 # Steps after readings are dropped or come back, before all are tested again (chosen).
-STEPS_A_ROUND = 2
+STEPS_A_ROUND = 3
 # Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
 # freedom; at the end, and while readings are tested (chosen).
 DECREASE, ROUGH_DECREASE = 1e-6, 1e-2
@@ -155,7 +155,8 @@ class Smoother:
         one reading of an instant is dropped at a time, since it spoils the others (Baarda 1968: data snooping).
         """
         left, off = readings, Dropped()
-        for limit in LIMITS if self.robust else ():
+        for round_, limit in enumerate(LIMITS if self.robust else ()):
+            before = dict(off)
             self.events = [e for e in self.events if e.measurement not in self._of_states]
             for source in self.sources:
                 now, events = tested(source, path, readings if isinstance(source, OfStates) else left, limit)
@@ -164,7 +165,9 @@ class Smoother:
                     now if isinstance(source, OfStates) else {x: y | off[x] if x in off else y for x, y in now.items()}
                 )
                 off |= merged
-            left = replace(readings.without(off), weights=self._weights(path, readings, limit == LIMITS[0]))
+            if round_ and limit > LIMITS[-1] and _same(off, before):
+                continue
+            left = replace(readings.without(off), weights=self._weights(path, readings, round_ == 0))
             path = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND).path
         best = self.solve(path, left)
         return Smoothed(best.path, chain.solve(best.linear, covariances=True).P, best.objective), left
@@ -211,6 +214,10 @@ def tested(
                 at = part.start + i
                 events.append(Event(at, float(path.t[at]), name, str(k), float(x[i, k]), "residual"))
     return off, events
+
+
+def _same(off: Dropped, before: Dropped) -> bool:
+    return off.keys() == before.keys() and all(np.array_equal(x, before[name]) for name, x in off.items())
 
 
 def stances(source: OfStates | OfDynamics) -> frozenset[str]:
