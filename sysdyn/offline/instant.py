@@ -11,7 +11,7 @@ the state follows from the same factors, and so do its change with the state and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,17 +30,17 @@ from sysdyn.sparse.information import OfFactors, product
 from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
 
-# Groups of outputs: rows of the state and their entries, whitened residuals of the noisy equations.
-RESIDUAL, JACOBIAN, ERRORS = "residual", "jacobian", "errors"
+# Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
+RESIDUAL, JACOBIAN, ERRORS, SHARES = "residual", "jacobian", "errors", "shares"
 
 
 class Rows(NamedTuple):
     """The program of the rows of the state at an instant.
 
     program: from the inputs of the problem and q̈ to RESIDUAL (rows,), JACOBIAN, the entries at `places` (2, entries),
-    and ERRORS, the whitened residuals of the noisy equations at the state. exact (rows,) bool: rows that hold exactly.
-    columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased measurements. noisy: name and
-    component of each of the ERRORS.
+    ERRORS, the whitened residuals of the noisy equations at the state, and SHARES, their variances. exact (rows,) bool:
+    rows that hold exactly. columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased
+    measurements. noisy: name and component of each of the ERRORS.
     """
 
     program: Program
@@ -130,10 +130,12 @@ class Instant:
                 places += [(len(chosen), k) for k, _ in row]
                 entries += [x for _, x in row]
                 chosen.append(i)
-        errors = OfFactors(self._factors, noise).residuals()
+        information = OfFactors(self._factors, noise)
+        errors, free = information.residuals(), information.free()
+        shares = {i: product(row, row) for i, row in _transposed(free).items()}
         noisy = [(noise[i][0].name, noise[i][1]) for i in sorted(noise)]
-        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries),
-                  (ERRORS, [errors.get(i, 0.0) for i in sorted(noise)])]  # fmt: skip
+        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries)]
+        groups += [(name, [x.get(i, 0.0) for i in sorted(noise)]) for name, x in ((ERRORS, errors), (SHARES, shares))]
         program = Program.from_graph(self._assembly.graph, self._inputs, groups)
         exact = np.array([i not in noise for i in chosen], dtype=bool)
         return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, tuple(noisy))
@@ -174,6 +176,15 @@ class Instant:
     @property
     def factors(self) -> Factors:
         return self._factors
+
+
+def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:
+    """{column: {number of the row: entry}} of rows {column: entry}."""
+    found: dict[int, dict[int, Any]] = {}
+    for k, row in enumerate(rows):
+        for i, x in row.items():
+            found.setdefault(i, {})[k] = x
+    return found
 
 
 def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> Order:

@@ -63,10 +63,10 @@ class Search:
         self._singular: dict[int, bool] = {}
 
     def improve(self, choice: Choice) -> Choice:
-        """The cheapest safe order that is found; `choice` if nothing better is.
+        """The cheapest safe order found, `choice` if none is cheaper.
 
-        `elimination` is that of the order, None if it is still `choice`; `considered` the orders that were cheaper than
-        any before.
+        Afterwards `elimination` is that of the order found, None for `choice` itself, and `considered` has each order
+        that was the cheapest so far.
         """
         self.best = choice
         streams = self._streams()

@@ -15,7 +15,7 @@ from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
-from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, SHARES, Instant
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
@@ -213,16 +213,20 @@ class OfDynamics:
         r[bad], J[bad] = 0.0, 0.0
         return Lines(r, J, self.names, self.exact)
 
-    def errors(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-        """Residuals {name: (N, m)} of the noisy equations at the states, in units of their standard deviations."""
+    def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.
+
+        In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
+        """
         outputs, _ = self._program.results(self._inputs(path, readings), len(path))
-        found: dict[str, list[np.ndarray]] = {}
-        for (name, _), column in zip(self._rows.noisy, outputs[ERRORS].T, strict=True):
-            found.setdefault(name, []).append(column)
-        order: dict[str, list[int]] = {}
-        for name, k in self._rows.noisy:
-            order.setdefault(name, []).append(k)
-        return {name: np.array(x)[np.argsort(order[name])].T for name, x in found.items()}
+        places: dict[str, dict[int, int]] = {}
+        for column, (name, k) in enumerate(self._rows.noisy):
+            places.setdefault(name, {})[k] = column
+        found = {}
+        for name, place in places.items():
+            columns = [place[k] for k in range(len(place))]
+            found[name] = outputs[ERRORS][:, columns], outputs[SHARES][:, columns]
+        return found
 
     def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""

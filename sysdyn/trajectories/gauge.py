@@ -1,4 +1,4 @@
-"""What nothing in a log tells: shifts and turns of the world that leave every equation as it is.
+"""Coordinates that no reading tells: shifts and turns of the world that leave every equation as it is.
 
 A free base has a position and a heading that only sensors in the world know. A direction counts as unseen if no sum of
 squares of a measurement changes along it, at random states with random readings: rows that turn with the robot say
@@ -22,8 +22,8 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
 # random states at which this is looked at (chosen).
 UNSEEN, SEEN_AT = 1e-9, 4
-# Seed of these states.
-SEED = 11
+# Seed of these random states.
+UNSEEN_SEED = 11
 
 
 class Unseen(NamedTuple):
@@ -72,7 +72,7 @@ class _Motion:
 
 def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings, x: Unseen) -> bool:
     model, n = unknowns.model, len(readings.t)
-    q, qd, qdd = model.random_state(seed=SEED, batch=n)
+    q, qd, qdd = model.random_state(seed=UNSEEN_SEED, batch=n)
     rates = np.zeros((n, unknowns.motion.order - 1, model.nv))
     rates[:, 0], rates[:, 1] = qd, qdd
     path = Path(unknowns, readings.t, q, rates, np.zeros((n, unknowns.n_biases)))

@@ -22,7 +22,7 @@ from sysdyn.trajectories.smooth import checked_outputs
 from sysdyn.trajectories.statement import Trajectory
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
-LONG = 600.0
+LONG_LOG = 600.0
 
 
 def filter(
@@ -51,7 +51,7 @@ def filter(
         raise InvalidInput("the motion of a filter needs a positive density for each degree of freedom")
     if not (isinstance(lag, (int, float)) and 0.0 <= lag < np.inf):
         raise InvalidInput(f"lag is {lag!r}, but a time ≥ 0 s is needed")
-    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG, order, coupled)
+    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled)
     first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
     return Live(trajectory, density, float(lag), first, robust)
 
@@ -93,5 +93,5 @@ class Live:
         if not self.lag:
             self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
         events, self._filter.events = self._filter.events, []
-        pieces = pieces_of(self._trajectory, smoothed.path, smoothed.P[None], self._read[0])
+        pieces = pieces_of(self._trajectory, smoothed.path, smoothed.P[None], self._read[0], self._filter.gate, events)
         return joined(self._trajectory, pieces, events, self._chosen, self._density).first()

@@ -13,7 +13,11 @@ from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
 from sysdyn.trajectories.filtering import Event
 from sysdyn.trajectories.path import Path, dofs
 from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.smoothing import LIMITS, tested
 from sysdyn.trajectories.statement import Trajectory
+
+# Most readings of dynamic variables that are dropped at an instant (chosen: a robot of which more fail needs a look).
+MOST_DROPPED = 8
 
 
 class Piece(NamedTuple):
@@ -25,18 +29,40 @@ class Piece(NamedTuple):
     active: Mapping[str, np.ndarray]
 
 
-def pieces_of(trajectory: Trajectory, whole: Path, of_path: np.ndarray, readings: Readings) -> list[Piece]:
-    """Results along a path with covariances (N, k, k), as many instants at a time as memory is made for."""
+def pieces_of(
+    trajectory: Trajectory, whole: Path, of_path: np.ndarray, readings: Readings, robust: bool, events: list[Event]
+) -> list[Piece]:
+    """Results along a path with covariances (N, k, k), as many instants at a time as memory is made for.
+
+    robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
+    path have been tested before.
+    """
     own, n, pieces = trajectory.unknowns, len(whole), []
     size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
     for at in range(0, n, size):
         part = slice(at, min(at + size, n))
-        path, P, read_ = whole.part(part), of_path[part], readings.part(part)
+        path, P, read = whole.part(part), of_path[part], readings.part(part)
         if not trajectory.coupled:
-            path, P = _informed(trajectory, path, P, read_)
+            path, P, read, dropped = _tested(trajectory, path, P, read, robust)
+            events += [e._replace(instant=e.instant + at) for e in dropped]
         std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
-        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read_, P), read_.active))
+        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active))
     return pieces
+
+
+def _tested(
+    trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
+) -> tuple[Path, np.ndarray, Readings, list[Event]]:
+    """(states and covariances of single instants with their dynamic variables, readings that are left, the others)."""
+    path, P = _informed(trajectory, before, of_before, readings)
+    left, events = readings, list[Event]()
+    for _ in range(MOST_DROPPED if robust else 0):
+        off, now = tested(trajectory.dynamics, path, left, LIMITS[-1])
+        if not now:
+            break
+        left, events = left.without(off), events + now
+        path, P = _informed(trajectory, before, of_before, left)
+    return path, P, left, events
 
 
 def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:

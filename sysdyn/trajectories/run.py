@@ -83,7 +83,7 @@ class Run:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """Coordinates that are chosen and biases known no better than before, since the log does not tell them."""
+        """Names of coordinates that are chosen, and of biases that the log tells no better than they were known."""
         found = list(self.chosen)
         for m in self.problem.biased:
             assert m.drift is not None

@@ -115,9 +115,9 @@ def _run(
         if trajectory.coupled:
             smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
             found, left = smoother.run(found.path, part)
-        kept = slice(0, end - at)
-        pieces += pieces_of(trajectory, found.path.part(kept), found.P[kept], left.part(kept))
-        events += [e._replace(instant=e.instant + at) for e in smoother.events if e.instant < end - at]
+        kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
+        pieces += pieces_of(trajectory, found.path.part(kept), found.P[kept], left.part(kept), robust, dropped)
+        events += [e._replace(instant=e.instant + at) for e in dropped]
         if end < rows:
             belief = _condensed(smoother, found, left, end - at)
         at = end

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +32,9 @@ LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDEN
 FREEDOMS = 4.0
 # Residual of a stance beyond which it does not stand: CONFIDENCE of that distribution, in standard deviations.
 SLIPS = float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, FREEDOMS))
+
+# Share of its own variance in a residual below which nothing else checks a reading (chosen).
+UNCHECKED_SHARE = 1e-4
 
 Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
@@ -149,12 +151,19 @@ class Smoother:
 
         At first all sensors of states have Student's distribution, which a path near the right one survives; then a
         reading whose residual is beyond belief is dropped, the farthest first, and comes back if it agrees with the
-        path of the others. Stances keep Student's distribution: a foot that touches down slips.
+        path of the others. Stances keep Student's distribution: a foot that touches down slips. Of dynamic variables
+        one reading of an instant is dropped at a time, since it spoils the others (Baarda 1968: data snooping).
         """
-        left = readings
+        left, off = readings, Dropped()
         for limit in LIMITS if self.robust else ():
-            self.events = []  # those of the last round
-            off = self._tested(path, readings, limit)
+            self.events = [e for e in self.events if e.measurement not in self._of_states]
+            for source in self.sources:
+                now, events = tested(source, path, readings if isinstance(source, OfStates) else left, limit)
+                self.events += events
+                merged = (
+                    now if isinstance(source, OfStates) else {x: y | off[x] if x in off else y for x, y in now.items()}
+                )
+                off |= merged
             left = replace(readings.without(off), weights=self._weights(path, readings, limit == LIMITS[0]))
             path = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND).path
         best = self.solve(path, left)
@@ -162,49 +171,73 @@ class Smoother:
 
     # ---- robustness --------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _stances(self) -> frozenset[str]:
-        sensors = [m for source in self.sources if isinstance(source, OfStates) for m in source.sensors]
-        return frozenset(m.name for m in sensors if isinstance(m.of, Stance))
-
     def _weights(self, path: Path, readings: Readings, first: bool) -> dict[str, np.ndarray]:
         """{sensor: (N,)} weights of Student's distribution: of stances, and at first of all sensors of states."""
         found: dict[str, list[np.ndarray]] = {}
-        for name, _, e in self._residuals(path, readings):
-            if name in self._stances or (first and name in self._of_states):
-                found.setdefault(name, []).append((FREEDOMS + e.shape[1]) / (FREEDOMS + (e * e).sum(axis=1)))
+        for source in self.sources:
+            if isinstance(source, OfStates):
+                for _, errors in residuals(source, path, readings):
+                    for name, e in errors.items():
+                        if first or name in stances(source):
+                            weight = (FREEDOMS + e.shape[1]) / (FREEDOMS + (e * e).sum(axis=1))
+                            found.setdefault(name, []).append(weight)
         return {name: np.concatenate(x) for name, x in found.items()}
-
-    def _tested(self, path: Path, readings: Readings, limit: float) -> Dropped:
-        """{name: (N, m) bool}: components whose residuals are beyond this multiple of their own noise."""
-        off: Dropped = {}
-        for name, part, e in self._residuals(path, readings):
-            own = limit
-            if name in self._stances:  # it stands or not, as a whole
-                e, own = np.broadcast_to(np.abs(e).max(axis=1, keepdims=True), e.shape), max(limit, SLIPS)
-            wrong = (np.abs(e) > own) & readings.active[name][part]
-            off.setdefault(name, np.zeros_like(readings.active[name]))[part] = wrong
-            for i, k in np.argwhere(wrong).tolist():
-                at, size = part.start + i, float(abs(e[i, k]))
-                self.events.append(Event(at, float(path.t[at]), name, str(k), size, "residual"))
-        return off
 
     @property
     def _of_states(self) -> frozenset[str]:
-        sensors = [m for source in self.sources if isinstance(source, OfStates) for m in source.sensors]
-        return frozenset(m.name for m in sensors)
+        return frozenset(m.name for source in self.sources if isinstance(source, OfStates) for m in source.sensors)
 
-    def _residuals(self, path: Path, readings: Readings):
-        """(measurement, instants, residuals (n, m) in standard deviations) of everything measured with noise."""
-        for source in self.sources:
-            for part in _parts(len(path), source, self.unknowns.size):
-                some, read = path.part(part), readings.part(part)
-                if isinstance(source, OfStates):
-                    r = source.at(some, read, weighted=False).r
-                    errors = {name: r[:, rows] for name, rows in source.groups().items()}
-                else:
-                    errors = source.errors(some, read)
-                yield from ((name, part, e) for name, e in errors.items() if name in readings.active)
+
+def tested(
+    source: OfStates | OfDynamics, path: Path, readings: Readings, limit: float
+) -> tuple[Dropped, list[Event]]:  # fmt: skip
+    """({name: (N, m) bool}, events) of components whose residuals are beyond this multiple of what they may be.
+
+    Of dynamic variables the farthest of each instant alone.
+    """
+    off, events = Dropped(), []
+    for part, found in residuals(source, path, readings):
+        far = {}
+        for name, e in found.items():
+            own = limit
+            if name in stances(source):  # it stands or not, as a whole
+                e, own = np.broadcast_to(np.abs(e).max(axis=1, keepdims=True), e.shape), max(limit, SLIPS)
+            far[name] = np.where((np.abs(e) > own) & readings.active[name][part], np.abs(e), 0.0)
+        farthest = np.max([np.zeros(len(path.t[part])), *(x.max(axis=1) for x in far.values())], axis=0)
+        for name, x in far.items():
+            wrong = (x > 0.0) if isinstance(source, OfStates) else (x > 0.0) & (x == farthest[:, None])
+            off.setdefault(name, np.zeros_like(readings.active[name]))[part] = wrong
+            for i, k in np.argwhere(wrong).tolist():
+                at = part.start + i
+                events.append(Event(at, float(path.t[at]), name, str(k), float(x[i, k]), "residual"))
+    return off, events
+
+
+def stances(source: OfStates | OfDynamics) -> frozenset[str]:
+    """Names of the stances among the sensors of states."""
+    sensors = source.sensors if isinstance(source, OfStates) else ()
+    return frozenset(m.name for m in sensors if isinstance(m.of, Stance))
+
+
+def residuals(
+    source: OfStates | OfDynamics, path: Path, readings: Readings
+) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:  # fmt: skip
+    """(instants, {measurement: residuals (n, m)}) of everything measured with noise, in standard deviations.
+
+    Those of dynamic variables are relative to the residuals that they have if the states are known.
+    """
+    for part in _parts(len(path), source, path.unknowns.size):
+        some, read = path.part(part), readings.part(part)
+        if isinstance(source, OfStates):
+            r = source.at(some, read, weighted=False).r
+            yield part, {name: r[:, rows] for name, rows in source.groups().items()}
+            continue
+        found = {}
+        for name, (e, share) in source.errors(some, read).items():
+            if name in readings.active:
+                checked = share > UNCHECKED_SHARE
+                found[name] = np.where(checked, e / np.sqrt(np.where(checked, share, 1.0)), 0.0)
+        yield part, found
 
 
 def _parts(n: int, source: OfStates | OfDynamics, size: int) -> list[slice]:
