@@ -12,6 +12,7 @@ import typer
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, make_problem
+from sysdyn.data.log_columns import STATES
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs
@@ -59,6 +60,8 @@ Order = Annotated[
         help="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
     ),
 ]  # fmt: skip
+# Ways of `sysdyn solve --log` with the state: "auto" is unknown if sensors of the problem tell it.
+RUN_STATES = ("auto", *STATES)
 
 
 def asked_task(
@@ -121,3 +124,8 @@ def refuse_options(given: Mapping[str, object], why: str) -> None:
     for option, value in given.items():
         if value:
             raise InvalidInput(f"{option} cannot be given: {why}")
+
+
+def is_run(task: Task, states: str) -> bool:
+    """True if the states of a log are unknown, by one of RUN_STATES."""
+    return bool(task.problem.state_sensors) if states == RUN_STATES[0] else states == STATES[1]

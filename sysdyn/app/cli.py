@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from sysdyn.app.arguments import (
+    RUN_STATES,
     Base,
     Coupled,
     Force,
@@ -26,6 +27,7 @@ from sysdyn.app.arguments import (
     asked_task,
     check_output,
     check_page,
+    is_run,
     refuse_options,
     stated_task,
 )
@@ -34,7 +36,7 @@ from sysdyn.app.console import run as run_program
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_renames
 from sysdyn.app.robots import load_robot
-from sysdyn.app.solving import RUN_STATES, is_run, smooth_log, smoothed, solve_log, solve_states, unknown_log
+from sysdyn.app.solving import solve_log, solve_states
 from sysdyn.app.tasks import compile_task
 from sysdyn.app.terminal import new_table, output
 from sysdyn.app.views import print_model
@@ -186,6 +188,8 @@ def solve(
         exact = {"--missing": missing != "raise", "--velocities": velocities != "logged", "--scheduler": scheduler,
                  "--ordering": ordering, "--on-singular": on_singular, "--seconds": seconds}  # fmt: skip
         refuse_options(exact, "q and q̇ are unknown: it is for --states exact")
+        from sysdyn.app.runs import smooth_log, unknown_log  # scipy.stats takes most of a second to import
+
         smooth_log(task, unknown_log(task, log), log, out, picture, coupled, order)
     elif log is not None:
         refuse_options({"--coupled": coupled, "--order": order}, "q and q̇ are exact: it is for --states unknown")
@@ -324,6 +328,8 @@ def report(
         refuse_options({"--ordering": ordering, "--seconds": seconds}, "the page of a log has no program to choose")
         if out is None:
             raise InvalidInput("the report about a log is a page: give --out PAGE.html")
+        from sysdyn.app.runs import smoothed, unknown_log  # scipy.stats takes most of a second to import
+
         run = smoothed(task, unknown_log(task, log), coupled, order)
         output().print(f"wrote {run.report(out, task.title)}: {len(run):,} states of {log}", soft_wrap=True)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,13 @@ import typer
 from sysdyn.app.console import NOT_SOLVED
 from sysdyn.app.tasks import Task, compile_task
 from sysdyn.app.terminal import errors, output, print_labelled
-from sysdyn.app.views import print_solution, print_tables
+from sysdyn.app.views import print_solution
 from sysdyn.data.estimates import estimate_log
-from sysdyn.data.log_columns import STATES
 from sysdyn.data.sensor_log import Log, Summary
 from sysdyn.data.states import States, write_states
-from sysdyn.errors import InvalidInput, ProblemError
-from sysdyn.measurements.measurement import Output
-from sysdyn.online.progress import Bar
+from sysdyn.errors import InvalidInput
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import Solver
-from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smooth import smooth
-
-# Ways of `sysdyn solve --log` with the state: "auto" is unknown if sensors of the problem tell it.
-RUN_STATES = ("auto", *STATES)
 
 
 def solve_states(task: Task, given: States, out: Path | None, seconds: float | None) -> None:
@@ -56,7 +47,7 @@ def solve_log(
         from sysdyn.app.matrix_plot import save_figure
         from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
 
-        _check_picture(picture)
+        check_picture(picture)
     solver = compile_task(task, seconds=seconds)
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
@@ -74,71 +65,8 @@ def solve_log(
         raise typer.Exit(NOT_SOLVED)
 
 
-def smooth_log(
-    task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
-) -> None:
-    """Find the states, biases and outputs of a log; write and draw them."""
-    if picture is not None:
-        _check_picture(picture)
-    begin = time.perf_counter()
-    run = smoothed(task, log, coupled, order)
-    seconds = time.perf_counter() - begin
-    console = output()
-    if task.title:
-        console.print(task.title, style="bold", soft_wrap=True)
-    level = "coupled" if coupled else "kinematic"
-    span = run.t[-1] - run.t[0]
-    console.print(
-        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {span:.4g} s in {seconds:.3g} s",
-        soft_wrap=True,
-    )
-    if run.chosen:
-        console.print(f"told by nothing, and as at the start: {', '.join(run.chosen)}", soft_wrap=True)
-    print_tables(run.tables())
-    notes = [f"{len(run):,} states of {path}"]
-    notes += [f"{log.summary.missing:,} values of sensors were missing"] if log.summary.missing else []
-    if out is not None:
-        notes.append(f"written to {run.save(out)}")
-    if picture is not None:
-        from sysdyn.app.matrix_plot import save_figure  # matplotlib takes half a second to import
-        from sysdyn.app.time_plot import Bands
-
-        bands = Bands(run.model, "tau" if "tau" in run.outputs else "qdd").told(run)
-        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
-    console.print()
-    console.print("; ".join(notes), soft_wrap=True)
-
-
-def is_run(task: Task, states: str) -> bool:
-    """True if the states of a log are unknown, by one of RUN_STATES."""
-    return bool(task.problem.state_sensors) if states == RUN_STATES[0] else states == STATES[1]
-
-
-def unknown_log(task: Task, path: Path) -> Log:
-    """The log of a task whose states are unknown. Raises ProblemError if no sensor tells them."""
-    if not task.problem.state_sensors:
-        raise ProblemError(
-            "no sensor of the problem tells the states of a log: add encoders (JointPosition) or other sensors of the "
-            "state; if q and q̇ are columns of the log, they are exact"
-        )
-    return Log(path, task.problem, task.values, columns=task.columns, states=STATES[1])
-
-
-def smoothed(task: Task, log: Log, coupled: bool, order: int | None) -> Run:
-    """The run of a log of unknown states, with its progress on the terminal."""
-    with Bar("smoothing"):
-        return smooth(task.problem, log, _outputs_of_run(task), coupled=coupled, order=order)
-
-
-def _outputs_of_run(task: Task) -> tuple[Output, ...]:
-    """The requested outputs, by default torques, and wrenches from outside if any are unknown."""
-    if task.outputs is not None:
-        return task.outputs
-    known, model = task.problem.knows("fx"), task.problem.model
-    return ("tau",) if len(known) == 6 * model.nb else ("tau", "fx")
-
-
-def _check_picture(picture: Path) -> None:
+def check_picture(picture: Path) -> None:
+    """Raise InvalidInput unless it can be a picture."""
     from sysdyn.app.matrix_plot import SUFFIXES  # matplotlib takes half a second to import
 
     if picture.suffix.lower() not in SUFFIXES:

@@ -44,20 +44,20 @@ def run_page(run: Run, title: str = "") -> str:
 
 def _times(run: Run) -> Table:
     dt = np.diff(run.t)
-    longest = int(np.argmax(dt))
-    rows = [
-        ("rows", f"{len(run):,}"),
-        ("time", f"{run.t[0]:.6g} to {run.t[-1]:.6g} s"),
-        ("rate, median", f"{1.0 / np.median(dt):.4g} Hz"),
-        ("longest gap", f"{dt[longest]:.4g} s, at {run.t[longest]:.6g} s"),
+    rows = [("rows", f"{len(run):,}"), ("time", f"{run.t[0]:.6g} to {run.t[-1]:.6g} s")]
+    if len(dt):
+        longest = int(np.argmax(dt))
+        rows.append(("rate, median", f"{1.0 / np.median(dt):.4g} Hz"))
+        rows.append(("longest gap", f"{dt[longest]:.4g} s, at {run.t[longest]:.6g} s"))
+    rows += [
         (
             "level",
             "coupled: states and forces at once" if run.coupled else "kinematic: first the states, then the outputs",
         ),
         ("motion", f"white noise on {'jerk' if run.order == 3 else 'snap'}"),
     ]
-    if run.chosen:
-        rows.append(("as at the start", ", ".join(run.chosen)))
+    if run.untold:
+        rows.append(("told by nothing", ", ".join(run.untold)))
     return Table("the log", ("", ""), rows, 2)
 
 

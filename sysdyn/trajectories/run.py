@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,20 @@ class Run:
 
     def first(self) -> Run:
         """The first instant, without the axis N."""
+        return self._each(lambda x: x[0])
+
+    def _along(self) -> Run:
+        """The run with the axis N, of one instant as well."""
+        return self if np.ndim(self.t) else self._each(lambda x: np.asarray(x)[None])
+
+    def _each(self, of: Callable[[np.ndarray], np.ndarray]) -> Run:
+        """The run with its arrays changed."""
         return replace(
-            self, t=self.t[0], q=self.q[0], qd=self.qd[0], qdd=self.qdd[0],
-            contacts={name: x[0] for name, x in self.contacts.items()},
-            _values={name: x[0] for name, x in self._values.items()},
-            _std={name: x[0] for name, x in self._std.items()},
-            _biases={name: (x[0], std[0]) for name, (x, std) in self._biases.items()},
+            self, t=of(self.t), q=of(self.q), qd=of(self.qd), qdd=of(self.qdd),
+            contacts={name: of(x) for name, x in self.contacts.items()},
+            _values={name: of(x) for name, x in self._values.items()},
+            _std={name: of(x) for name, x in self._std.items()},
+            _biases={name: (of(x), of(std)) for name, (x, std) in self._biases.items()},
         )  # fmt: skip
 
     @property
@@ -135,7 +143,7 @@ class Run:
         found |= {f"std:{name}": x for name, x in self._std.items()}
         for name, (x, std) in self._biases.items():
             found |= {f"bias:{name}": x, f"std:bias:{name}": std}
-        return found | {switch_group(name): x.astype(float) for name, x in self.contacts.items()}
+        return found | {switch_group(name): np.asarray(x, dtype=float) for name, x in self.contacts.items()}
 
     @property
     def columns(self) -> dict[str, Group]:
@@ -160,7 +168,7 @@ class Run:
 
     def save(self, path: str | Path) -> Path:
         """Write all arrays to a .csv, .parquet, .npz or .h5 file, which is whole or not there. Raises FileError."""
-        arrays = self.arrays()
+        arrays = self._along().arrays()
         return write_states(path, {name: x for name, x in self.columns.items() if name in arrays}, arrays)
 
     def report(self, path: str | Path, title: str = "") -> Path:
@@ -170,12 +178,13 @@ class Run:
         """
         from sysdyn.trajectories.page import run_page  # matplotlib takes half a second to import
 
-        return write_file(path, run_page(self, title).encode())
+        return write_file(path, run_page(self._along(), title).encode())
 
     def shown(self) -> dict[str, Any]:
         """Arguments of `sysdyn.show`: the model, q and t, and tau and fx if they are among the outputs."""
-        wanted = {x: self._values[x] for x in ("tau", "fx") if x in self._values}
-        return {"model": self.model, "q": self.q, "t": self.t, **wanted}
+        run = self._along()
+        wanted: dict[str, Any] = {x: run[x] for x in ("tau", "fx") if x in run.outputs}
+        return {"model": self.model, "q": run.q, "t": run.t, **wanted}
 
     @property
     def model(self) -> Model:
@@ -183,7 +192,8 @@ class Run:
 
     def tables(self) -> list[Table]:
         """Ranges and standard deviations of quantities, biases, contacts, and dropped readings; empty ones left out."""
-        return [x for x in (self._ranges(), self._of_biases(), self._of_contacts(), self._of_events()) if x.rows]
+        run = self._along()
+        return [x for x in (run._ranges(), run._of_biases(), run._of_contacts(), run._of_events()) if x.rows]
 
     def _ranges(self) -> Table:
         arrays, rows = self.arrays(), []

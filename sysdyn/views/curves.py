@@ -67,7 +67,7 @@ def bars(t: np.ndarray, on: Mapping[str, np.ndarray]) -> Figure:
         parts = [(t[a], t[min(b, len(t) - 1)] - t[a]) for a, b in intervals(x)]
         axis.broken_barh(parts, (k - 0.35, 0.7), facecolors=LINE, edgecolors="none")
     axis.set_yticks(range(len(on)), list(on), fontsize=8)
-    axis.set(xlim=(t[0], t[-1] if t[-1] > t[0] else t[0] + 1.0), ylim=(len(on) - 0.5, -0.5))
+    axis.set(xlim=_wide(float(t[0]), float(t[-1])), ylim=(len(on) - 0.5, -0.5))
     axis.set_xlabel("t [s]", fontsize=8)
     _styled(axis)
     return figure
@@ -80,7 +80,7 @@ def marks(points: Mapping[str, tuple[np.ndarray, np.ndarray]], label: str, span:
     for name, (t, values) in points.items():
         axis.plot(t, values, ".", markersize=4, label=name)
     axis.set_yscale("log")
-    axis.set_xlim(*span)
+    axis.set_xlim(*_wide(*span))
     axis.set_xlabel("t [s]", fontsize=8)
     axis.set_ylabel(label, fontsize=8)
     _styled(axis)
@@ -111,6 +111,11 @@ def svg(figure: Figure) -> str:
     text = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     return f'<figure class="wide">{text}</figure>'
+
+
+def _wide(begin: float, end: float) -> tuple[float, float]:
+    """Limits of an axis of time, a second for a single instant."""
+    return (begin, end) if end > begin else (begin - 0.5, begin + 0.5)
 
 
 def _figure(width: float, height: float) -> Figure:

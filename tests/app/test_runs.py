@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -305,6 +306,18 @@ def test_a_run_is_played(files, run, tmp_path):
 def test_a_run_in_a_notebook_has_its_tables(run):
     shown = run._repr_html_()
     assert all(table.title in shown for table in run.tables())
+
+
+def test_an_instant_of_a_run_is_shown_as_well(run, tmp_path):
+    """As of a filter, without the axis N."""
+    now = run.first()
+    found = read(now.save(tmp_path / "now.csv"))
+    assert found["tau:joint1"] == run["tau", "joint1"][0] and found["active: tip"] == run.contacts["tip"][0]
+    assert "<h2>Motion</h2>" in now.report(tmp_path / "now.html").read_text(encoding="utf-8")
+    assert [x.title for x in now.tables()] == [x.title for x in run.tables()]
+    assert now.tables()[0].title in now._repr_html_()
+    if importlib.util.find_spec("meshcat"):
+        assert "one state" in repr(sd.show(now))
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
