@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.stats where it is first used
+import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
@@ -27,11 +27,11 @@ ROUNDING = 1e-6
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
-LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
+LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))] * 3)
 # Degrees of freedom of Student's distribution (chosen, as usual: 4).
 FREEDOMS = 4.0
 # Residual of a stance beyond which it does not stand: CONFIDENCE of that distribution, in standard deviations.
-SLIPS = float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, FREEDOMS))
+SLIPS = float(scipy.special.stdtrit(FREEDOMS, 0.5 + 0.5 * CONFIDENCE))
 
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
