@@ -168,10 +168,11 @@ class Trajectory:
         part = readings.part(slice(0, LEARNT_OVER))
         start, _ = self.belief(part, q, density)
         path = self.first_path(start, part, density)
-        found, part = Smoother(self.unknowns, self.kinematic, density, start).run(path, part)
+        first = Smoother(self.unknowns, self.kinematic, density, start)
+        found, part = first.run(path, part)
         path = found.path
         for _ in range(ITERATIONS):
-            smoother = Smoother(self.unknowns, self.kinematic, density, start)
+            smoother = Smoother(self.unknowns, self.kinematic, density, start, sizes=first.sizes)
             solved = chain.solve(smoother.linear(path, part)[0], covariances=True)
             path = path.moved(solved.step)
             change = densities.expected(path, solved, density, free) / density
