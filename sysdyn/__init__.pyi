@@ -132,6 +132,8 @@ from sysdyn.reference import rnea_derivatives as rnea_derivatives
 from sysdyn.reference import sparsity as sparsity
 from sysdyn.reference.flops import count_flops as count_flops
 from sysdyn.trajectories.filtering import Event as Event
+from sysdyn.trajectories.live import Live as Live
+from sysdyn.trajectories.live import filter as filter
 from sysdyn.trajectories.run import Run as Run
 from sysdyn.trajectories.smooth import smooth as smooth
 from sysdyn.views.show import View as View
@@ -146,13 +148,13 @@ __all__ = [
     "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
     "FrameDistance", "FramePose", "FramePosition", "Function", "Graph", "Gyroscope", "IKResult", "Identified",
     "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition",
-    "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "LoadCells", "Log",
-    "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
+    "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live", "LoadCells",
+    "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
     "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact",
     "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "SingularState", "Solution",
     "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable",
     "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile",
-    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log",
+    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log", "filter",
     "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
     "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics",
     "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",

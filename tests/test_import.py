@@ -15,8 +15,8 @@ from sysdyn.backends.entries.calls import built
 
 # Some programs need these, and only a few of what they call.
 LATER = (
-    "networkx", "lxml", "matplotlib", "typer", "rich", "scipy.sparse", "scipy.linalg", "scipy.optimize", "casadi",
-    "mujoco", "pandas", "pyarrow", "sysdyn.app", "sysdyn.data", "sysdyn.papers", "sysdyn.views",
+    "networkx", "lxml", "matplotlib", "typer", "rich", "scipy.sparse", "scipy.linalg", "scipy.optimize", "scipy.stats",
+    "casadi", "mujoco", "pandas", "pyarrow", "sysdyn.app", "sysdyn.data", "sysdyn.papers", "sysdyn.views",
 )  # fmt: skip
 # All calls need these, but not the import by itself.
 CALLED = ("numpy", "llvmlite", "sysdyn.model", "sysdyn.online")
@@ -40,6 +40,10 @@ def test_import_loads_next_to_nothing_and_a_call_what_all_calls_need(tmp_path, m
     monkeypatch.setenv("SYSDYN_CACHE", str(tmp_path))
     loaded(CALL)
     assert loaded(CALL) == {*CALLED}
+
+
+def test_commands_load_what_they_need_alone():
+    assert not loaded("import sysdyn.app.cli") & {"matplotlib", "scipy.stats", "pandas", "mujoco"}
 
 
 def test_the_stub_has_the_names():

@@ -48,7 +48,7 @@ def weak(solver: sd.Solver) -> sd.Solver:
             outputs, status = super().results(*arguments)
             return outputs, status | WEAK_PIVOT
 
-    solver._executable.__class__ = Weak
+    solver.executable.__class__ = Weak
     return solver
 
 

@@ -93,7 +93,7 @@ def kernels(robot: Robot, problem: str, target: float) -> list[dict]:
     nv, order = robot.model.nv, robot.order
     arrays = {"fx": np.zeros(6 * robot.model.nb), **dict(zip(("q", "qd", known), ours, strict=True))}
     outs = [{name: np.zeros((STATES, size)) for name, size in J.program.output_groups} for _ in range(2)]
-    own = [kernel_call(name, J._executable, arrays, out, name == "one state")
+    own = [kernel_call(name, J.executable, arrays, out, name == "one state")
            for name, out in zip(("one state", "batch"), outs, strict=True)]  # fmt: skip
     beside = [
         Native(robot.peer, compiler).call(f"{problem}_derivatives", *theirs, np.empty((STATES, 3, nv, nv)))

@@ -107,12 +107,17 @@ def over_bound(robot: Robot) -> list[dict]:
     fx, rows = np.zeros((model.nb, 6)), []
     inverse, forward = robot.solver("inverse"), robot.solver("forward")
     J, frame = forward.derivatives(), model.body_names[-1]
-    K = sd.kinematics(model, [f"pose:{frame}", f"jacobian:{frame}"])
+    K, one = sd.kinematics(model, [f"pose:{frame}", f"jacobian:{frame}", "com"]), sd.kinematics(model, f"pose:{frame}")
+    sensed = [sd.JointAcceleration("all", noise=0.2, name="motion"), sd.JointTorque("all", noise=0.5, name="torques")]
+    estimator = sd.compile(sd.Problem(model, [*sensed, sd.ExternalWrench("all")]), "symmetric", level="fast")
+    y = {"motion": np.zeros(model.nv), "torques": np.zeros(model.nv)}
     pairs = {
         "inverse": (lambda: inverse(*arrays).tau, inverse.bind(*arrays, fx=fx)),
         "forward": (lambda: forward(*arrays).qdd, forward.bind(*arrays, fx=fx)),
         "derivatives of forward": (lambda: J(*arrays), J.bind(*arrays, fx=fx)),
-        "pose and Jacobian": (lambda: K(arrays[0]), K.bind(arrays[0])),
+        "pose": (lambda: one(arrays[0]), one.bind(arrays[0])),
+        "pose, Jacobian and centre of mass": (lambda: K(arrays[0]), K.bind(arrays[0])),
+        "estimate": (lambda: estimator(*arrays[:2], y=y).qdd, estimator.bind(*arrays[:2], y=y)),
     }
     for what, (call, step) in pairs.items():
         ratio = compared(repeated(step), repeated(call), each=(CALLS, CALLS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import typer
 from sysdyn.app.problem_files import load_task
 from sysdyn.app.robots import load_robot
 from sysdyn.app.tasks import ALL_ORDERINGS, KINDS, Task, make_problem
+from sysdyn.data.log_columns import STATES
 from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.offline.outputs import requested_outputs
@@ -45,6 +46,22 @@ Seconds = Annotated[
     float | None,
     typer.Option(help="Search for a program of fewer operations until so many seconds are over.", show_default=False),
 ]
+Coupled = Annotated[
+    bool,
+    typer.Option(
+        "--coupled",
+        help="Of unknown states: find states and forces at once, in more time, so that each tells of the others.",
+    ),
+]  # fmt: skip
+Order = Annotated[
+    int | None,
+    typer.Option(
+        min=3, max=4, show_default=False,
+        help="Of unknown states: motions are white noise on jerk (3) or snap (4). Default: the likelier by encoders.",
+    ),
+]  # fmt: skip
+# Ways of `sysdyn solve --log` with the state: "auto" is unknown if sensors of the problem tell it.
+RUN_STATES = ("auto", *STATES)
 
 
 def asked_task(
@@ -100,3 +117,15 @@ def check_page(path: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput(f"page {str(path)!r} must end in .html")
     check_output(path, force, inputs)
+
+
+def refuse_options(given: Mapping[str, object], why: str) -> None:
+    """Raise InvalidInput for the first of these options that is set, and say why."""
+    for option, value in given.items():
+        if value:
+            raise InvalidInput(f"{option} cannot be given: {why}")
+
+
+def is_run(task: Task, states: str) -> bool:
+    """True if the states of a log are unknown, by one of RUN_STATES."""
+    return bool(task.problem.state_sensors) if states == RUN_STATES[0] else states == STATES[1]

@@ -12,9 +12,12 @@ import typer
 from rich.text import Text
 
 from sysdyn.app.arguments import (
+    RUN_STATES,
     Base,
+    Coupled,
     Force,
     Kind,
+    Order,
     Ordering,
     Outputs,
     Robot,
@@ -24,9 +27,12 @@ from sysdyn.app.arguments import (
     asked_task,
     check_output,
     check_page,
+    is_run,
+    refuse_options,
     stated_task,
 )
-from sysdyn.app.console import NOT_SOLVED, Commands, run
+from sysdyn.app.console import NOT_SOLVED, Commands
+from sysdyn.app.console import run as run_program
 from sysdyn.app.counts import chosen_orders, count_forms, count_orders
 from sysdyn.app.problem_files import load_renames
 from sysdyn.app.robots import load_robot
@@ -94,10 +100,11 @@ def solve(
     kind: Kind = None,
     torque: Torque = None,
     states: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="States: .csv, .parquet … with columns such as q:l_knee, qd:l_knee, tau:l_knee, fx:l_foot.nz, "
-            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …"
+            "'MEASUREMENT: COMPONENT'; or .npz, .h5 with arrays q, qd and tau, qdd, fx …. With --log: exact, q and q̇ "
+            "are columns; unknown, they are found; auto (default), unknown if sensors of the problem tell them."
         ),
     ] = None,
     random: Annotated[int | None, typer.Option(min=1, metavar="N", help="Solve N random states instead.")] = None,
@@ -128,6 +135,8 @@ def solve(
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler, whose workers estimate the files of a log.")
     ] = None,
+    coupled: Coupled = False,
+    order: Order = None,
     picture: Annotated[
         Path | None, typer.Option("--plot", help="Draw the estimates of a log over time, with ±2 σ (.png, .pdf, .svg).")
     ] = None,
@@ -144,20 +153,29 @@ def solve(
     A log has the time t, too, and may be of any length; its results are estimates, tau:JOINT and so on, and their
     standard deviations std:tau:JOINT.
 
+    If sensors of the problem tell the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and q̇,
+    and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from readings before and after.
+
     Example: sysdyn solve icub --problem forward --random 5 --out result.csv
 
     Example: sysdyn solve icub --problem inverse --states result.csv
 
     Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
     """
-    sources = [option for option in (states, random, log) if option is not None]
+    mode = states if log is not None and states in RUN_STATES else None
+    file = None if states is None or mode else Path(states)
+    sources = [option for option in (file, random, log) if option is not None]
+    if log is not None and file is not None:
+        raise InvalidInput(
+            f"--states is {states!r}: with --log it is {', '.join(RUN_STATES)}; a file of states needs no --log"
+        )
     if len(sources) != 1:
         raise InvalidInput("give either --states FILE or --random N, or --log FILE" + (", not both" if sources else ""))
-    if log is None and (picture is not None or velocities != "logged" or scheduler is not None):
-        raise InvalidInput("--plot, --velocities and --scheduler are for a log: give --log FILE")
+    if log is None and (picture is not None or velocities != "logged" or scheduler is not None or coupled or order):
+        raise InvalidInput("--plot, --velocities, --scheduler, --coupled and --order are for a log: give --log FILE")
     if random is not None and (missing != "raise" or columns is not None):
         raise InvalidInput("--missing and --columns are for --states FILE and --log FILE")
-    read = [Path(subject), *([columns] if columns else []), *files_of(states or log or "")]
+    read = [Path(subject), *([columns] if columns else []), *files_of(file or log or "")]
     if out is not None:
         table_suffix(out, "output file", tuple(WRITERS))
     for target in (out, picture):
@@ -166,11 +184,19 @@ def solve(
     task = asked_task(subject, base, kind, torque, ordering, outputs, on_singular)
     if columns is not None:
         task = replace(task, columns={**task.columns, **load_renames(columns, task.problem)})
-    if log is not None:
+    if log is not None and is_run(task, mode or RUN_STATES[0]):
+        exact = {"--missing": missing != "raise", "--velocities": velocities != "logged", "--scheduler": scheduler,
+                 "--ordering": ordering, "--on-singular": on_singular, "--seconds": seconds}  # fmt: skip
+        refuse_options(exact, "q and q̇ are unknown: it is for --states exact")
+        from sysdyn.app.runs import smooth_log, unknown_log  # scipy.stats takes most of a second to import
+
+        smooth_log(task, unknown_log(task, log), log, out, picture, coupled, order)
+    elif log is not None:
+        refuse_options({"--coupled": coupled, "--order": order}, "q and q̇ are exact: it is for --states unknown")
         given = Log(log, task.problem, task.values, missing, columns=task.columns, velocities=velocities)
         solve_log(task, given, log, out, picture, scheduler, seconds)
-    elif states is not None:
-        solve_states(task, read_states(states, task.problem, task.values, missing=missing, columns=task.columns), out,
+    elif file is not None:
+        solve_states(task, read_states(file, task.problem, task.values, missing=missing, columns=task.columns), out,
                       seconds)  # fmt: skip
     else:
         solve_states(task, random_states(task.problem, random or 1, seed, task.values), out, seconds)
@@ -272,19 +298,41 @@ def report(
         Path | None,
         typer.Option(help="Write a page (.html) for people instead, which loads nothing.", show_default=False),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log whose states are unknown, as of `sysdyn solve`: the page is about its run.", show_default=False
+        ),
+    ] = None,
+    coupled: Coupled = False,
+    order: Order = None,
     force: Force = False,
 ) -> None:
     """Show the decisions of the offline phase, and their reasons.
 
     Counts, fill-in, safety of the pivots, and the orders considered. The page of --out has the robot, what is known
     and asked, the matrix before and after, counts beside the algorithms by the book, times on this machine and, of
-    estimates, standard deviations, leverage and what each sensor contributes, too.
+    estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories
+    and outputs with ±2 σ, contacts, biases, and the readings that were dropped.
 
     Example: sysdyn report icub --problem inverse
+
+    Example: sysdyn report problems/arm_from_encoders.toml --log log.csv --out page.html
     """
     if out is not None:
-        check_page(out, force)
+        check_page(out, force, [Path(subject), *(files_of(log) if log is not None else ())])
     task = asked_task(subject, base, kind, torque, ordering, outputs)
+    if log is None:
+        refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
+    else:
+        refuse_options({"--ordering": ordering, "--seconds": seconds}, "the page of a log has no program to choose")
+        if out is None:
+            raise InvalidInput("the report about a log is a page: give --out PAGE.html")
+        from sysdyn.app.runs import smoothed, unknown_log  # scipy.stats takes most of a second to import
+
+        run = smoothed(task, unknown_log(task, log), coupled, order)
+        output().print(f"wrote {run.report(out, task.title)}: {len(run):,} states of {log}", soft_wrap=True)
+        return
     solver = compile_task(task, seconds=seconds)
     if out is None:
         output().print(solver.report(), soft_wrap=True)
@@ -441,4 +489,4 @@ def show_cache(
 
 def main() -> None:
     """Entry point of the console script."""
-    run(partial(app, prog_name="sysdyn"))
+    run_program(partial(app, prog_name="sysdyn"))

@@ -32,45 +32,6 @@ TURNS = 7
 # Factor on the standard deviation of a sensor that makes its contribution vanish (chosen).
 DEAF = 1e3
 
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; margin-bottom: 0.2rem; }}
-h2 {{ font-size: 1.15rem; margin: 1.8rem 0 0.4rem; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }}
-p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }} pre {{ white-space: pre-wrap; margin: 0.4rem 0; }}
-figure {{ width: 47% !important; }} figure svg {{ width: 100%; height: auto; cursor: zoom-in; touch-action: none;
-  outline: 1px solid rgba(128, 128, 128, 0.4); }}
-@media print {{ body {{ margin: 0; max-width: none; font-size: 10pt; }} h2 {{ break-after: avoid; }}
-  figure, tr {{ break-inside: avoid; }} .screen {{ display: none; }} }}
-</style></head><body>
-{body}
-<script>
-for (const svg of document.querySelectorAll("figure svg")) {{
-  const all = svg.viewBox.baseVal, whole = [all.x, all.y, all.width, all.height];
-  const place = e => {{
-    const r = svg.getBoundingClientRect();
-    return [all.x + all.width * (e.clientX - r.left) / r.width, all.y + all.height * (e.clientY - r.top) / r.height];
-  }};
-  svg.addEventListener("wheel", e => {{
-    e.preventDefault();
-    const [x, y] = place(e), s = Math.min(Math.exp(0.002 * e.deltaY), whole[2] / all.width);
-    [all.x, all.y, all.width, all.height] = [x + (all.x - x) * s, y + (all.y - y) * s, all.width * s, all.height * s];
-  }}, {{ passive: false }});
-  let held = null;
-  svg.addEventListener("pointerdown", e => {{ held = place(e); svg.setPointerCapture(e.pointerId); }});
-  svg.addEventListener("pointerup", () => {{ held = null; }});
-  svg.addEventListener("pointermove", e => {{
-    if (held) {{ const [x, y] = place(e); all.x += held[0] - x; all.y += held[1] - y; }}
-  }});
-  svg.addEventListener("dblclick", () => {{ [all.x, all.y, all.width, all.height] = whole; }});
-}}
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => {{ d.open = true; }}));
-</script></body></html>
-"""
-
 
 def report_page(task: Task, solver: Solver) -> str:
     """The page of a task and its solver, one HTML document that loads nothing. It measures times on this machine."""
@@ -79,23 +40,19 @@ def report_page(task: Task, solver: Solver) -> str:
     said = solver.report().partition("\n  orders considered")[0]  # which have a table
     parts = [
         f"<h1>{escape(title)}</h1><p>{escape(repr(solver))}</p>",
-        _section("The robot", html.text(repr(model)), html.table(model.table())),
-        _section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
-        _section("The matrix", _matrix(task, solver)),
-        _section("Operations", html.table(_counts(task, solver))),
-        _section(
+        html.section("The robot", html.text(repr(model)), html.table(model.table())),
+        html.section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
+        html.section("The matrix", _matrix(task, solver)),
+        html.section("Operations", html.table(_counts(task, solver))),
+        html.section(
             "Orders considered", html.table(Table("what each came to", ("order", ""), solver.compiled.considered, 2))
         ),
-        _section("Safety and accuracy", f"<pre>{escape(said)}</pre>", _checked(task, solver)),
-        _section("Time on this machine", html.table(_times(task, solver))),
+        html.section("Safety and accuracy", f"<pre>{escape(said)}</pre>", _checked(task, solver)),
+        html.section("Time on this machine", html.table(_times(task, solver))),
     ]
     if problem.noisy:
-        parts.append(_section("What the estimate is worth", *_worth(task, solver)))
-    return PAGE.format(title=escape(title), body=html.whole(*parts))
-
-
-def _section(title: str, *parts: str) -> str:
-    return f"<h2>{title}</h2>{''.join(parts)}"
+        parts.append(html.section("What the estimate is worth", *_worth(task, solver)))
+    return html.page(title, *parts)
 
 
 def _matrix(task: Task, solver: Solver) -> str:

@@ -44,11 +44,10 @@ def solve_log(
 ) -> None:  # fmt: skip
     """Estimate the states of a log; write and draw them."""
     if picture is not None:
-        from sysdyn.app.matrix_plot import SUFFIXES, save_figure
+        from sysdyn.app.matrix_plot import save_figure
         from sysdyn.app.time_plot import Bands  # matplotlib takes half a second to import
 
-        if picture.suffix.lower() not in SUFFIXES:
-            raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
+        check_picture(picture)
     solver = compile_task(task, seconds=seconds)
     bands = None if picture is None else Bands(solver.model, "tau" if "tau" in solver.outputs else "qdd")
     console = output()
@@ -64,6 +63,14 @@ def solve_log(
         message = f"{found.unsolved} of {found.states} states were not solved"
         print_labelled(errors(), "error:", "red", message)
         raise typer.Exit(NOT_SOLVED)
+
+
+def check_picture(picture: Path) -> None:
+    """Raise InvalidInput unless it can be a picture."""
+    from sysdyn.app.matrix_plot import SUFFIXES  # matplotlib takes half a second to import
+
+    if picture.suffix.lower() not in SUFFIXES:
+        raise InvalidInput(f"picture {str(picture)!r} must end in {', '.join(SUFFIXES)}")
 
 
 def _tally(path: Path, found: Summary) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sysdyn.app.terminal import new_table, output
@@ -17,6 +19,14 @@ def print_model(model: Model) -> None:
     output().print()
     _print_table(model.table())
     _print_attached(model)
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Print tables, each below its title."""
+    for table in tables:
+        output().print()
+        output().print(table.title, style="bold")
+        _print_table(table)
 
 
 def _print_table(table: Table) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.backend import Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
-from sysdyn.backends.entries.calls import Argument, Names, Shown, entry, one_state
+from sysdyn.backends.entries.calls import Argument, Called, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, reject_shared
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -88,16 +88,17 @@ class Layout(NamedTuple):
         return arrays[_RESULT] if self.make is None else tuple(arrays.values())
 
 
-class Function(Translated):
+class Function(Translated, Called):
     """A compiled function; `function(*arrays)` runs it, `bind` prepares a call without checks. Safe from many threads.
 
-    inputs: name → shape, in the order of the arguments. flops: exact counts of the program.
+    inputs: name → shape, in the order of the arguments. flops: exact counts of the program. executable: the program on
+    a back end.
     """
 
     def __init__(self, name: str, backend: Backend, inputs: Groups, results: Layout):
         self.name, self.program, self.groups, self._results = name, backend.program, inputs, results
         self.inputs = {x: group.shape for x, group in inputs.items()}
-        self._executable = Executable(backend)
+        self.executable = Executable(backend)
         self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
 
     @property
@@ -105,7 +106,7 @@ class Function(Translated):
         return self.program.flops
 
     def __reduce__(self):
-        return Function, (self.name, self._executable.backend, self.groups, self._results)
+        return Function, (self.name, self.executable.backend, self.groups, self._results)
 
     def __repr__(self) -> str:
         takes = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
@@ -119,7 +120,7 @@ class Function(Translated):
         missing values, wrong shapes and values that are not finite, SingularState where a result is not.
         """
         rows, head = self.groups.arranged(self._named(arrays, by_name))
-        outputs, status = self._executable.results(rows, math.prod(head), threads)
+        outputs, status = self.executable.results(rows, math.prod(head), threads)
         if status.any():
             self._fail(rows, status)
         return self._results.handed_over(self._shaped(outputs, head))
@@ -131,7 +132,7 @@ class Function(Translated):
         arguments = [*map(Argument, self.inputs.values(), numbers)]
         shown = Shown(self._results.make, self._results.groups, self._results.shapes)
         constants = np.zeros(self.program.n_inputs)
-        return one_state(self._executable.backend, arguments, constants, quaternions, names, shown)
+        return one_state(self.executable.backend, arguments, constants, quaternions, names, shown)
 
     def bind(self, *arrays: np.ndarray, **by_name: np.ndarray) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`.
@@ -155,7 +156,7 @@ class Function(Translated):
             rng = np.random.default_rng(2)
             return {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
 
-        return Source(name, self._executable, Description(title, self.groups), states)
+        return Source(name, self.executable, Description(title, self.groups), states)
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""
@@ -181,7 +182,7 @@ class Function(Translated):
         """The run at one state, of rows that are kept, with new arrays for its results."""
         outputs = {name: np.zeros((1, size)) for name, size in self.program.output_groups}
         out = handed_over(self._shaped(outputs, ()))
-        return self._executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
+        return self.executable.step(rows, outputs, np.zeros(1, dtype=np.int64), out, single=True)
 
     def _shaped(self, outputs: dict[str, np.ndarray], head: tuple[int, ...]) -> dict[str, np.ndarray]:
         shapes = self._results.shapes

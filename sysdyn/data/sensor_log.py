@@ -120,7 +120,7 @@ class Log:
 
     def __init__(
         self, source: Any, solver: Solver | Problem, values: Mapping[str, np.ndarray] | None = None,
-        missing: str = "raise", rows: int = ROWS, columns: Mapping[str, str] | None = None,
+        missing: str = "raise", *, rows: int = ROWS, columns: Mapping[str, str] | None = None,
         velocities: str = "logged", timed: bool = True, told: set[str] | None = None, states: str = STATES[0],
     ):  # fmt: skip
         choices = (("missing", missing, MISSING), ("velocities", velocities, VELOCITIES), ("states", states, STATES))

@@ -151,6 +151,12 @@ class LinearSystem(ABC):
         return array[:, 0], array[:, 1]
 
     @cached_property
+    def _starts(self) -> np.ndarray:
+        """Number (equations + 1) of the first entry of each row, as in CSR."""
+        of_each = np.bincount(self.coordinates[0], minlength=self.shape[0])
+        return np.concatenate([[0], np.cumsum(of_each)]).astype(np.int32)
+
+    @cached_property
     def _entries(self) -> list:
         """The entry at each of the coordinates."""
         r, c = self.coordinates
@@ -235,8 +241,8 @@ class LinearSystem(ABC):
 
     def matrix(self, entries: np.ndarray) -> scipy.sparse.csr_matrix:
         """The CSR matrix of one row of `values`."""
-        r, c = self.coordinates
-        return scipy.sparse.csr_matrix((entries, (r, c)), shape=self.shape)
+        starts = self._starts
+        return scipy.sparse.csr_matrix((np.array(entries), self.coordinates[1].copy(), starts.copy()), shape=self.shape)
 
     @cached_property
     def typical_sizes(self) -> np.ndarray:

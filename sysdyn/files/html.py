@@ -1,4 +1,4 @@
-"""Tables and text as HTML for notebooks: readable on light and on dark, nothing loaded from elsewhere."""
+"""Tables, text and pages as HTML: readable on light and on dark, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,6 +21,47 @@ STYLE = (
 )
 # A word and its meaning, with blanks between, as in `repr`s.
 _LABEL = re.compile(r"(\S{1,14})\s{2,}(\S.*)")
+
+# A page for people, which prints well; its pictures are zoomed by the wheel and moved by dragging.
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.5rem; margin-bottom: 0.2rem; }}
+h2 {{ font-size: 1.15rem; margin: 1.8rem 0 0.4rem; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }}
+p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }} pre {{ white-space: pre-wrap; margin: 0.4rem 0; }}
+figure {{ width: 47% !important; }} figure.wide {{ width: 100% !important; margin: 0.4rem 0; }}
+figure svg {{ width: 100%; height: auto; cursor: zoom-in; touch-action: none;
+  outline: 1px solid rgba(128, 128, 128, 0.4); }}
+@media print {{ body {{ margin: 0; max-width: none; font-size: 10pt; }} h2 {{ break-after: avoid; }}
+  figure, tr {{ break-inside: avoid; }} .screen {{ display: none; }} }}
+</style></head><body>
+{body}
+<script>
+for (const svg of document.querySelectorAll("figure svg")) {{
+  const all = svg.viewBox.baseVal, whole = [all.x, all.y, all.width, all.height];
+  const place = e => {{
+    const r = svg.getBoundingClientRect();
+    return [all.x + all.width * (e.clientX - r.left) / r.width, all.y + all.height * (e.clientY - r.top) / r.height];
+  }};
+  svg.addEventListener("wheel", e => {{
+    e.preventDefault();
+    const [x, y] = place(e), s = Math.min(Math.exp(0.002 * e.deltaY), whole[2] / all.width);
+    [all.x, all.y, all.width, all.height] = [x + (all.x - x) * s, y + (all.y - y) * s, all.width * s, all.height * s];
+  }}, {{ passive: false }});
+  let held = null;
+  svg.addEventListener("pointerdown", e => {{ held = place(e); svg.setPointerCapture(e.pointerId); }});
+  svg.addEventListener("pointerup", () => {{ held = null; }});
+  svg.addEventListener("pointermove", e => {{
+    if (held) {{ const [x, y] = place(e); all.x += held[0] - x; all.y += held[1] - y; }}
+  }});
+  svg.addEventListener("dblclick", () => {{ [all.x, all.y, all.width, all.height] = whole; }});
+}}
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => {{ d.open = true; }}));
+</script></body></html>
+"""
 
 
 class Table(NamedTuple):
@@ -61,3 +102,13 @@ def table(x: Table, folded: bool | None = None) -> str:
     body = f"<table><thead><tr>{row(x.columns, 'th')}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     opened = "" if (len(x.rows) > LONG if folded is None else folded) else " open"
     return f"<details{opened}><summary>{escape(x.title)}</summary>{body}</details>"
+
+
+def page(title: str, *parts: str) -> str:
+    """A document that loads nothing, of these parts, each HTML."""
+    return _PAGE.format(title=escape(title), body=whole(*parts))
+
+
+def section(title: str, *parts: str) -> str:
+    """A heading and what is below it, each HTML."""
+    return f"<h2>{escape(title)}</h2>{''.join(parts)}"

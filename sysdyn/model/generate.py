@@ -97,6 +97,7 @@ def from_dh(
     mass: ArrayLike,
     com: ArrayLike,
     inertia: ArrayLike,
+    *,
     convention: str = "modified",
     theta: ArrayLike | None = None,
     joint_types: str | Sequence[str] | None = None,

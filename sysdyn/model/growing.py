@@ -65,7 +65,7 @@ class GrowingTree:
         self.frames: dict[str, Frame] = {}
 
     def add(
-        self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, limits: Limits = UNLIMITED,
+        self, body: str, name: str, joint: Joint, parent: int, X_tree: np.ndarray, *, limits: Limits = UNLIMITED,
         armature: np.ndarray | None = None, damping: ArrayLike = 0.0, friction: ArrayLike = 0.0,
     ) -> int:  # fmt: skip
         """A body on a joint called `name`, without mass so far; returns its number."""

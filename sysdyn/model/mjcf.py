@@ -150,7 +150,7 @@ def _add_bodies(
             plain = step is steps[b][-1] and not step.origin.any()
             name = link if plain else _unique(f"{link}@{step.name}", taken)
             X_tree = X_motion(place.E, place.r + product(place.E.T, step.origin))
-            body = tree.add(name, step.name, step.joint, place.body, X_tree, step.limits, **step.own)
+            body = tree.add(name, step.name, step.joint, place.body, X_tree, limits=step.limits, **step.own)
             place = Place(body, np.eye(3), 0.0 - step.origin)
         tree.weld(place.body, _inertia(m, b, place.E, place.r, right))
         tree.name(link, place)

@@ -77,7 +77,14 @@ def load_urdf(
         else:
             place = Place.of(
                 tree.add(
-                    j.child, j.name, _joint(j), place.body, X, _limits(j), damping=j.damping, friction=j.friction
+                    j.child,
+                    j.name,
+                    _joint(j),
+                    place.body,
+                    X,
+                    limits=_limits(j),
+                    damping=j.damping,
+                    friction=j.friction,
                 )  # fmt: skip
             )
         if j.mimic is not None:

@@ -61,7 +61,7 @@ class Elimination:
 
         with ExitStack() as failed:
             failed.enter_context(self.graph)
-            self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin)
+            self.factors = eliminate(self.assembly.rows, self.assembly.b, row_perm, col_perm, self.joined, begin=begin)
             failed.pop_all()
         self.graph.mark()
         self.solution = _solution(self.assembly, self.factors, refined)

@@ -11,12 +11,11 @@ the state follows from the same factors, and so do its change with the state and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.equations.assembly import Assembly
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import value_group
@@ -31,17 +30,17 @@ from sysdyn.sparse.information import OfFactors, product
 from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
 
-# Groups of outputs: rows of the state and their entries, whitened residuals of the noisy equations.
-RESIDUAL, JACOBIAN, ERRORS = "residual", "jacobian", "errors"
+# Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
+RESIDUAL, JACOBIAN, ERRORS, SHARES = "residual", "jacobian", "errors", "shares"
 
 
 class Rows(NamedTuple):
     """The program of the rows of the state at an instant.
 
     program: from the inputs of the problem and q̈ to RESIDUAL (rows,), JACOBIAN, the entries at `places` (2, entries),
-    and ERRORS, the whitened residuals of the noisy equations at the state. exact (rows,) bool: rows that hold exactly.
-    columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased measurements. noisy: name and
-    component of each of the ERRORS.
+    ERRORS, the whitened residuals of the noisy equations at the state, and SHARES, their variances. exact (rows,) bool:
+    rows that hold exactly. columns: (input, number) of each column: q (tangent), qd, qdd, and values of biased
+    measurements. noisy: name and component of each of the ERRORS.
     """
 
     program: Program
@@ -61,9 +60,10 @@ class Instant:
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
         if problem.knows("qdd"):
             known = next(m.name for m in problem.raw if m.quantity == "qdd")
-            raise ProblemError(f"q̈ is unknown along a trajectory, but {known!r} states it: give it noise=, or leave it out")
+            raise ProblemError(
+                f"q̈ is unknown along a trajectory, but {known!r} states it: give it noise=, or leave it out"
+            )
         self.problem, self.outputs = problem, tuple(outputs)
-        measured = [x for x in outputs if not isinstance(x, str)]
         system = self.system = whitened_system(problem, known="substituted", outputs=[*outputs])
         moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
         rest = [c for c in range(system.shape[1]) if c not in set(moving)]
@@ -74,7 +74,7 @@ class Instant:
         number = {c: k for k, c in enumerate(rest)}
         rows = [{number[c]: x for c, x in row.items() if c in number} for row in assembly.rows]
         b = list(assembly.b)
-        held: list[dict[int, object]] = [{} for _ in moving]
+        held: list[dict[int, Any]] = [{} for _ in moving]
         for i, row in enumerate(assembly.rows):
             for k, c in enumerate(moving):
                 if c in row:
@@ -84,28 +84,24 @@ class Instant:
         self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
         d = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
         self._solution = d
-        named = [x for x in measured]
-        shown = {x.name for x in named}
+        shown = {x.name for x in outputs if not isinstance(x, str)}
         self._columns: list[tuple[str, int]] = []
-        self._changes: list[dict[int, object]] = []
+        self._changes: list[dict[int, Any]] = []
         self._own: list[dict[str, list]] = []
         for name in ("q", "qd"):
             assembly.graph.mark()
-            self._add(name, *rates(system, self._with_qdd(), d, name, shown))
+            self._add(name, *rates(system, assembly, d, name, shown))
         for k, change in enumerate(held):
             self._columns.append(("qdd", k))
             self._changes.append(change)
             self._own.append({})
         for name in biased:
-            self._add(value_group(name), *rates(system, self._with_qdd(), d, value_group(name), shown))
+            self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
         self._rest, self._moving = rest, moving
         assembly.graph.mark()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
 
-    def _with_qdd(self) -> Assembly:
-        return self._assembly
-
-    def _add(self, name: str, changes: list[dict[int, object]], own: list[dict[str, list]]) -> None:
+    def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
         self._columns += [(name, k) for k in range(len(changes))]
         self._changes += changes
         self._own += own
@@ -127,17 +123,19 @@ class Instant:
     def rows(self) -> Rows:
         """The program of the rows that are left."""
         left, noise = self._factors.left, self.system.plain.noise_by_row
-        entries, places, chosen = [], [], []
+        entries, places, chosen = [], [], list[int]()
         for i in left:
             row = [(k, found[i]) for k, (_, found) in enumerate(self._along) if not is_zero(found[i])]
             if row or i in noise:
                 places += [(len(chosen), k) for k, _ in row]
                 entries += [x for _, x in row]
                 chosen.append(i)
-        errors = OfFactors(self._factors, noise).residuals()
+        information = OfFactors(self._factors, noise)
+        errors, free = information.residuals(), information.free()
+        shares = {i: product(row, row) for i, row in _transposed(free).items()}
         noisy = [(noise[i][0].name, noise[i][1]) for i in sorted(noise)]
-        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries),
-                  (ERRORS, [errors.get(i, 0.0) for i in sorted(noise)])]  # fmt: skip
+        groups = [(RESIDUAL, [left[i] for i in chosen]), (JACOBIAN, entries)]
+        groups += [(name, [x.get(i, 0.0) for i in sorted(noise)]) for name, x in ((ERRORS, errors), (SHARES, shares))]
         program = Program.from_graph(self._assembly.graph, self._inputs, groups)
         exact = np.array([i not in noise for i in chosen], dtype=bool)
         return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, tuple(noisy))
@@ -178,6 +176,15 @@ class Instant:
     @property
     def factors(self) -> Factors:
         return self._factors
+
+
+def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:
+    """{column: {number of the row: entry}} of rows {column: entry}."""
+    found: dict[int, dict[int, Any]] = {}
+    for k, row in enumerate(rows):
+        for i, x in row.items():
+            found.setdefault(i, {})[k] = x
+    return found
 
 
 def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> Order:

@@ -61,8 +61,8 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
     every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
-        problem.model, free, every, options.external_wrenches, "auto", BUDGET * effort, options.passes, more,
-        options.budget.seed,
+        problem.model, free, every, options.external_wrenches, budget=BUDGET * effort, passes=options.passes,
+        more=more, seed=options.budget.seed,
     )  # fmt: skip
 
 

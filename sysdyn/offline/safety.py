@@ -234,8 +234,8 @@ class _Singular:
     def regular(self, seen: _Observed) -> np.ndarray:
         """(N,) bool: True for states to judge by. A state at which something goes wrong counts if it has a solution.
 
-        Pivots that are rounding errors everywhere look alike, and a backward stable program is not wrong then: some
-        states are checked whatever was seen. Raises StructurallySingular.
+        Some states are checked whatever was seen: in a system that is singular everywhere all pivots are rounding
+        errors of one size, and a backward stable program shows no residual. Raises StructurallySingular.
         """
         every = np.ones(len(seen.error), dtype=bool)
         spread = np.linspace(0, len(every) - 1, EVERYWHERE).astype(int)
@@ -261,7 +261,7 @@ class _Singular:
         return min(DOUBTFUL, ROOM * float(seen.least_share[singular].max(initial=0.0)))
 
     def rest(self, regular: np.ndarray, singular: np.ndarray) -> np.ndarray:
-        """Regular states without the singular ones, and without others that are; all of them if none would remain.
+        """Regular states without the given singular ones and others found to be; all of them if none would remain.
 
         Raises StructurallySingular.
         """
@@ -399,8 +399,8 @@ class _SmallPivots:
     def expected(self, states: np.ndarray, kept: np.ndarray, weak: np.ndarray) -> np.ndarray:
         """Extrapolated sizes (p,) of pivots below which errors exceed the least of LOSING, error ≈ c / size².
 
-        c is from errors at the states; pivots that were seen to be weak are so up to halfway (in decades) to the size
-        that few of the states `kept` are below.
+        c follows from the errors at `states`. Pivots that were seen to lose digits (`weak`) are taken to do so up to
+        the geometric mean of that size and the one that few of the states `kept` go below.
         """
         found = self._greatest(states & self.small & (self.error > LOST), np.sqrt(self.error / LOSING[-1]))
         few, rare = np.quantile(self.sizes[kept], (EXPECTED, RARE), axis=0, method="lower")

@@ -88,15 +88,15 @@ def is_far(model: Model, q: np.ndarray) -> np.ndarray:
 def sample_states(problem: Statement, n: int, seed: int = 0, ranges: bool = False) -> dict[str, np.ndarray]:
     """Inputs at n states: random ones, and every joint at multiples of π/2 (all at the same, and each at random).
 
-    ranges: seven in sixteen of the states cover the ranges of the joints: random positions within the limits, or at
-    them; lengths without limits at random out to FARTHEST, in each decade alike, also at right angles of other joints.
-    At a quarter the known quantities are of size 1, whatever the robot weighs.
+    ranges: seven of sixteen states cover the ranges of the joints. Positions are random within the limits, or at them;
+    lengths without limits are random out to FARTHEST, each decade as often, some with the other joints at right angles.
+    At a quarter of the states known quantities are of size 1, whatever the robot weighs.
 
-    Known quantities are from a motion with accelerations near 1 under external wrenches of the size of the bodies'
-    inertial forces, or none, so that torques nearly balance gravity and errors show; at half of the states they are
-    multiplied by random factors, so that the motion is violent, and so are covariances; parameters that are inputs
-    differ from the model's there. Sensors have their values during that motion; 1 if something is noisy, so that
-    residuals are large, and without `ranges`. Switchable measurements are off at a quarter of the states.
+    Known quantities belong to a motion with accelerations near 1, without external wrenches or with some of the size of
+    the bodies' inertial forces: torques nearly balance gravity, and errors show. At half of the states known quantities
+    and covariances are multiplied by random factors (a violent motion), and parameters that are inputs differ from the
+    model's. Sensors have their values in that motion. They are 1 instead if some are noisy (large residuals), or
+    without `ranges`. Switchable measurements are off at a quarter of the states.
     """
     model, rng = problem.model, np.random.default_rng(seed)
     q, qd, qdd = model.random_state(seed=seed, batch=n)
@@ -338,9 +338,10 @@ def _solved(
 
 
 class PivotedLU(NamedTuple):
-    """The matrix D of a system at one state, with SuperLU's factors of it, equilibrated."""
+    """SuperLU's factors of the matrix D of a system at one state, equilibrated; entries: its row of `values`."""
 
-    D: scipy.sparse.csr_matrix
+    system: System
+    entries: np.ndarray
     lu: Any
     rows: np.ndarray
     columns: np.ndarray
@@ -350,7 +351,11 @@ class PivotedLU(NamedTuple):
         """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
         lu = factors(system.matrix(entries * rows[r] * columns[c]))
-        return None if lu is None else PivotedLU(system.matrix(entries), lu, rows, columns)
+        return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
+
+    @property
+    def D(self) -> scipy.sparse.csr_matrix:
+        return self.system.matrix(self.entries)
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """D⁻¹ x."""
@@ -366,7 +371,7 @@ class PivotedLU(NamedTuple):
 
     def solution(self, b: np.ndarray, refine: int) -> np.ndarray:
         """d of D d + b = 0, after so many steps of iterative refinement."""
-        d = -self.solve(b)
+        d, D = -self.solve(b), self.D if refine else None
         for _ in range(refine):
-            d -= self.solve(self.D @ d + b)
+            d -= self.solve(D @ d + b)
         return d

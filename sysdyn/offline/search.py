@@ -63,10 +63,10 @@ class Search:
         self._singular: dict[int, bool] = {}
 
     def improve(self, choice: Choice) -> Choice:
-        """The cheapest safe order that is found; `choice` if nothing better is.
+        """The cheapest safe order found, `choice` if none is cheaper.
 
-        `elimination` is that of the order, None if it is still `choice`; `considered` the orders that were cheaper than
-        any before.
+        Afterwards `elimination` is that of the order found, None for `choice` itself, and `considered` has each order
+        that was the cheapest so far.
         """
         self.best = choice
         streams = self._streams()
@@ -93,7 +93,7 @@ class Search:
         """Operations of the best order so far."""
         return self.best.end_to_end.total
 
-    def _try(self, name: str, order: Pivots) -> float:
+    def attempt(self, name: str, order: Pivots) -> float:
         """Operations of the order, which becomes the best one if it is; infinite if it is too dear or not safe."""
         try:
             trial = Elimination(self.system, *order, cap=GIVEN_UP * self.least)
@@ -143,7 +143,7 @@ class Search:
             except NoSafeOrdering:
                 yield math.inf
             else:
-                yield self._try(f"{name} (restart)", permutations)
+                yield self.attempt(f"{name} (restart)", permutations)
 
     def _mixed(self) -> Stream:
         """Mixed orders, from the ABA on: a few bodies changed each time, the change kept if it costs no more."""
@@ -156,7 +156,7 @@ class Search:
                 order = Pivots(*mixed(self.system, trial.tolist()))
             except ProblemError:
                 return  # there are none of this problem
-            total = self._try("mixed", order)
+            total = self.attempt("mixed", order)
             if total <= least:
                 waits, least = trial, total
             yield total
@@ -177,7 +177,7 @@ class Search:
             with contextlib.suppress(NoSafeOrdering):
                 trial = reordered(self.sampled, order, slice(first, first + size), rng)
             if trial != order:
-                total = self._try(f"{best.ordering.removesuffix(REORDERED)}{REORDERED}", trial)
+                total = self.attempt(f"{best.ordering.removesuffix(REORDERED)}{REORDERED}", trial)
             if total <= least:
                 order, least = trial, total
             yield total

@@ -83,7 +83,8 @@ def with_zeros(graph: Graph, block: np.ndarray, exact: np.ndarray) -> np.ndarray
 class _Dynamics:
     """ID at a state, its derivatives and the factors of H_UU.
 
-    zeros: the same, written as a whole, so that its zeros are known: this one is written in equal pieces of work.
+    zeros: the same written in one piece, from which structural zeros are known. With it this one is written in equal
+    pieces of work, which share machine code but show no zeros.
     """
 
     def __init__(self, model, groups: dict, fx, U: list[int], K: list[int], zeros: _Dynamics | None = None):

@@ -67,11 +67,11 @@ class AtState(NamedTuple):
 
 
 class SquareRoot(NamedTuple):
-    """The eliminated system in the graph of its assembly, and its factors once more as inputs of other programs.
+    """The eliminated system, and its factors as the inputs of further programs.
 
-    program: from the inputs of the problem to the group `entries` of inputs, of a graph of their own; with the guards
-    of the verdict, which programs of `assembly` have, too. information, shown: in terms of the entries, see
-    `Estimated`.
+    assembly, solution: the elimination in a graph of its own. program: from the inputs of the problem to the numbers of
+    the factors, with guards as the programs of `assembly` have them. graph, entries: another graph, with these numbers
+    as a group of inputs. information, shown: in terms of the entries, see `Estimated`.
     """
 
     system: WhitenedSystem
@@ -96,8 +96,8 @@ class SquareRoot(NamedTuple):
 def square_root(system: WhitenedSystem, stages: Stages) -> SquareRoot:
     """The system eliminated by orthogonal columns, in the cheapest safe one of a few orders.
 
-    If none is safe, every state is marked as one to be solved with pivoting. Raises NoSafeOrdering if there is no
-    estimate.
+    If none is safe, the most accurate one; if its errors exceed LARGEST_ERROR, guards send every state to be solved
+    with pivoting. Raises NoSafeOrdering if no estimate is determined.
     """
     stages.say("ordering the square-root form", 0.1)
     tried: list[SquareRoot] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -24,6 +24,8 @@ from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_fi
 Named: TypeAlias = Mapping[str, ArrayLike]
 # Keywords of a call that hold values by name; all others are quantities.
 _KINDS = ("y", "noise", "active", "parameters")
+# An array of a call: the field of `Arguments` that has it, and its name or number in there, None if it is all of it.
+Slot: TypeAlias = tuple[str, Any]
 
 
 class Given(KnownQuantities, total=False):
@@ -55,6 +57,40 @@ class Arguments(NamedTuple):
         """The arguments of a call; given: the ones by keyword."""
         kinds = {name: given[name] for name in _KINDS if name in given}
         return cls(q, qd, known, {name: x for name, x in given.items() if name not in _KINDS}, **kinds)
+
+    def handed(self) -> tuple[tuple[Hashable, ...], list[Any]]:
+        """(the names of the arrays by kind, the arrays); `active` has none."""
+        arrays = [self.q, self.qd, *self.known, *self.quantities.values()]
+        names: list[Hashable] = [len(self.known), tuple(self.quantities)]
+        for values in (self.y, self.parameters, self.noise):
+            if type(values) is dict:
+                arrays += values.values()
+                names.append(tuple(values))
+            elif values is not None:
+                arrays.append(values)  # type: ignore[arg-type]
+                names.append(...)
+            else:
+                names.append(None)
+        return tuple(names), arrays
+
+    def replaced(self, arrays: Iterable[tuple[Slot, Any]]) -> Self:
+        """The same arguments with other arrays."""
+        fields: dict[str, Any] = {"known": {}, "quantities": {}}
+        for (field, name), x in arrays:
+            if name is None:
+                fields[field] = x
+            else:
+                fields.setdefault(field, {})[name] = x
+        return self._replace(**fields | {"known": tuple(fields["known"].values())})
+
+
+def slots(names: tuple[Any, ...]) -> list[Slot]:
+    """The arrays that `Arguments.handed` has, in its order."""
+    known, *named = names
+    found: list[Slot] = [("q", None), ("qd", None), *(("known", k) for k in range(known))]
+    for field, own in zip(("quantities", "y", "parameters", "noise"), named, strict=True):
+        found += [(field, None)] if own is ... else [(field, name) for name in own or ()]
+    return found
 
 
 class Inputs:
@@ -113,6 +149,18 @@ class Inputs:
             if not arrays[switch_group(name)].any():
                 arrays[value_group(name)] = np.zeros_like(arrays[value_group(name)])
         return arrays, lead
+
+    def shape(self, slot: Slot) -> tuple[int, ...] | None:
+        """The shape of an array at one state; None if the problem takes no such array."""
+        field, name = slot
+        if field == "known":
+            field, name = "quantities", dict(enumerate(self.positional)).get(name)
+        if name is None:
+            return (self.problem.ny,) if field == "y" else self.groups[field].shape if field in self.groups else None
+        if field == "noise":
+            return (self.noises[name].size,) if name in self.noises else None
+        tables = {"quantities": self.groups, "y": self.problem.values, "parameters": self.parameters}
+        return tables[field][name].shape if name in tables[field] else None
 
     # ---- by name ------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries import calls as entries
 from sysdyn.backends.entries.calls import Argument, Names, Shown
@@ -18,7 +17,7 @@ from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.switches import Switches
 from sysdyn.errors import InvalidInput, SingularState, SysdynError, UnknownName
 from sysdyn.measurements.groups import label_of, switch_group, value_group
-from sysdyn.online.arguments import Arguments, Inputs
+from sysdyn.online.arguments import Arguments, Inputs, Slot, slots
 from sysdyn.online.batches import Batches
 from sysdyn.online.digits import FAR
 from sysdyn.program.groups import Arrays, is_plain
@@ -152,51 +151,42 @@ class Calls(Generic[Key]):
             checked_threads(threads)
         if not entries.built:
             return None
-        arrays = [given.q, given.qd, *given.known, *given.quantities.values()]
-        key: list[Hashable] = [threads, on_singular, len(given.known), *given.quantities]
-        for name, values in (("y", given.y), ("parameters", given.parameters)):
-            if type(values) is dict:
-                arrays += values.values()
-                key.append((name, *values))
-            elif values is not None:
-                arrays.append(values)  # type: ignore[arg-type]
-                key.append((name, None))
-        if given.noise is not None:
+        noise, active = given.noise, given.active
+        if noise is not None:
             noises = self.inputs.noises
-            if type(given.noise) is not dict or any(x not in noises or noises[x].full for x in given.noise):
+            if type(noise) is not dict or any(x not in noises or noises[x].full for x in noise):
                 return None
-            arrays += given.noise.values()
-            key.append(("noise", *given.noise))
-        if given.active is not None:
-            if type(given.active) is not dict or any(type(x) is not bool for x in given.active.values()):
-                return None
-            key.append(("active", *given.active.items()))
-        found = tuple(key)
+        if active is not None and (type(active) is not dict or any(type(x) is not bool for x in active.values())):
+            return None
+        handed, arrays = given.handed()
+        key = (threads, on_singular, handed, None if active is None else tuple(active.items()))
         try:
-            batches = self._batches[found]
+            batches = self._batches[key]
         except KeyError:
-            names = _names(given, threads=threads, on_singular=on_singular)
-            batches = self._arranged(found, given, arrays, names, make, about)
+            own = slots(handed)
+            names = _names(given, own, threads=threads, on_singular=on_singular)
+            batches = self._arranged(key, given, dict(zip(own, arrays, strict=True)), names, make, about)
         if batches is None or (solved := batches.solved(arrays, threads)) is None:
             return None
         return Many(self, given, *solved)
 
     def _arranged(
-        self, key: Hashable, given: Arguments, arrays: Sequence[ArrayLike], names: Names, make: type, about: object
+        self, key: Hashable, given: Arguments, arrays: Mapping[Slot, Any], names: Names, make: type, about: object
     ) -> Batches | None:
         """The shortest way for calls with the names of this one; None if there is none."""
         program = self._executable.program
-        shapes = self._shapes(given, arrays)
-        if len(self._batches) >= MOST_LAYOUTS or shapes is None:
+        fitting = (_fitting(x, self.inputs.shape(slot)) for slot, x in arrays.items())
+        shapes = [shape for shape in fitting if shape is not None]
+        if len(self._batches) >= MOST_LAYOUTS or len(shapes) < len(arrays):
             return None
         self._batches[key] = None
         self.inputs.look_at(*(np.asarray(x) for x in (given.q, given.qd)))
         # every entry is a number of its own: where it is found says where it goes
         sizes = [math.prod(shape) for shape in shapes]
         labels, ends = LABEL + np.arange(sum(sizes)), np.cumsum(sizes)[:-1]
-        x = iter(part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True))
+        parts = (part.reshape(shape) for part, shape in zip(np.split(labels, ends), shapes, strict=True))
         try:
-            found, _ = self.inputs.arranged(_with(given, x))
+            found, _ = self.inputs.arranged(given.replaced(zip(arrays, parts, strict=True)))
         except SysdynError:
             return None  # the call itself says why
         noises = [self.inputs.noises[name] for name in given.noise or ()]
@@ -228,34 +218,6 @@ class Calls(Generic[Key]):
             self._executable, arguments, constants, quaternions, self.inputs.model.normalise
         )
         return batches
-
-    def _shapes(self, given: Arguments, arrays: Sequence[ArrayLike]) -> list[tuple[int, ...]] | None:
-        """The shapes of these arguments at one state; None if their sizes do not fit or are not known."""
-        inputs = self.inputs
-        names = ["q", "qd", *inputs.positional[: len(given.known)], *given.quantities]
-        expected = [inputs.groups[name].shape for name in names if name in inputs.groups]
-        if isinstance(given.y, dict):
-            expected += [(inputs.measurements[name][1],) for name in given.y if name in inputs.measurements]
-        elif given.y is not None:
-            expected.append((sum(size for _, size in inputs.measurements.values()),))
-        parameters = given.parameters if isinstance(given.parameters, dict) else {}
-        expected += [inputs.parameters[name].shape for name in parameters if name in inputs.parameters]
-        expected += [(inputs.noises[name].size,) for name in given.noise or ()]
-        if len(expected) != len(arrays):
-            return None
-        found = []
-        for x, shape in zip(arrays, expected, strict=True):
-            flat = (math.prod(shape),)
-            if type(x) is float:  # a standard deviation
-                found.append(shape)
-                continue
-            if type(x) is not np.ndarray or not x.size:
-                return None
-            fitting = [own for own in (shape, flat) if own in (x.shape, x.shape[1:])]
-            if not fitting:
-                return None
-            found.append(fitting[0])
-        return found
 
     # ---- any number of states -------------------------------------------------------------------------------------
 
@@ -328,24 +290,25 @@ class Calls(Generic[Key]):
         return {self._results[group][0]: x.reshape(lead + self._results[group][1]) for group, x in outputs.items()}
 
 
-def _names(given: Arguments, **chosen: object) -> Names:
+def _names(given: Arguments, own: Iterable[Slot], **chosen: object) -> Names:
     """Names of the arrays of a call, and of other arguments that are not as by default."""
-    found: dict[str, Any] = dict.fromkeys(given.quantities, ...)
-    for name, values in (("y", given.y), ("parameters", given.parameters), ("noise", given.noise)):
-        found[name] = dict.fromkeys(values, ...) if isinstance(values, dict) else None if values is None else ...
+    found: dict[str, Any] = {}
+    for field, name in itertools.islice(own, 2 + len(given.known), None):
+        if field == "quantities":
+            found[name] = ...
+        elif name is None:
+            found[field] = ...
+        else:
+            found.setdefault(field, {})[name] = ...
     found |= {"active": None if given.active is None else dict(given.active), **chosen}
     return Names(2 + len(given.known), tuple((name, what) for name, what in found.items() if what is not None))
 
 
-def _with(given: Arguments, arrays: Iterator[np.ndarray]) -> Arguments:
-    """The same arguments with other arrays, in the order in which `Calls.shortest` has them."""
-
-    def replaced(values: Any) -> Any:
-        if isinstance(values, dict):
-            return dict(zip(values, arrays, strict=False))
-        return None if values is None else next(arrays)
-
-    q, qd, *known = itertools.islice(arrays, 2 + len(given.known))
-    chosen = ("quantities", "y", "parameters", "noise")
-    others = {name: replaced(getattr(given, name)) for name in chosen}
-    return given._replace(q=q, qd=qd, known=tuple(known), **others)
+def _fitting(x: Any, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The shape of an argument at one state, flat if it was handed in so; None if it has another one."""
+    if shape is None or type(x) is float:  # a standard deviation
+        return shape
+    if type(x) is not np.ndarray or not x.size:
+        return None
+    flat = (math.prod(shape),)
+    return next((own for own in (shape, flat) if own in (x.shape, x.shape[1:])), None)

@@ -191,7 +191,9 @@ class CheckedSolver(Solver):
                     "by others, or compile a problem without the measurements that state the same"
                 )
         made = partial(_CheckedDerivatives, self._calls_of_whole)
-        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt, made)
+        return compile_derivatives(
+            self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt, made=made
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver, `whole` and what is left out to one file, as `Solver.save`; tolerance is not stored."""

@@ -8,7 +8,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -50,6 +50,7 @@ def compile_derivatives(
     choice: Choice,
     guards: Sequence[Guard],
     options: Options,
+    *,
     of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
     made: Callable[..., Derivatives] | None = None,
@@ -132,13 +133,14 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-class Derivatives(Translated):
+class Derivatives(Translated, Called):
     """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
 
     of, wrt: what is differentiated, by what.
     method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
         system and of its transpose).
-    shapes: of the blocks. flops: exact counts, the solution of the problem included.
+    shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back
+        end.
 
     It can be called from many threads.
     """
@@ -147,13 +149,13 @@ class Derivatives(Translated):
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs = Inputs(problem, options.external_wrenches)
-        self._executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
+        self.executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
         shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
         by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}
         self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
         results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
         self._names = {group: block for group, (block, _) in results.items()}
-        self._calls = Calls(self._inputs, self._executable, results)
+        self._calls = Calls(self._inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
 
     @property
@@ -223,7 +225,7 @@ class Derivatives(Translated):
         """The program for translators; blocks are groups such as dqdd_dq, row by row."""
         name = f"{export.problem_name(self.problem)}_derivatives" if name is None else name
         blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
-        return export.source(name, self.problem, blocks, self._executable)
+        return export.source(name, self.problem, blocks, self.executable)
 
     def __reduce__(self):
         return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import entry
+from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
@@ -68,11 +68,12 @@ class Counts(NamedTuple):
         return f"end to end  {self.end_to_end!r}\nsolve       {self.solve or _NO_SCOPE}"
 
 
-class Solver(Translated):
+class Solver(Translated, Called):
     """A compiled problem.
 
     problem: the solved problem. whole: the stated one, for a `CheckedSolver` with the measurements that are left out.
-    model: its robot. program: the operations. on_singular: action of a call if the order fails at a state.
+    model: its robot. program: the operations. executable: these on a back end. on_singular: action of a call if the
+    order fails at a state.
 
     solver(q, qd, …) solves for one state or a batch; `bind` prepares a call without checks for control loops. It can be
     called from many threads, pickled, saved to a file and loaded again. Unpickling runs code of the pickle: load files
@@ -91,11 +92,11 @@ class Solver(Translated):
         self.on_singular = on_singular
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
-        self._executable = Executable(backend_named(options.backend)(self.program, options.code_level))
+        self.executable = Executable(backend_named(options.backend)(self.program, options.code_level))
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}
-        self._calls = Calls(self._inputs, self._executable, results)
+        self._calls = Calls(self._inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
         posteriors: Posteriors | None = None
         if problem.noisy:
@@ -178,7 +179,7 @@ class Solver(Translated):
             return
         found = {name: x[far] for name, x in run.outputs.items()}
         powers = dict.fromkeys(found, 0.0)
-        error = distance.errors(self._executable, found, run.at(far), sizes_of_mean(found), powers)
+        error = distance.errors(self.executable, found, run.at(far), sizes_of_mean(found), powers)
         failing = far[(error > KEPT) | (run.status[far] != 0)]
         if not len(failing):
             return
@@ -275,7 +276,7 @@ class Solver(Translated):
             )
         parts, equation, unknown = [], "", ""
         if self.program.guards:
-            values = np.abs(self._executable.guarded(run.at(bad[:1]))[0])
+            values = np.abs(self.executable.guarded(run.at(bad[:1]))[0])
             pairs = list(zip(self.program.guards, values, strict=True))
             failed = [g for g, v in pairs if not v >= g.threshold] or [g for g, v in pairs if not v >= g.weak]
             if failed:
@@ -356,7 +357,7 @@ class Solver(Translated):
         Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
         derivatives (a, f, measured outputs).
         """
-        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of, wrt)
+        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt)
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
@@ -473,7 +474,7 @@ class Solver(Translated):
     def source(self, name: str | None = None) -> Source:
         """The program for translators. name: by default from the robot and the problem."""
         name = export.problem_name(self.problem) if name is None else name
-        return export.source(name, self.problem, self._about.outputs, self._executable)
+        return export.source(name, self.problem, self._about.outputs, self.executable)
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)

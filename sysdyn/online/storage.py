@@ -66,7 +66,7 @@ def pack(
     }
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     arrays: dict[str, np.ndarray] = {"solver": text, **perms, **compiled.program.to_arrays()}
-    return packed({**arrays, "digest": np.frombuffer(_digest(arrays), dtype=np.uint8)})
+    return packed({**arrays, "digest": np.frombuffer(digest_of(arrays), dtype=np.uint8)})
 
 
 def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Output] = ()) -> Stored:
@@ -80,7 +80,7 @@ def unpack(payload: bytes, problem: Problem | None = None, outputs: Sequence[Out
         head = json.loads(bytes(arrays["solver"]).decode())
         if head["sysdyn solver"] != FORMAT:
             raise FileError(f"format {head['sysdyn solver']}, this version reads {FORMAT}: compile it again")
-        if digest is None or digest.tobytes() != _digest(arrays):
+        if digest is None or digest.tobytes() != digest_of(arrays):
             raise FileError("its content does not match its digest: it is damaged, or was changed")
         choice = head["choice"]
         for scope in ("end_to_end", "solve"):
@@ -169,7 +169,7 @@ def unpacked(payload: bytes) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+def digest_of(arrays: Mapping[str, np.ndarray]) -> bytes:
     """sha256 of arrays with their names, types and shapes."""
     h = hashlib.sha256()
     for name in sorted(arrays):

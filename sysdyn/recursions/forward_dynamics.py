@@ -16,11 +16,9 @@ from collections.abc import Collection
 from functools import cache
 
 from sysdyn.errors import SingularState
-from sysdyn.model import Model
 from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
-from sysdyn.recursions.links import Link, Rotation, Scalar, Turn, Vector, cross, dot, only, plus, scaled
-from sysdyn.recursions.plan import Plan
+from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, only, plus, scaled
 from sysdyn.sparse.remainder import Remainder
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
@@ -68,8 +66,9 @@ def _before(link: Link, inertia):
     return inertia
 
 
-def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, int], Scalar]:
+def mass_matrix(tree: Tree) -> dict[tuple[int, int], Scalar]:
     """H_rc by (r, c), r ≤ c, for joints r on the way from c to the base."""
+    model, links = tree.model, tree.links
     bodies = [Composite(*link.parameters()) for link in links]
     for i in reversed(range(model.nb)):
         links[i].begin()
@@ -93,7 +92,7 @@ def mass_matrix(model: Model, links: list[Link], plan: Plan) -> dict[tuple[int, 
     H: dict[tuple[int, int], Scalar] = {}
     for j, way in enumerate(ways):
         links[j].begin()
-        meeting = way[::-1][plan.pick("meeting", j, of=len(way))]
+        meeting = way[::-1][tree.plan.pick("meeting", j, of=len(way))]
         for c in range(len(links[j].S)):
             col = model.v_slice(j).start + c
             for i in way:
@@ -221,14 +220,14 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
 
 
 def articulated(
-    model: Model, links: list[Link], tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int],
-    pivots: list[tuple[Scalar, int]],
-) -> tuple[Vector, Vector]:  # fmt: skip
+    tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]]
+) -> tuple[Vector, Vector]:
     """(τ (nv), q̈ (nv)), given τ in the free degrees of freedom and q̈ in the others.
 
     qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
     RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.
     """
+    model, links = tree.model, tree.links
     tau, qdd, forces = list(tau), list(qdd), list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
     found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # k, s, W = U / D, u / D

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sysdyn.model import Model
 from sysdyn.program.expr import is_zero
-from sysdyn.recursions.links import Link, Scalar, Vector, cross, dot, of_joint, only, plus, scaled
+from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.recursions.plan import Plan
 
 
@@ -66,9 +65,8 @@ class Spin:
 
 
 def bodies(
-    model: Model, links: list[Link], qd: Vector, qdd: Vector, plan: Plan, fx: list[Vector] | None = None,
-    free: Collection[int] = (),
-) -> tuple[Vector, list[Vector]]:  # fmt: skip
+    tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = ()
+) -> tuple[Vector, list[Vector]]:
     """(q̈ (nv), the wrench (6) that moves each body on its own) of a motion.
 
     fx: external wrench [n, f] on each body, in its coordinates. free: degrees of freedom of which q̈ is chosen, where
@@ -78,10 +76,10 @@ def bodies(
     accelerations: list[Vector] = []
     own: list[Vector] = []
     still = Spin([0.0] * 3, [0.0] * 3)
+    model, qdd = tree.model, list(qdd)
     gravity = [-float(g) for g in model.gravity]
-    qdd = list(qdd)
 
-    for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+    for i, (link, parent) in enumerate(zip(tree.links, model.parent, strict=True)):
         link.begin()
         spin, A = (still, gravity) if parent < 0 else (spins[parent], accelerations[parent])
         rate, acceleration = of_joint(link, qd[model.v_slice(i)]), of_joint(link, qdd[model.v_slice(i)])
@@ -108,27 +106,28 @@ def bodies(
         accelerations.append(a[3:])
         S, h, m = link.parameters()
         force = plus(spins[i].times(h), scaled(m, accelerations[i]))
-        moment = plus(spins[i].moment(S, plan, i), cross(h, accelerations[i]))
+        moment = plus(spins[i].moment(S, tree.plan, i), cross(h, accelerations[i]))
         own.append(moment + force)
         if fx is not None:
             own[i] = [x - y for x, y in zip(own[i], fx[i], strict=True)]
     return qdd, own
 
 
-def wrenches(model: Model, links: list[Link], own: list[Vector]) -> list[Vector]:
+def wrenches(tree: Tree, own: list[Vector]) -> list[Vector]:
     """f (6 a body), for the wrench `own` that moves each body on its own: f_i = own_i + Σ_{j∈μ(i)} X_j^T f_j."""
     f = list(own)
-    for i in reversed(range(model.nb)):
-        links[i].begin()
-        if (parent := model.parent[i]) >= 0:
-            f[parent] = plus(f[parent], links[i].force(f[i]))
+    for i, link in reversed(list(enumerate(tree.links))):
+        link.begin()
+        if (parent := tree.model.parent[i]) >= 0:
+            f[parent] = plus(f[parent], link.force(f[i]))
     return f
 
 
-def torques(model: Model, links: list[Link], f: list[Vector], qdd: Vector) -> Vector:
+def torques(tree: Tree, f: list[Vector], qdd: Vector) -> Vector:
     """τ (nv) = S^T f + A q̈."""
+    model = tree.model
     tau: Vector = [0.0] * model.nv
-    for i, link in enumerate(links):
+    for i, link in enumerate(tree.links):
         for k, column in enumerate(link.S, start=model.v_slice(i).start):
             tau[k] = dot(column, f[i]) + float(model.armature[k]) * qdd[k]
     return tau

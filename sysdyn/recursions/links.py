@@ -6,7 +6,7 @@ Scalars are floats or Expr, vectors lists of three of them, spatial vectors list
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -123,23 +123,31 @@ Step = Turn | Rotation | Vector  # A part of the way across a joint: a turn, a r
 NO_TURN = Turn(2, 1.0, 0.0)  # The turn by the angle 0.
 
 
-def links(
-    model: Model, q: Vector, plan: Plan, begin: Callable[[], None] = lambda: None, may_hold: bool = True,
-    double_angle: bool = True,
-) -> list[Link]:  # fmt: skip
-    """The link of each body, at q (nq) as a list of scalars.
+@dataclass(frozen=True)
+class Tree:
+    """A model, and the link of each of its bodies.
 
-    may_hold: bodies may do without the turn of their joint. double_angle: inertias are turned by the double angle.
+    begin(): called before each piece of work for a body. may_hold: bodies may do without the turn of their joint.
+    double_angle: inertias are turned by the double angle.
     """
-    places = placements(model)
-    found: list[Link] = []
-    for i, parent in enumerate(model.parent):
-        children = model.children[i]
-        parallel = any(is_along_z(model, j) and _is_parallel(places[j]) for j in children)
-        hold = may_hold and (not children or parallel)  # at a tip, or before a parallel axis: else it saves nothing
-        before = None if parent < 0 else found[parent]
-        found.append(Link(model, i, q[model.q_slice(i)], plan, places[i], before, begin, hold, double_angle))
-    return found
+
+    model: Model
+    plan: Plan
+    begin: Callable[[], None]
+    may_hold: bool
+    double_angle: bool
+    links: list[Link] = field(default_factory=list)
+
+    def at(self, q: Vector) -> Tree:
+        """This tree with its links at q (nq)."""
+        model, places = self.model, placements(self.model)
+        for i, parent in enumerate(model.parent):
+            children = model.children[i]
+            parallel = any(is_along_z(model, j) and _is_parallel(places[j]) for j in children)
+            hold = self.may_hold and (not children or parallel)  # at a tip, or before a parallel axis: else no saving
+            before = None if parent < 0 else self.links[parent]
+            self.links.append(Link(self, i, q[model.q_slice(i)], places[i], before, hold))
+        return self
 
 
 def _is_parallel(place: Placement) -> bool:
@@ -166,8 +174,7 @@ class Link:
     """The way from the frame of body i's parent to that of body i, as steps: turns, and displacements.
 
     A displacement is a vector in the coordinates reached so far. For a joint about or along z the displacement along z
-    commutes with the turn about z; the plan says, for each use, on which side of it. `begin()` is called before each
-    piece of work for the body.
+    commutes with the turn about z; the plan says, for each use, on which side of it.
 
     If the plan says so, a revolute body does without the turn of its joint: its vectors are in the coordinates from
     which the joint turns, its inertial parameters, Σ, h and m by `parameters`, depend on q, and the next joint about a
@@ -175,12 +182,9 @@ class Link:
     coordinates to those of the body, None if these are the same.
     """
 
-    def __init__(
-        self, model: Model, i: int, q: Vector, plan: Plan, place: Placement, parent: Link | None,
-        begin: Callable[[], None], may_hold: bool, double_angle: bool,
-    ):  # fmt: skip
-        joint, self.plan, self.number, self.begin = model.joints[i], plan, i, begin
-        self.double_angle = double_angle
+    def __init__(self, tree: Tree, i: int, q: Vector, place: Placement, parent: Link | None, may_hold: bool):
+        model, self.plan, self.number, self.begin = tree.model, tree.plan, i, tree.begin
+        joint, self.double_angle = model.joints[i], tree.double_angle
         self.S = [[float(x) for x in column] for column in joint.S.T]
         self._inertia = model.inertias[i]
         self.axial = is_along_z(model, i)
@@ -210,7 +214,7 @@ class Link:
         self.before = [*first, p, Turn(2, *place.gamma), Turn(0, *place.alpha)]
         self._theta: tuple[float, float] = theta
         self.turn = _spun(self._angle, theta)
-        if revolute and may_hold and plan.pick("turn", i):
+        if revolute and may_hold and self.plan.pick("turn", i):
             self.held, self.turn = self.turn, NO_TURN
 
     def parameters(self) -> tuple[list[Vector], Vector, float]:

@@ -7,17 +7,17 @@ Nori eqs. (3a), (3f). Frames are those of the bodies but for a turn of each join
 
 from __future__ import annotations
 
-from sysdyn.model import Model
 from sysdyn.recursions.forward_dynamics import Composite
-from sysdyn.recursions.links import Link, Vector, cross, of_joint, plus
+from sysdyn.recursions.links import Tree, Vector, cross, of_joint, plus
 
 
-def velocity_terms(model: Model, links: list[Link], qd: Vector) -> tuple[list[Vector], list[Vector]]:
+def velocity_terms(tree: Tree, qd: Vector) -> tuple[list[Vector], list[Vector]]:
     """(c_i = v_i × S_i q̇_i, ν_i = v_i ×* I_i v_i) of each body."""
+    model = tree.model
     v: list[Vector] = []
     c: list[Vector] = []
     nu: list[Vector] = []
-    for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+    for i, (link, parent) in enumerate(zip(tree.links, model.parent, strict=True)):
         link.begin()
         own = of_joint(link, qd[model.v_slice(i)])
         carried = [0.0] * 6 if parent < 0 else link.motion(v[parent])
@@ -29,18 +29,19 @@ def velocity_terms(model: Model, links: list[Link], qd: Vector) -> tuple[list[Ve
     return c, nu
 
 
-def accelerations(model: Model, links: list[Link], c: list[Vector], qdd: Vector) -> list[Vector]:
+def accelerations(tree: Tree, c: list[Vector], qdd: Vector) -> list[Vector]:
     """a_i of each body, with gravity folded in."""
+    model = tree.model
     a: list[Vector] = []
     base = [0.0] * 3 + [-float(g) for g in model.gravity]
-    for i, (link, parent) in enumerate(zip(links, model.parent, strict=True)):
+    for i, (link, parent) in enumerate(zip(tree.links, model.parent, strict=True)):
         link.begin()
         carried = link.motion(base if parent < 0 else a[parent])
         a.append(plus(plus(carried, of_joint(link, qdd[model.v_slice(i)])), c[i]))
     return a
 
 
-def own_wrenches(links: list[Link], a: list[Vector], nu: list[Vector], fx: list[Vector] | None) -> list[Vector]:
+def own_wrenches(tree: Tree, a: list[Vector], nu: list[Vector], fx: list[Vector] | None) -> list[Vector]:
     """I_i a_i + ν_i − fx_i of each body."""
-    f = [plus(Composite(*link.parameters()).times(a[i]), nu[i]) for i, link in enumerate(links)]
+    f = [plus(Composite(*link.parameters()).times(a[i]), nu[i]) for i, link in enumerate(tree.links)]
     return f if fx is None else [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(f, fx, strict=True)]

@@ -28,7 +28,7 @@ from sysdyn.program.rewrite import rewritten
 from sysdyn.recursions.forward_dynamics import articulated, mass_matrix, reaction, solve
 from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import bodies, torques, wrenches
-from sysdyn.recursions.links import Link, Scalar, Vector, links
+from sysdyn.recursions.links import Scalar, Tree, Vector
 from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
@@ -77,7 +77,7 @@ class Written:
 
 def write(
     model: Model, known: str | Collection[int], outputs: Sequence[str], external_wrenches: bool = True,
-    method: str = "auto", budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
+    method: str = "auto", *, budget: float = 0.0, passes: Sequence[str] = ALL, more: More | None = None, seed: int = 0,
 ) -> Written:  # fmt: skip
     """The expressions of `outputs` of the problem in which `known` and the external wrenches are given.
 
@@ -184,13 +184,13 @@ def _starts(model: Model, method: str) -> Iterator[Plan]:
 
 
 class _Inputs:
-    """The inputs of one graph, and links for them.
+    """The inputs of one graph, and trees at them.
 
-    tau (nv), qdd (nv): the known ones, 0 for the others.
+    tau (nv), qdd (nv): the known ones, 0 for the others. free: degrees of freedom of which τ is known.
     """
 
     def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
-        self.passes = passes
+        self.free, self.passes = free, passes
         self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
         self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
         self.tau: Vector = [0.0] * model.nv
@@ -202,9 +202,9 @@ class _Inputs:
             fx = self.graph.inputs("fx", 6 * model.nb).tolist()
             self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
 
-    def links(self, model: Model, plan: Plan, may_hold: bool = False) -> list[Link]:
+    def tree(self, model: Model, plan: Plan, may_hold: bool = False) -> Tree:
         may_hold = may_hold and "parallel_axes" in self.passes
-        return links(model, self.q, plan, self.graph.mark, may_hold, "double_angle" in self.passes)
+        return Tree(model, plan, self.graph.mark, may_hold, "double_angle" in self.passes).at(self.q)
 
 
 class _Reduced:
@@ -262,20 +262,19 @@ class _Reduced:
     def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = _Inputs(self.source, self.free, self.external, self.passes)
         model, X = self.model(plan)
-        links = inputs.links(model, plan, may_hold=True)
-        fx = None if inputs.fx is None else [links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
+        tree = inputs.tree(model, plan, may_hold=True)
+        fx = None if inputs.fx is None else [tree.links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
         pivots: list[tuple[Scalar, int]] = []
-        qdd, own = self._motion(model, links, inputs, plan, fx)
-        tau, qdd = _solved(method, model, links, inputs, qdd, own, self.free, plan, pivots)
+        tau, qdd = _solved(method, tree, inputs, *self._motion(tree, inputs, fx), pivots)
         values = {"tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w]}
         return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(pivots))
 
-    def _motion(self, model: Model, links: list[Link], inputs: _Inputs, plan: Plan, fx) -> tuple[Vector, list[Vector]]:
+    def _motion(self, tree: Tree, inputs: _Inputs, fx: list[Vector] | None) -> tuple[Vector, list[Vector]]:
         """(q̈, the wrench of each body on its own) of a motion with the known q̈."""
         if "classical_accelerations" in self.passes:
-            return bodies(model, links, inputs.qd, inputs.qdd, plan, fx, self.free)
-        c, nu = velocity_terms(model, links, inputs.qd)
-        return inputs.qdd, own_wrenches(links, accelerations(model, links, c, inputs.qdd), nu, fx)
+            return bodies(tree, inputs.qd, inputs.qdd, fx, self.free)
+        c, nu = velocity_terms(tree, inputs.qd)
+        return inputs.qdd, own_wrenches(tree, accelerations(tree, c, inputs.qdd), nu, fx)
 
 
 class _Unknowns:
@@ -290,15 +289,15 @@ class _Unknowns:
 
     def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         inputs = self._inputs()
-        links = inputs.links(self.upright, plan)
-        return self._rest(inputs, links, *velocity_terms(self.upright, links, inputs.qd), method, outputs, plan)
+        tree = inputs.tree(self.upright, plan)
+        return self._rest(inputs, tree, *velocity_terms(tree, inputs.qd), method, outputs)
 
     def given(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
         """The program if X, v, c and ν were given."""
         inputs, other = self._inputs(), self._inputs()
-        c, nu = velocity_terms(self.upright, inputs.links(self.upright, plan), inputs.qd)
+        c, nu = velocity_terms(inputs.tree(self.upright, plan), inputs.qd)
         terms = _as_inputs(other.graph, "c", c), _as_inputs(other.graph, "nu", nu)
-        return self._rest(other, other.links(self.upright, plan), *terms, method, outputs, plan)
+        return self._rest(other, other.tree(self.upright, plan), *terms, method, outputs)
 
     def likely_units(self, written: Written, plan: Plan) -> list[int]:
         """No units at all, for f has the units of the model."""
@@ -308,21 +307,18 @@ class _Unknowns:
         return _Inputs(self.source, self.free, self.external, self.passes)
 
     def _rest(
-        self, inputs: _Inputs, links: list[Link], c: list[Vector], nu: list[Vector], method: str,
-        outputs: Sequence[str], plan: Plan,
-    ) -> Written:  # fmt: skip
+        self, inputs: _Inputs, tree: Tree, c: list[Vector], nu: list[Vector], method: str, outputs: Sequence[str]
+    ) -> Written:
         """The outputs from c and ν."""
-        model = self.upright
         fx = None if inputs.fx is None else [wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
         qdd = inputs.qdd
         pivots: list[tuple[Scalar, int]] = []
         if self.free:
-            own = own_wrenches(links, accelerations(model, links, c, qdd), nu, fx)
-            base = inputs.links(self.base, plan)
-            _, qdd = _solved(method, self.base, base, inputs, qdd, own, self.free, plan, pivots)
-        a = accelerations(model, links, c, qdd)
-        f = wrenches(model, links, own_wrenches(links, a, nu, fx))
-        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(torques(model, links, f, qdd))]
+            own = own_wrenches(tree, accelerations(tree, c, qdd), nu, fx)
+            _, qdd = _solved(method, inputs.tree(self.base, tree.plan), inputs, qdd, own, pivots)
+        a = accelerations(tree, c, qdd)
+        f = wrenches(tree, own_wrenches(tree, a, nu, fx))
+        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(torques(tree, f, qdd))]
         values = {
             "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
             "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
@@ -332,16 +328,16 @@ class _Unknowns:
 
 
 def _solved(
-    method: str, model: Model, links: list[Link], inputs: _Inputs, qdd: Vector, own: list[Vector],
-    free: frozenset[int], plan: Plan, pivots: list[tuple[Scalar, int]],
-) -> tuple[Vector, Vector]:  # fmt: skip
+    method: str, tree: Tree, inputs: _Inputs, qdd: Vector, own: list[Vector], pivots: list[tuple[Scalar, int]]
+) -> tuple[Vector, Vector]:
     """(τ, q̈) from the known ones and a motion with the known q̈: qdd, and own, the wrench of each body on its own."""
+    free = inputs.free
     if method == "articulated":
-        return articulated(model, links, inputs.tau, qdd, own, free, pivots)
-    tau = torques(model, links, wrenches(model, links, own), qdd)
+        return articulated(tree, inputs.tau, qdd, own, free, pivots)
+    tau = torques(tree, wrenches(tree, own), qdd)
     if not free:
         return tau, qdd
-    H = mass_matrix(model, links, plan)
+    H = mass_matrix(tree)
     u = [inputs.tau[k] - x if k in free else 0.0 for k, x in enumerate(tau)]
     missing = solve(H, u, free, pivots, "symmetric_elimination" in inputs.passes)
     rest = reaction(H, missing, free)

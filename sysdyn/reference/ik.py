@@ -154,7 +154,10 @@ def inverse_kinematics(
         raise InvalidInput(f"pinv_tol is {pinv_tol!r}; expected a fraction of the greatest singular value, ≥ 0 and < 1")
 
     progress = PROGRESS if restarts else LAST_PROGRESS
-    search = _Search(chain, angle_tol, position_tol, max_iter, length, pinv_tol, progress)
+    search = _Search(
+        chain, angle_tol=angle_tol, position_tol=position_tol, max_iter=max_iter, length=length, pinv_tol=pinv_tol,
+        progress=progress,
+    )  # fmt: skip
     best = search.attempt(METHODS[method], q0, target, waypoints)
     rng, tried = np.random.default_rng(seed), 0
     while not best.solved and tried < restarts:
@@ -325,6 +328,7 @@ class _Search:
     def __init__(
         self,
         chain: _Chain,
+        *,
         angle_tol: float,
         position_tol: float,
         max_iter: int,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.entries.calls import Names, entry
+from sysdyn.backends.entries.calls import Called, Names, entry
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import Function, compile_function
 from sysdyn.backends.translate import Source, Translated
@@ -189,7 +189,7 @@ def kinematics(
     return Kinematics(model, compiled, {name: (wanted[name], function) for name, (function, _) in chosen.items()})
 
 
-class Kinematics(Translated):
+class Kinematics(Translated, Called):
     """Compiled functions of the robot's state; `kinematics(q, qd)` gives them by name. Safe from many threads.
 
     names: of the results. flops: exact counts of the one program that computes them.

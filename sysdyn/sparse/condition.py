@@ -32,9 +32,9 @@ def equilibration(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factors of rows and columns that bring the sizes of all entries near 1; zeros do not count.
 
-    row, col, size (nnz): places and absolute values. Least squares of the logarithms,
-    Curtis and Reid (1972). Bodies that taper off differ by 30 orders of magnitude, which scaling by greatest entries
-    leaves as they are because every row has a 1.
+    row, col, size (nnz): places and absolute values. Least squares of the logarithms of scaled entries, Curtis and Reid
+    (1972). Scaling by the greatest entry of each row would not do: in a chain of bodies that taper off entries differ
+    by 30 orders of magnitude though every row has a 1.
     """
     m, n = shape
     e = np.flatnonzero(size > 0.0)
@@ -58,10 +58,9 @@ def equilibration(
 def balance(sizes: scipy.sparse.spmatrix | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Factors of rows and columns after which the squares of each sum up to the number of its entries that are not 0.
 
-    sizes (m, n): absolute values. With such sums there are factors for every pattern, also for that of a structurally
-    singular matrix. To be used after `equilibration`, which tapered chains need, but which alone takes the least entry
-    for as important as the greatest: links without inertia leave a condition number of 1e22 there, 1e6 here.
-    Sinkhorn and Knopp (1967).
+    sizes (m, n): absolute values. Such factors exist for every pattern, that of a structurally singular matrix, too.
+    The second step after `equilibration`, in which the least entry weighs as much as the greatest: links without
+    inertia have a condition number of 1e22 after the first step, 1e6 after the second. Sinkhorn and Knopp (1967).
     """
     squares = scipy.sparse.csr_matrix(sizes).power(2)
     squares.eliminate_zeros()
@@ -96,9 +95,12 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
     whatever the units of rows; no relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
     """
     matrix = matrix.tocsr()
+    in_row = np.diff(matrix.indptr)
+    if not in_row.all():
+        return math.inf
     with np.errstate(all="ignore"):
-        rows = np.asarray(np.abs(matrix).sum(axis=1)).reshape(-1)
-        matrix.data /= np.repeat(rows, np.diff(matrix.indptr))
+        rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
+        matrix.data /= np.repeat(rows, in_row)
         lu = factors(matrix) if rows.all() else None
         norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
@@ -107,10 +109,10 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
 def least_condition(matrix: scipy.sparse.spmatrix) -> tuple[float, np.ndarray, np.ndarray]:
     """(κ, rows (n,), columns (n,)): `skeel_condition` with the scaling of columns that makes it least, not estimated.
 
-    κ = ρ(|A⁻¹| |A|), attained by its Perron vector, and the same for every scaling of rows and columns: 1 for diagonal
-    and for triangular matrices, and no relative change of entries below 1/κ makes A singular. rows, columns: factors
-    that scale A so, with rows that sum up to 1. Factors 1 if A is singular, or has more than `MOST_ROWS` rows and
-    is taken as it is. Bauer (1963).
+    κ = ρ(|A⁻¹| |A|), attained by scaling with the Perron vector, does not depend on the units of rows and columns: it
+    is 1 for diagonal and triangular matrices, and no relative change of entries below 1/κ makes A singular. rows,
+    columns: factors of that scaling, after which the sizes in each row sum up to 1; all 1 if A is singular, or for more
+    than `MOST_ROWS` rows, where κ is that of the matrix as it is. Bauer (1963).
     """
     matrix, n = matrix.tocsr(), matrix.shape[0]
     one, lu = np.ones(n), factors(matrix)

@@ -182,11 +182,12 @@ class OfMatrix(Information):
         return refined(self.solve, *both, Twice(high, low), right, self.units)
 
     def off(self, row: np.ndarray, col: np.ndarray, entries: Twice) -> tuple[float, float]:
-        """(of exact, of noisy rows) logarithms by which the products of pivots are short, of the entries as they are.
+        """Logarithms (of exact, of noisy rows) of the unrounded entries' products of pivots over the factored ones.
 
-        E V = (1 + F) R^T, V orthonormal, has the determinant |R| |1 + F|; the null space of E is that of its rounded
-        entries, N, less V G, (1 + F) R^T G = E N; noisy rows W leave W (N − V G) = Q (1 + Y) R₂. Both lengths of the
-        basis N − V G, of the null space and of what is orthogonal to it, cancel.
+        The factors are those of rounded entries: R, V of the exact rows with null space N, and Q, R₂ of the noisy ones.
+        Exact rows E as they are have E V = (1 + F) R^T, of determinant |R| |1 + F|. Their null space is N − V G with
+        (1 + F) R^T G = E N. Noisy rows W are W (N − V G) = Q (1 + Y) R₂ on it. The length of the basis N − V G counts
+        once in either product, and cancels.
         """
         place = np.empty(len(self._scaled), dtype=int)  # of each row among exact ones, or noisy ones, as factored
         place[np.array(self._exact, dtype=int)[self._first]] = np.arange(len(self._exact))

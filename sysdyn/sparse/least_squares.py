@@ -63,11 +63,11 @@ def least_squares(
 ) -> Order:  # fmt: skip
     """The order of E d + e = 0, |W d + w| least, from entries at sampled states.
 
-    exact[i]: row i is one of E. first: (row, column) of pivots of E that are taken first. fronts: the columns, in parts
-    that are eliminated one after the other; columns that no row determines yet wait for the next part. most: limit of
-    operations. Entries are in natural units of the columns and of the rows of E, and in units of their standard
-    deviations of the rows of W. Raises NoSafeOrdering if columns are dependent at every sampled state, or if the
-    operations exceed `most`.
+    exact[i]: True if row i belongs to E, False for W. first: (row, column) of the pivots of E to begin with. fronts:
+    columns in parts, eliminated one part after the other; a column without a row of its own yet waits for the next
+    part. most: limit of operations. Units of entries: natural ones of columns and of the rows of E; rows of W are
+    divided by their standard deviations. Raises NoSafeOrdering if columns are dependent at every sampled state, or if
+    the operations exceed `most`.
     """
     search = _Search(rows, exact, fronts, most)
     with np.errstate(all="ignore"):  # at single states columns may be dependent

@@ -48,8 +48,8 @@ class Factors:
     """Result of elimination: the solution of A x + b = 0, and the entries of L and U to look at.
 
     turns     {k: the turns of rows before pivot k, one after the other}
-    across    {k: the turn T of columns before pivot k: all later pivots are in terms of T x}
-    left      {row: b of it} of the rows without a pivot, in which A has no entries left: they say 0 = b
+    across    {k: the turn T of columns before pivot k}; the unknowns of later pivots are those of T x
+    left      {row: right-hand side} of the rows without a pivot: elimination leaves them as 0 = right-hand side
     upper[k]  row k of U without its pivot, {column: entry}; scaled by the pivot if scaled[k]
     lower[k]  column k of L without its pivot, {row: entry}; scaled by the pivot if not scaled[k]
     """
@@ -83,6 +83,7 @@ def eliminate(
     row_perm: Sequence[int],
     col_perm: Sequence[int],
     joined: Mapping[int, Sequence[int]] | None = None,
+    *,
     begin: Callable[[int], None] | None = None,
     early: Early | None = None,
     across: Across | None = None,
@@ -94,15 +95,15 @@ def eliminate(
     row_perm (n)    row of the k-th pivot; col_perm (n) its column
     joined          {k: rows that are turned with that of pivot k, if they hold its column}
     begin(k)        called before pivot k is eliminated and again before its unknown is substituted back
-    early           turns before that of pivot k, of rows that hold another column and all stay
+    early           {k: turns of rows for the sake of another column, made before those of pivot k; all rows stay}
     across          {k: columns that are turned with that of pivot k, if its row holds them}
 
-    Of m > n rows the ones without a pivot are left; x is a solution if `Factors.left` is zero, and otherwise the
-    least-squares solution if they came only from turns.
+    Of m > n rows those without a pivot end up in `Factors.left`. If that is zero, x solves all equations. If not, x is
+    the least-squares solution, provided that all eliminations were turns.
 
     Raises SingularState (with the position k of the pivot as `equation`) if a pivot is structurally or exactly 0.
-    L D U in effect: per pivot the shorter of its row and column is divided by it, through one reciprocal if several
-    entries are.
+    Either the row or the column of a pivot is divided by it, whichever has fewer entries (L D U in effect); several
+    entries by one reciprocal.
     """
     n, joined, early, across = len(col_perm), joined or {}, early or {}, across or {}
     held = ({**row, n: rest} if not is_zero(rest) else row for row, rest in zip(rows, b, strict=True))
@@ -187,8 +188,8 @@ def _places(factors: Factors) -> Iterator[tuple[int, int]]:
 def refine(rows: Sequence[Row], b: Sequence, factors: Factors, opaque: Callable = lambda x: x) -> list:
     """The solution of A x + b = 0 after one step of iterative refinement: x + δ with A δ + (A x + b) = 0.
 
-    rows, b: as `eliminate` had them. opaque: identity that keeps a graph from finding the residual to be 0, and the sum
-    to be x, as they are in exact arithmetic. Wilkinson (1963).
+    rows, b: as `eliminate` had them. opaque: an identity that a graph of expressions does not see through; it would
+    otherwise simplify the residual to 0, its value in exact arithmetic. Wilkinson (1963).
     """
     x = [opaque(value) for value in factors.solution]
     r = []

@@ -44,11 +44,11 @@ def quasidefinite(
 ) -> Pivots:
     """The order (P, P Q) whose pivots are diagonal or come in pairs (i, j), (j, i).
 
-    least: least diagonal pivot as a share of its column. by_node: from the leaves, otherwise the cheapest of the whole
-    matrix at each step. pairs_first: take diagonal pivots only if no pair is left; otherwise whichever costs less.
-    noisy_pairs: noisy equations may give an unknown, too. least_of_pairs: least entry of a pair as a share of others in
-    its column; small ones, such as lever arms, lose digits, and many diagonal pivots are not safe any more then. Raises
-    NoSafeOrdering if the matrix is not of this kind or no safe pivot is left.
+    least: least diagonal pivot as a share of its column. by_node: node by node from the leaves; if False, at each step
+    the cheapest pivot of the whole matrix. pairs_first: diagonal pivots only after the last pair; if False, whichever
+    costs less. noisy_pairs: pairs of an unknown and a noisy equation, too. least_of_pairs: least entry of a pair as a
+    share of the others in its column; with small ones, such as lever arms, digits are lost and many diagonal pivots
+    become unsafe. Raises NoSafeOrdering if the matrix is not of this kind or no safe pivot is left.
     """
     if a.tree is None:
         raise NoSafeOrdering(NOT_SYMMETRIC)

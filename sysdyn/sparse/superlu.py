@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.sparse.dulmage import maximum_matching
-
 # Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
 PATTERNS = 256
 
@@ -41,5 +39,5 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
 def _matched(starts: bytes, rows: bytes, shape: tuple[int, int]) -> bool:
     """True if each column can have a pivot in a row of its own. starts, rows: of the CSC pattern, as int32."""
     indptr, indices = (np.frombuffer(x, dtype=np.int32) for x in (starts, rows))
-    ones = np.ones(len(indices))
-    return bool((maximum_matching(scipy.sparse.csc_matrix((ones, indices, indptr), shape=shape)) >= 0).all())
+    pattern = scipy.sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=shape)
+    return bool(scipy.sparse.csgraph.structural_rank(pattern) == shape[1])

@@ -23,7 +23,7 @@ STACKED = 8
 
 
 class Linear(NamedTuple):
-    """The chain about a path: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) at the start."""
+    """A chain: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant."""
 
     H: np.ndarray
     h: np.ndarray
@@ -35,11 +35,11 @@ class Linear(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """δ (N, k) and the covariances P (N, k, k) of each instant, C (N − 1, k, k) of t + 1 with t, if asked for."""
+    """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t."""
 
     step: np.ndarray
-    P: np.ndarray | None = None
-    C: np.ndarray | None = None
+    P: np.ndarray
+    C: np.ndarray
 
 
 def components(x: Linear) -> list[np.ndarray]:
@@ -55,20 +55,27 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
     n, k = x.h.shape
     step = np.zeros((n, k))
-    P = np.zeros((n, k, k)) if covariances else None
-    C = np.zeros((max(n - 1, 0), k, k)) if covariances else None
+    P, C = (np.zeros((size if covariances else 0, k, k)) for size in (n, max(n - 1, 0)))
     parts: dict[int, list[np.ndarray]] = {}
     for part in components(x):
         parts.setdefault(len(part), []).append(part)
     for size, alike in parts.items():
         together = [np.array(alike)] if size <= STACKED else [part[None] for part in alike]
         for chosen in together:  # (chains, size)
+            if chosen.size == k == size:  # all of it
+                found = _single(
+                    Linear(
+                        x.H[:, None], x.h[:, None], x.Phi[:, None], x.c[:, None], x.Q[:, None], x.m[None], x.P[None]
+                    ),
+                    covariances,
+                )
+                return Solved(*(y[:, 0] for y in found))
             rows, columns = chosen[:, :, None], chosen[:, None, :]
             H, Phi, Q = (y[:, rows, columns] for y in (x.H, x.Phi, x.Q))
             own = Linear(H, x.h[:, chosen], Phi, x.c[:, chosen], Q, x.m[chosen], x.P[rows, columns])
             found = _stacked(own, covariances) if size <= STACKED else _single(own, covariances)
             step[:, chosen] = found.step
-            if P is not None and C is not None:
+            if covariances:
                 P[:, rows, columns], C[:, rows, columns] = found.P, found.C
     return Solved(step, P, C)
 
@@ -101,13 +108,15 @@ def _stacked(x: Linear, covariances: bool) -> Solved:
             kept = one - K @ x.Phi[t]
             ahead[t] = P[t + 1] @ K.swapaxes(-1, -2)  # C; what it held is done with
             P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ K.swapaxes(-1, -2) + K @ ahead[t]
-    return Solved(m, P, ahead) if covariances else Solved(m)
+    return Solved(m, P, ahead)
 
 
 def _single(x: Linear, covariances: bool) -> Solved:
     """A chain (N, 1, k, k) of large blocks, by LAPACK."""
     n, k = len(x.h), x.h.shape[-1]
     H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
+    seen = np.flatnonzero((H != 0.0).any(axis=(0, 1)))  # what readings tell directly
+    H = H[:, seen[:, None], seen]
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
     m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
@@ -119,18 +128,21 @@ def _single(x: Linear, covariances: bool) -> Solved:
             cov = F @ cov @ F.T + Q[t - 1]
             before[t - 1] = mean
         L, wrong = potrf(cov, lower=1, clean=1)
-        R, worse = potrf(one + L.T @ H[t] @ L, lower=1)
+        half = H[t] @ L[seen]
+        R, worse = potrf(one + L[seen].T @ half, lower=1)
         if wrong or worse:
             raise _lost(t)
         factors[t] = L
         G = trtrs(R, L.T, lower=1)[0]
         cov = G.T @ G
-        mean = mean - cov @ (h[t] + H[t] @ mean)
+        right = h[t].copy()
+        right[seen] += H[t] @ mean[seen]
+        mean = mean - cov @ right
         m[t], P[t] = mean, cov
     if not covariances:
         for t in range(n - 2, -1, -1):
             m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
-        return Solved(m[:, None])
+        return Solved(m[:, None], P, factors)
     C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
         F = Phi[t]

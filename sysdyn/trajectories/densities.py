@@ -6,41 +6,44 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sysdyn.trajectories.chain import Solved
 from sysdyn.trajectories.motion import Motion, covariance, transition
-from sysdyn.trajectories.path import Path
+from sysdyn.trajectories.path import Path, dofs
 
 # Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
 # beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
-LEAST, MOST, TRIED = -8.0, 3.0, 45
+LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 # Stretches of a log from which densities are taken, and most instants of each (chosen).
-STRETCHES, LENGTH = 4, 1000
+STRETCHES, STRETCH = 4, 1000
 # Instants of a stretch at its start that do not count, while the filter forgets where it began (chosen).
 FORGOTTEN = 20
 # Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
 WIDE = 1e8
 
 
-def of_encoders(t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
+def of_encoders(
+    t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(κ (m,), log-likelihood (m,)) of processes of an order, by the innovations of m encoders.
 
     t (N,) [s], z (N, m) readings, on (N, m) bool, std (m,). Filters of all joints, densities and stretches go side by
     side.
     """
     n, m = z.shape
-    starts = np.unique(np.linspace(0, max(n - LENGTH, 0), STRETCHES).astype(int)) if n > LENGTH else np.array([0])
-    length = min(n, LENGTH)
+    starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
+    length = min(n, STRETCH)
     at = starts[:, None] + np.arange(length)
     dt = np.diff(t[at], axis=1)  # (stretches, length − 1)
     unit = std / np.median(np.diff(t)) ** (order - 0.5)
-    grid = 10.0 ** np.linspace(LEAST, MOST, TRIED)
+    grid = 10.0 ** np.linspace(LEAST_DENSITY, GREATEST_DENSITY, DENSITIES)
     kappa = grid[:, None] * unit  # (tried, m)
-    found = np.zeros((TRIED, m))
+    found = np.zeros((DENSITIES, m))
     phi, Q = transition(dt, order), covariance(dt, order)
     y, seen = z[at] / std, on[at]  # (stretches, length, m), in units of the noise
-    x = np.zeros((len(starts), TRIED, m, order))
+    x = np.zeros((len(starts), DENSITIES, m, order))
     x[..., 0] = y[:, 0][:, None]
     scale = np.median(dt) ** -np.arange(order)
-    P = np.zeros((len(starts), TRIED, m, order, order))
+    P = np.zeros((len(starts), DENSITIES, m, order, order))
     P[..., np.arange(order), np.arange(order)] = WIDE * scale * scale
     spread = (kappa / std) ** 2
     for k in range(length):
@@ -57,13 +60,13 @@ def of_encoders(t: np.ndarray, z: np.ndarray, on: np.ndarray, std: np.ndarray, o
         x = x + K * e[..., None]
         P = P - K[..., :, None] * P[..., 0, :][..., None, :]
         P = 0.5 * (P + P.swapaxes(-1, -2))
-    best = np.clip(found.argmax(axis=0), 1, TRIED - 2)
+    best = np.clip(found.argmax(axis=0), 1, DENSITIES - 2)
     j = np.arange(m)
     a, b, c = found[best - 1, j], found[best, j], found[best + 1, j]
     curve = a - 2.0 * b + c
     shift = np.where(curve < 0.0, 0.5 * (a - c) / np.where(curve < 0.0, curve, 1.0), 0.0)
-    step = (MOST - LEAST) / (TRIED - 1)
-    return unit * 10.0 ** (LEAST + step * (best + np.clip(shift, -1.0, 1.0))), found.max(axis=0)
+    step = (GREATEST_DENSITY - LEAST_DENSITY) / (DENSITIES - 1)
+    return unit * 10.0 ** (LEAST_DENSITY + step * (best + np.clip(shift, -1.0, 1.0))), found.max(axis=0)
 
 
 def groups(motion: Motion) -> list[np.ndarray]:
@@ -80,14 +83,14 @@ def groups(motion: Motion) -> list[np.ndarray]:
     return found
 
 
-def expected(path: Path, P: np.ndarray, C: np.ndarray, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
-    """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these alone."""
+def expected(path: Path, solved: Solved, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+    """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these."""
     motion = path.unknowns.motion
     s, p, nv = path.unknowns.n_states, motion.order, motion.model.nv
     dt = np.diff(path.t)
     steps = motion.steps(path.q, path.rates, dt)
     F0, F1 = steps.F0, steps.F1
-    before, after, between = P[:-1, :s, :s], P[1:, :s, :s], C[:, :s, :s]
+    before, after, between = solved.P[:-1, :s, :s], solved.P[1:, :s, :s], solved.C[:, :s, :s]
     cross = F1 @ between @ F0.swapaxes(1, 2)
     E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
     E += steps.e[:, :, None] * steps.e[:, None, :]
@@ -101,10 +104,10 @@ def expected(path: Path, P: np.ndarray, C: np.ndarray, density: np.ndarray, lear
 
 
 def by_joint(model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
-    """(nv,) of one number, (nv,), or numbers by the names of joints."""
+    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others."""
     if isinstance(density, Mapping):
-        found = np.full(model.nv, np.nan)
+        found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(dofs(model))}
         for name, value in density.items():
-            found[model.v_slice(model.joint_index(name))] = value
+            found[place[name] if name in place else model.v_slice(model.joint_index(name))] = value
         return found
     return np.array(np.broadcast_to(np.asarray(density, dtype=float), model.nv))

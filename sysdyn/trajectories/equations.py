@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,35 +11,34 @@ import numpy as np
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
 from sysdyn.errors import InvalidInput
-from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of, label_of
+from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
-from sysdyn.measurements.noise import ModelNoise, Prior, Switchable, noise_of
+from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
-from sysdyn.model.quantities import QUANTITY
-from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
+from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, SHARES, Instant
 from sysdyn.offline.sensitivity_implicit import tangents
+from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.trajectories.path import Path, Unknowns
 
-# Level of code generation of the programs of instants, which are large.
-CODE_LEVEL = 0
 # Standard deviation of a row that holds exactly, as a share of that which the motion of one step gives it: less would
 # cost covariances digits, since the rows are squared (chosen).
 EXACT_SHARE = 1e-3
 # Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
-MOST_NUMBERS = 2**23
+DENSE_NUMBERS = 2**23
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What is measured at N instants: y {name: (N, m)} without gaps, active {name: (N, m) bool}.
+    """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
 
-    known: exact quantities (N, size) by group. weights {name: (N,)}: of the squares of sensors of states; 1 if not named.
+    known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
     """
 
+    t: np.ndarray
     y: Mapping[str, np.ndarray]
     active: Mapping[str, np.ndarray]
     known: Mapping[str, np.ndarray]
@@ -48,7 +47,7 @@ class Readings:
     def part(self, chosen: slice | np.ndarray) -> Readings:
         """The readings of some of the instants."""
         groups = (self.y, self.active, self.known, self.weights)
-        return Readings(*({name: x[chosen] for name, x in part.items()} for part in groups))
+        return Readings(self.t[chosen], *({name: x[chosen] for name, x in part.items()} for part in groups))
 
     def without(self, off: Mapping[str, np.ndarray]) -> Readings:
         """The readings with components off, {name: (N, m) bool}."""
@@ -134,7 +133,7 @@ class OfStates:
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
             if noise.full:
-                whole = on.all(axis=1)  # correlated components say nothing apart
+                whole = np.all(on, axis=1)  # correlated components say nothing apart
                 inverse = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared)))
                 r[:, rows] = np.where(whole[:, None], r[:, rows] @ inverse.T, 0.0)
                 J[:, rows] = np.where(whole[:, None, None], inverse @ J[:, rows], 0.0)
@@ -160,13 +159,15 @@ class OfDynamics:
 
     def __init__(self, problem: Problem, unknowns: Unknowns, outputs: Sequence[Output] = ()):
         self.unknowns, self.outputs = unknowns, tuple(outputs)
-        self.problem = Problem(problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters])
+        self.problem = Problem(
+            problem.model, [_switched(m) for m in problem.measurements], [p.name for p in problem.parameters]
+        )
         biased = [x for x in unknowns.biases if x in {m.name for m in self.problem.custom}]
         self._instant = Instant(self.problem, self.outputs or ("qdd",), biased)
         self._rows = self._instant.rows()
-        columns = [unknowns.column(*x) for x in self._rows.columns]
-        sign = np.array([-1.0 if x.startswith("y:") else 1.0 for x, _ in self._rows.columns])
-        self._columns, self._sign = np.array(columns, dtype=int), sign
+        self._columns = np.array([unknowns.column(*x) for x in self._rows.columns], dtype=int)
+        # y less the bias is what the equations have
+        self._sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
         self._places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
         self.exact = self._rows.exact
         self.names = tuple(("", -1) for _ in self.exact)
@@ -212,16 +213,20 @@ class OfDynamics:
         r[bad], J[bad] = 0.0, 0.0
         return Lines(r, J, self.names, self.exact)
 
-    def errors(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
-        """Residuals {name: (N, m)} of the noisy equations at the states, in units of their standard deviations."""
+    def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.
+
+        In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
+        """
         outputs, _ = self._program.results(self._inputs(path, readings), len(path))
-        found: dict[str, list[np.ndarray]] = {}
-        for (name, _), column in zip(self._rows.noisy, outputs[ERRORS].T, strict=True):
-            found.setdefault(name, []).append(column)
-        order: dict[str, list[int]] = {}
-        for name, k in self._rows.noisy:
-            order.setdefault(name, []).append(k)
-        return {name: np.array(x)[np.argsort(order[name])].T for name, x in found.items()}
+        places: dict[str, dict[int, int]] = {}
+        for column, (name, k) in enumerate(self._rows.noisy):
+            places.setdefault(name, {})[k] = column
+        found = {}
+        for name, place in places.items():
+            columns = [place[k] for k in range(len(place))]
+            found[name] = outputs[ERRORS][:, columns], outputs[SHARES][:, columns]
+        return found
 
     def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""
@@ -250,6 +255,12 @@ def _switched(m: Measurement) -> Measurement:
     return Switchable(m)
 
 
+def without_states(problem: Problem, names: Collection[str] = ()) -> Problem:
+    """The problem without sensors of states, and without the measurements of these names."""
+    kept = [m for m in problem.measurements if not m.of_state and m.name not in names]
+    return Problem(problem.model, kept, [p.name for p in problem.parameters])
+
+
 def split(problem: Problem) -> tuple[Problem | None, Problem]:
     """(the problem of the measurements of motion alone, or None without any; the problem of all others).
 
@@ -264,11 +275,7 @@ def split(problem: Problem) -> tuple[Problem | None, Problem]:
         and {x for x, _ in m.rows(context)} <= {"a", "qdd"}
     ]  # fmt: skip
     names = {m.name for m in moving}
-    rest = Problem(model, [m for m in problem.measurements if m.name not in names and not m.of_state],
-                   [p.name for p in problem.parameters])  # fmt: skip
+    rest = without_states(problem, names)
     if not moving:
         return None, rest
     return Problem(model, [*moving, ExternalWrench("all", name="no external wrench")]), rest
-
-
-__all__ = ["Lines", "OfDynamics", "OfStates", "Prior", "QUANTITY", "Readings", "label_of", "split", "unbiased"]

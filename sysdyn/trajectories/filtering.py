@@ -19,11 +19,11 @@ LIMIT = float(scipy.stats.chi2.ppf(CONFIDENCE, 1))
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
 # Steps of Gauss-Newton for the first state, and the size of a step below which it has converged (chosen).
-FIRST_STEPS, SMALL = 50, 1e-9
+FIRST_STEPS, FIRST_CONVERGED = 50, 1e-9
 
 
 class Event(NamedTuple):
-    """A component of a measurement dropped at an instant: its number and time [s], names, and how far off it was.
+    """A component of a measurement that was not believed at an instant: its number and time [s], and names.
 
     size: in units of the standard deviation that was expected. why: "innovation" (filter) or "residual" (smoother).
     """
@@ -104,23 +104,37 @@ class Filter:
         return Belief(path, P)
 
     def _believed(self, lines: Lines, P: np.ndarray, path: Path) -> np.ndarray:
-        """(rows,): weights of rows, less than 1 for innovations beyond CONFIDENCE, which count as if they were at it."""
+        """(rows,): weights of rows, less than 1 for innovations beyond CONFIDENCE: they count as if they were at it."""
         J, r = lines.J[0], lines.r[0]
         far = r * r / (np.einsum("ij,ij->i", J @ P, J) + 1.0)
         wrong = (far > LIMIT) & ~lines.exact
         if self._seen >= UNTESTED:
-            self.events += [
-                Event(self._seen, float(path.t[0]), lines.names[i][0], str(lines.names[i][1]), float(np.sqrt(far[i])), "innovation")
-                for i in np.flatnonzero(wrong)
-            ]  # fmt: skip
+            for i in np.flatnonzero(wrong):
+                name, k = lines.names[i]
+                self.events.append(
+                    Event(self._seen, float(path.t[0]), name, str(k), float(far[i] ** 0.5), "innovation")
+                )
         return np.where(wrong, np.sqrt(LIMIT / np.where(wrong, far, 1.0)), 1.0)
+
+    def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
+        """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""
+        last, smoothed = found[-1], [found[-1]]
+        for before, prediction in zip(found[-2::-1], ahead[::-1], strict=True):
+            F, _ = self.step(before.path, prediction.path.t - before.path.t)
+            factor = scipy.linalg.cho_factor(prediction.P, check_finite=False)  # whatever the units
+            K = scipy.linalg.cho_solve(factor, F @ before.P, check_finite=False).T
+            path = before.path.moved((K @ last.path.beyond(prediction.path))[None])
+            P = before.P + K @ (last.P - prediction.P) @ K.T
+            last = Belief(path, 0.5 * (P + P.T))
+            smoothed.append(last)
+        return smoothed[::-1]
 
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
         inverse, path = np.linalg.inv(P), prior
         for _ in range(FIRST_STEPS):
-            H, g = inverse.copy(), inverse @ away(prior, path)
+            H, g = inverse.copy(), inverse @ path.beyond(prior)
             for source in self.sources:
                 lines = source.at(path, readings)
                 weight = np.where(lines.exact, 1.0 / EXACT_SHARE, 1.0)
@@ -128,12 +142,6 @@ class Filter:
                 H, g = H + J.T @ J, g + J.T @ r
             step = -np.linalg.solve(H, g)
             path = path.moved(step[None])
-            if np.abs(step).max() < SMALL:
+            if np.abs(step).max() < FIRST_CONVERGED:
                 break
         return Belief(path, np.linalg.inv(H))
-
-
-def away(prior: Path, path: Path) -> np.ndarray:
-    """Step (unknowns,) from a prior of one instant to a path."""
-    q = path.unknowns.model.difference(prior.q, path.q)[0]
-    return np.concatenate([q, (path.rates - prior.rates)[0].reshape(-1), (path.biases - prior.biases)[0]])

@@ -9,6 +9,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from sysdyn.measurements.measurement import Measurement
+from sysdyn.measurements.noise import noise_of
+from sysdyn.model import Model
 from sysdyn.problem import Problem
 from sysdyn.trajectories.motion import Motion
 
@@ -42,8 +44,7 @@ class Unknowns:
             assert m.drift is not None
             size = len(m.components(self.model))
             std, density = m.drift.deviations(size), m.drift.densities(size)
-            noise = np.broadcast_to(np.sqrt(np.diagonal(_covariance(m, problem))), size)
-            std = np.where(np.isfinite(std), std, UNKNOWN_START * noise)
+            std = np.where(np.isfinite(std), std, UNKNOWN_START * deviations(m, self.model))
             density = np.where(density > 0.0, density, STAYS * std / np.sqrt(max(span, 1e-9)))
             self.biases[m.name] = Bias(m, slice(at, at + size), std, density)
             at += size
@@ -82,20 +83,19 @@ class Unknowns:
         return [*rates, *biases]
 
 
-def dofs(model) -> list[str]:
+def deviations(m: Measurement, model: Model) -> np.ndarray:
+    """Declared standard deviations (m,) of a measurement with noise."""
+    noise = noise_of(m, model)
+    return np.asarray(np.sqrt(np.diagonal(noise.matrix(noise.declared))))
+
+
+def dofs(model: Model) -> list[str]:
     """Name of each degree of freedom."""
     found = []
     for i, joint in enumerate(model.joints):
         name = model.joint_names[i]
         found += [name] if joint.nv == 1 else [f"{name}[{k}]" for k in range(joint.nv)]
     return found
-
-
-def _covariance(m: Measurement, problem: Problem) -> np.ndarray:
-    from sysdyn.measurements.noise import noise_of
-
-    noise = noise_of(m, problem.model)
-    return noise.matrix(noise.declared)
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,7 @@ class Path:
 
     def part(self, chosen: slice | np.ndarray) -> Self:
         """The path at some of its instants."""
-        return type(self)(
-            self.unknowns, self.t[chosen], self.q[chosen], self.rates[chosen], self.biases[chosen]
-        )
+        return type(self)(self.unknowns, self.t[chosen], self.q[chosen], self.rates[chosen], self.biases[chosen])
 
     def moved(self, step: np.ndarray) -> Self:
         """The path after a step (N, unknowns): positions in the tangent space, all others added."""
@@ -123,6 +121,11 @@ class Path:
         rates = self.rates + step[:, nv : own.n_states].reshape(n, -1, nv)
         q = own.model.integrate(self.q, step[:, :nv])
         return type(self)(own, self.t, q, rates, self.biases + step[:, own.n_states :])
+
+    def beyond(self, start: Self) -> np.ndarray:
+        """Step (unknowns,) from a path of one instant to the first instant of this one."""
+        q = self.unknowns.model.difference(start.q, self.q[:1])[0]
+        return np.concatenate([q, (self.rates[:1] - start.rates)[0].reshape(-1), (self.biases[:1] - start.biases)[0]])
 
     def state(self) -> dict[str, np.ndarray]:
         """q, qd and qdd, as inputs of programs."""

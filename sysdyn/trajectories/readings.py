@@ -12,12 +12,10 @@ from sysdyn.problem import Problem
 from sysdyn.trajectories.equations import Readings
 
 
-def read(problem: Problem, log: Any, **options: Any) -> tuple[np.ndarray, Readings]:
-    """(t (N,), the readings) of a whole log: a `Log` of unknown states, or what one is made of, with its options."""
+def read(problem: Problem, log: Any, **options: Any) -> Readings:
+    """The readings of a whole log: a `Log` of unknown states, or what one is made of, with its options."""
     log = log if isinstance(log, Log) else Log(log, problem, states="unknown", **options)
-    chunks = list(log)
-    t = np.concatenate([np.zeros(0), *(chunk.t for chunk in chunks)])
-    return t, readings(problem, chunks)
+    return readings(problem, log)
 
 
 def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:
@@ -41,8 +39,10 @@ def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:
         for m in problem.raw:
             if m.name in chunk.y:
                 known[m.quantity][:, m.places(model)] = chunk.y[m.name]
-        parts.append(Readings(y, active, known))
-    return Readings(*(
+        parts.append(Readings(chunk.t, y, active, known))
+    if not parts:
+        return Readings(np.zeros(0), {}, {}, {})
+    return Readings(np.concatenate([x.t for x in parts]), *(
         {name: np.concatenate([getattr(x, group)[name] for x in parts]) for name in getattr(parts[0], group)}
         for group in ("y", "active", "known")
     ))  # fmt: skip

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from sysdyn.data.log_columns import TIME
+from sysdyn.data.states import write_states
 from sysdyn.errors import UnknownName
+from sysdyn.files import html
+from sysdyn.files.atomic import write_file
+from sysdyn.files.html import Table
+from sysdyn.measurements.groups import switch_group, value_of
+from sysdyn.model import Model
+from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.filtering import Event
+
+# Share of its prior standard deviation above which a bias is not told by a log (chosen).
+TOLD = 0.5
 
 
 @dataclass(frozen=True)
 class Run:
     """Estimates along a log of N rows, of states, biases and the outputs, with their standard deviations.
 
+    One instant of a filter has no axis N.
+
     t (N,) [s]; q (N, nq), qd, qdd (N, nv), a free joint's twist in its body. run["tau"] (N, nv), run["tau", "l_knee"],
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
     events: components of measurements that were dropped at an instant, see `Event`. contacts: {stance: (N,) bool} as
-    they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom: density
-    of its jerk (snap, if order is 4) [unit of q/s^order √s]}.
+    they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom:
+    density of its jerk, or of its snap if order is 4}, in the unit of q by s^order and √Hz.
     """
 
     problem: Problem
@@ -48,10 +63,40 @@ class Run:
     def __len__(self) -> int:
         return len(self.t)
 
+    def first(self) -> Run:
+        """The first instant, without the axis N."""
+        return self._each(lambda x: x[0])
+
+    def _along(self) -> Run:
+        """The run with the axis N, of one instant as well."""
+        return self if np.ndim(self.t) else self._each(lambda x: np.asarray(x)[None])
+
+    def _each(self, of: Callable[[np.ndarray], np.ndarray]) -> Run:
+        """The run with its arrays changed."""
+        return replace(
+            self, t=of(self.t), q=of(self.q), qd=of(self.qd), qdd=of(self.qdd),
+            contacts={name: of(x) for name, x in self.contacts.items()},
+            _values={name: of(x) for name, x in self._values.items()},
+            _std={name: of(x) for name, x in self._std.items()},
+            _biases={name: (of(x), of(std)) for name, (x, std) in self._biases.items()},
+        )  # fmt: skip
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """Names of coordinates that are chosen, and of biases that the log tells no better than they were known."""
+        found = list(self.chosen)
+        for m in self.problem.biased:
+            assert m.drift is not None
+            components = m.components(self.problem.model)
+            before = m.drift.deviations(len(components))
+            told = np.atleast_2d(self.bias_std(m.name)).min(axis=0) <= TOLD * before
+            found += [f"bias of {m.name}: {c}" for c, x in zip(components, told.tolist(), strict=True) if not x]
+        return tuple(found)
+
     def __getitem__(self, key: str | tuple[str, str]) -> np.ndarray:
-        """An output (N, …), or that of one joint, body or component."""
+        """An output (N, …), or that of one joint, body or component; q, qd and qdd as well."""
         name, part = key if isinstance(key, tuple) else (key, None)
-        return self._picked(self._values, name, part)
+        return self._picked({"q": self.q, "qd": self.qd, "qdd": self.qdd, **self._values}, name, part)
 
     def std(self, quantity: str, name: str | None = None) -> np.ndarray:
         """Standard deviations of q (N, nv) in the tangent space, qd, qdd, or of an output, in its shape."""
@@ -78,44 +123,146 @@ class Run:
             return x
         if name in ("q", "qd", "qdd"):
             model = self.problem.model
-            found = x[:, model.v_slice(model.joint_index(part))]
-            return found[:, 0] if found.shape[1] == 1 else found
+            place = model.q_slice if x is self.q else model.v_slice
+            found = x[..., place(model.joint_index(part))]
+            return found[..., 0] if found.shape[-1] == 1 else found
         group = self._groups[name]
-        flat = x.reshape(len(x), -1)
+        flat = x.reshape(*np.shape(self.t), -1)
         owners = [label.partition(":")[2].strip() for label in group.labels]
-        chosen = [k for k, owner in enumerate(owners) if owner == part or owner.partition(".")[0].partition("[")[0] == part]
+        chosen = [k for k, x in enumerate(owners) if part in (x, x.partition(".")[0].partition("[")[0])]
         if not chosen:
             raise UnknownName(f"part of {name!r}:", part, tuple(dict.fromkeys(owners)))
-        found = flat[:, chosen]
-        return found[:, 0] if len(chosen) == 1 else found
+        found = flat[..., chosen]
+        return found[..., 0] if len(chosen) == 1 else found
+
+    # ---- files and pages -----------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """t, q, qd, qdd, the outputs and their standard deviations, as `sysdyn solve --out` writes them."""
-        found = {"t": self.t, "q": self.q, "qd": self.qd, "qdd": self.qdd, **self._values}
+        """All arrays (N, …) by the names of `columns`."""
+        found = {TIME: self.t, "q": self.q, "qd": self.qd, "qdd": self.qdd, **self._values}
         found |= {f"std:{name}": x for name, x in self._std.items()}
         for name, (x, std) in self._biases.items():
             found |= {f"bias:{name}": x, f"std:bias:{name}": std}
+        return found | {switch_group(name): np.asarray(x, dtype=float) for name, x in self.contacts.items()}
+
+    @property
+    def columns(self) -> dict[str, Group]:
+        """Groups of what is known of an instant: t, q, qd, qdd, outputs; then std:q …, bias:NAME, active:STANCE.
+
+        Their labels are names of columns in files: q:l_knee, std:q:l_knee, "bias:imu: a_x", "active: l_sole".
+        """
+        model = self.problem.model
+        found = {TIME: Group(TIME, (), (TIME,), ("s",))}
+        found |= {x: QUANTITY[x].group(model) for x in ("q", "qd", "qdd")} | dict(self._groups)
+        rates = QUANTITY["qd"].units(model)
+        tangent = Group("q", (model.nv,), tuple(f"q:{x}" for x in model.dof_names),
+                        tuple(x.removesuffix("/s") for x in rates))  # fmt: skip
+        spread = [tangent if x == "q" else found[x] for x in self._std]
+        biases = {m.name: value_of(m, model) for m in self.problem.biased}
+        spread += [_renamed("bias:", biases[name]) for name in self._biases]
+        found |= {group.name: group for group in spread[len(self._std) :]}
+        found |= {group.name: group for group in (_renamed("std:", x) for x in spread)}
+        for name in self.contacts:
+            found[switch_group(name)] = Group(switch_group(name), (), (f"active: {name}",), ("1",))
         return found
 
+    def save(self, path: str | Path) -> Path:
+        """Write all arrays to a .csv, .parquet, .npz or .h5 file, which is whole or not there. Raises FileError."""
+        arrays = self._along().arrays()
+        return write_states(path, {name: x for name, x in self.columns.items() if name in arrays}, arrays)
+
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write a page (.html) for people, which loads nothing: curves with ±2 σ, contacts, biases, dropped readings.
+
+        Raises FileError.
+        """
+        from sysdyn.trajectories.page import run_page  # matplotlib takes half a second to import
+
+        return write_file(path, run_page(self._along(), title).encode())
+
+    def shown(self) -> dict[str, Any]:
+        """Arguments of `sysdyn.show`: the model, q and t, and tau and fx if they are among the outputs."""
+        run = self._along()
+        wanted: dict[str, Any] = {x: run[x] for x in ("tau", "fx") if x in run.outputs}
+        return {"model": self.model, "q": run.q, "t": run.t, **wanted}
+
+    @property
+    def model(self) -> Model:
+        return self.problem.model
+
+    def tables(self) -> list[Table]:
+        """Ranges and standard deviations of quantities, biases, contacts, and dropped readings; empty ones left out."""
+        run = self._along()
+        return [x for x in (run._ranges(), run._of_biases(), run._of_contacts(), run._of_events()) if x.rows]
+
+    def _ranges(self) -> Table:
+        arrays, rows = self.arrays(), []
+        for name in dict.fromkeys(("q", "qd", "qdd", *self.outputs)):
+            group, x, std = self.columns[name], arrays[name], self._std[name]
+            units = ", ".join(dict.fromkeys(group.units))
+            rows.append((name, f"{x.min():.4g}", f"{x.max():.4g}", f"{np.median(std):.3g}", f"{std.max():.3g}", units))
+        return Table("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
+
+    def _of_biases(self) -> Table:
+        rows = []
+        for name, (x, std) in self._biases.items():
+            group = self.columns[f"bias:{name}"]
+            for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
+                moved = x[-1, k] - x[0, k]
+                cells = (f"{x[-1, k]:.4g}", f"± {std[-1, k]:.2g}", f"{moved:.2g}", unit)
+                rows.append((label.removeprefix("bias:"), *cells))
+        return Table("biases", ("", "at the end", "σ", "moved by", "unit"), rows)
+
+    def _of_contacts(self) -> Table:
+        rows = []
+        for name, on in self.contacts.items():
+            changes = int(np.sum(on[1:] != on[:-1]))
+            rows.append((name, f"{100.0 * on.mean():.1f} %", str(changes)))
+        return Table("contacts", ("", "of the rows", "changes"), rows)
+
+    def _of_events(self) -> Table:
+        by_name: dict[str, list[Event]] = {}
+        for event in self.events:
+            by_name.setdefault(event.measurement, []).append(event)
+        rows = []
+        for name, events in by_name.items():
+            worst, instants = max(events, key=lambda e: e.size), len({e.instant for e in events})
+            rows.append(
+                (name, str(len(events)), str(instants), f"{worst.size:.1f} σ", f"{worst.t:.6g} s", worst.component)
+            )
+        return Table("dropped readings", ("", "dropped", "in rows", "worst", "at", "of"), rows)
+
+    def _repr_html_(self) -> str:
+        return html.whole(html.text(repr(self)), *map(html.table, self.tables()))
+
     def __repr__(self) -> str:
-        span = self.t[-1] - self.t[0] if len(self.t) else 0.0
-        parts = [f"Run of {self.problem.model.name!r}: {len(self.t)} instants over {span:.4g} s, "
+        t = np.atleast_1d(self.t)
+        parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
                  f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
         parts.append(f"  outputs   {', '.join(self.outputs) or 'none'}")
         if self._biases:
-            shown = (f"{name} {np.array2string(x[-1], precision=3)}" for name, (x, _) in self._biases.items())
+            shown = (
+                f"{name} {np.array2string(np.atleast_2d(x)[-1], precision=3)}" for name, (x, _) in self._biases.items()
+            )
             parts.append(f"  biases    {'; '.join(shown)}")
         if self.contacts:
             shown = (f"{name} {100.0 * x.mean():.0f} %" for name, x in self.contacts.items())
             parts.append(f"  contacts  {', '.join(shown)} of the time")
         if self.chosen:
-            parts.append(f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start")
+            parts.append(
+                f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start"
+            )
         if self.events:
             counts: dict[str, int] = {}
             for event in self.events:
                 counts[event.measurement] = counts.get(event.measurement, 0) + 1
             parts.append(f"  dropped   {', '.join(f'{name} {n}' for name, n in counts.items())}")
         return "\n".join(parts)
+
+
+def _renamed(role: str, group: Group) -> Group:
+    """The group with a word before its name and those of its columns."""
+    return Group(f"{role}{group.name}", group.shape, tuple(f"{role}{x}" for x in group.labels), group.units)
 
 
 def listed(events: Sequence[Event]) -> str:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, UnknownName
-from sysdyn.measurements.measurement import Output, output_name
-from sysdyn.model.quantities import QUANTITY
+from sysdyn.measurements.measurement import Output
 from sysdyn.problem import Problem
 from sysdyn.trajectories import chain, densities
-from sysdyn.trajectories.equations import MOST_NUMBERS, Readings
+from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief, Event
-from sysdyn.trajectories.path import Path, dofs
+from sysdyn.trajectories.pieces import Piece, joined, pieces_of
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import Smoothed, Smoother, Start
+from sysdyn.trajectories.smoothing import Smoothed, Smoother
 from sysdyn.trajectories.statement import Trajectory
 
-# Most numbers of the blocks of a window: 512 MB an array (chosen).
-WINDOW_NUMBERS = 2**26
-# Overlap of windows, as a share of their length (chosen).
-OVERLAP = 0.1
+# Most numbers of the blocks of a window: 256 MB an array (chosen).
+WINDOW_NUMBERS = 2**25
+# Least rows of a window, and overlap of windows as a share of their length (chosen).
+LEAST_WINDOW, OVERLAP = 100, 0.1
 
 
 def smooth(
@@ -52,163 +52,82 @@ def smooth(
               more likely
     density   of that noise: a number, (nv,), or by joint; None: learnt from the log, for those that are not named
     start     q (nq,) near the first position; None: as the first readings say at rest
-    robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`
+    robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
+              stances have Student's distribution
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
     options   of `sysdyn.Log`, such as columns= and values=
 
     Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log.
     See docs/trajectories.md.
     """
-    outputs = (outputs,) if not isinstance(outputs, Sequence) or isinstance(outputs, str) else tuple(outputs)
-    _check_outputs(problem, outputs)
-    t, readings = read(problem, log, **options)
-    if len(t) < 2:
-        raise InvalidInput(f"the log has {len(t)} rows: a trajectory needs two or more")
-    span = float(t[-1] - t[0])
-    trajectory, kappa, free = _with_motion(problem, outputs, span, coupled, order, density, t, readings)
-    kappa = trajectory.learnt(t, readings, _position(problem, start), kappa, free)
-    belief, chosen = trajectory.belief(float(t[0]), readings.part(slice(0, 1)), _position(problem, start), kappa)
-    own = trajectory.unknowns
-    n = window or max(100, WINDOW_NUMBERS // own.size**2)
-    pieces, events = [], list[Event]()
-    first = Start(belief.path, belief.P)
-    at = 0
-    while at < len(t):
-        end = min(at + n, len(t))
-        more = min(end + int(OVERLAP * n), len(t))
-        part = slice(at, more)
-        found, left, smoother = _smoothed(trajectory, kappa, first, t[part], readings.part(part), robust)
-        kept = slice(0, end - at)
-        pieces.append(_piece(trajectory, found, left, kept))
-        events += [e._replace(instant=e.instant + at) for e in smoother.events if e.instant < end - at]
-        if end < len(t):
-            # what is before the next window, without what it reads itself
-            first = _between(smoother, found, left, end - at)
-        at = end
-    return _run(trajectory, problem, t, pieces, events, readings, chosen, kappa)
+    wanted = checked_outputs(problem, outputs)
+    readings = read(problem, log, **options)
+    if len(readings.t) < 2:
+        raise InvalidInput(f"the log has {len(readings.t)} rows: a trajectory needs two or more")
+    first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
+    if window is not None and not (isinstance(window, int) and window >= 2):
+        raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
+    trajectory, kappa = _with_motion(problem, wanted, coupled, order, density, first, readings)
+    return _run(trajectory, kappa, first, readings, robust, window)
 
 
-def _with_motion(problem, outputs, span, coupled, order, density, t, readings):
-    """(trajectory, κ (nv,), (nv,) bool: the ones that are to be learnt), of the order that encoders find likelier."""
-    tried = {p: Trajectory.encoders(problem, t, readings, p) for p in ((3, 4) if order is None else (order,))}
+def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) -> tuple[Output, ...]:
+    """The outputs that are asked for. Raises UnknownName."""
+    wanted = (outputs,) if not isinstance(outputs, Sequence) or isinstance(outputs, str) else tuple(outputs)
+    for x in wanted:
+        if isinstance(x, str) and x not in problem.quantities:
+            raise UnknownName("output", x, problem.quantities)
+    return wanted
+
+
+def _with_motion(
+    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any,
+    first: np.ndarray | None, readings: Readings,
+) -> tuple[Trajectory, np.ndarray]:  # fmt: skip
+    """(trajectory, κ (nv,)), of the order that the encoders find likelier and with densities of the log."""
+    tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    trajectory = Trajectory(problem, outputs, span, order, coupled)
-    free = ~known
+    trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled)
     if density is not None:
         given = densities.by_joint(problem.model, density)
         stated = np.isfinite(given)
         if not (given[stated] > 0.0).all():
             raise InvalidInput("densities of motion must be positive")
-        kappa, free = np.where(stated, given, kappa), free & ~stated
-    return trajectory, kappa, free
+        kappa, known = np.where(stated, given, kappa), known | stated
+    return trajectory, trajectory.learnt(readings, first, kappa, ~known)
 
 
-def _smoothed(
-    trajectory: Trajectory, kappa: np.ndarray, first: Start, t: np.ndarray, readings: Readings, robust: bool
-) -> tuple[Smoothed, Readings, Smoother]:
-    path = trajectory.first_guess(Belief(first.path, first.covariance), readings, t, kappa)
-    smoother = Smoother(trajectory.unknowns, trajectory.kinematic, kappa, first, robust)
-    found, left = smoother.run(path, readings)
-    if trajectory.coupled:
-        smoother = Smoother(trajectory.unknowns, trajectory.sources, kappa, first, robust)
-        found, left = smoother.run(found.path, readings)
-    return found, left, smoother
+def _run(
+    trajectory: Trajectory, kappa: np.ndarray, first: np.ndarray | None, readings: Readings, robust: bool,
+    window: int | None,
+) -> Run:  # fmt: skip
+    """The run, window by window."""
+    own, rows = trajectory.unknowns, len(readings.t)
+    belief, chosen = trajectory.belief(readings, first, kappa)
+    n = window or max(LEAST_WINDOW, WINDOW_NUMBERS // own.size**2)
+    pieces, events, at = list[Piece](), list[Event](), 0
+    while at < rows:
+        end = min(at + n, rows)
+        part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
+        smoother = Smoother(own, trajectory.kinematic, kappa, belief, robust)
+        found, left = smoother.run(trajectory.first_path(belief, part, kappa), part)
+        if trajectory.coupled:
+            smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
+            found, left = smoother.run(found.path, part)
+        kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
+        pieces += pieces_of(trajectory, found.path.part(kept), found.P[kept], left.part(kept), robust, dropped)
+        events += [e._replace(instant=e.instant + at) for e in dropped]
+        if end < rows:
+            belief = _condensed(smoother, found, left, end - at)
+        at = end
+    return joined(trajectory, pieces, events, chosen, kappa)
 
 
-def _between(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -> Start:
-    """The prior of instant `at` from all before it, without what it reads itself."""
-    part = slice(0, at + 1)
-    before = np.arange(at + 1)[:, None] < at
+def _condensed(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -> Belief:
+    """The state of instant `at` from all before it, without what it reads itself."""
+    part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
     some = readings.part(part)
-    some = Readings(some.y, {name: x & before for name, x in some.active.items()}, some.known)
-    linear, _ = smoother.linear(found.path.part(part), some)
-    solved = chain.solve(linear, covariances=True)
-    assert solved.P is not None
-    last = found.path.part(slice(at, at + 1)).moved(solved.step[-1:])
-    return Start(last, solved.P[-1])
-
-
-def _piece(trajectory: Trajectory, found: Smoothed, readings: Readings, kept: slice) -> dict[str, Any]:
-    """Arrays of the instants of a window that are kept."""
-    path, P, readings = found.path.part(kept), found.P[kept], readings.part(kept)
-    own = trajectory.unknowns
-    values: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    size = max(1, MOST_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
-    parts = [slice(a, min(a + size, len(path))) for a in range(0, len(path), size)]
-    pieces, paths, covariances = [], [], []
-    for part in parts:
-        some, cov, read_ = path.part(part), P[part], readings.part(part)
-        if not trajectory.coupled:
-            some, cov = _informed(trajectory, some, cov, read_)
-        pieces.append(trajectory.dynamics.results(some, read_, cov))
-        paths.append(some)
-        covariances.append(np.sqrt(np.maximum(np.einsum("nii->ni", cov), 0.0)))
-    for name in pieces[0]:
-        values[name] = tuple(np.concatenate([x[name][k] for x in pieces]) for k in (0, 1))  # type: ignore[assignment]
-    std = np.concatenate(covariances)
-    joined = [np.concatenate([getattr(x, name) for x in paths]) for name in ("q", "rates", "biases")]
-    return {"q": joined[0], "rates": joined[1], "biases": joined[2], "std": std, "values": values, "active": readings.active}  # fmt: skip
-
-
-def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:
-    """The states of single instants after what the dynamic variables say of them."""
-    lines = trajectory.dynamics.at(path, readings)
-    J, r = lines.J, lines.r
-    if not J.shape[1]:
-        return path, P
-    PJ = P @ J.swapaxes(1, 2)
-    S = J @ PJ
-    j = np.arange(S.shape[1])
-    S[:, j, j] += np.where(lines.exact, 1e-6 * S[:, j, j], 1.0)
-    S[:, j, j] = np.where(S[:, j, j] > 0.0, S[:, j, j], 1.0)
-    K = np.linalg.solve(S, PJ.swapaxes(1, 2)).swapaxes(1, 2)
-    step = -(K @ r[..., None])[..., 0]
-    after = P - K @ PJ.swapaxes(1, 2)
-    return path.moved(step), 0.5 * (after + after.swapaxes(1, 2))
-
-
-def _run(trajectory, problem, t, pieces, events: list[Event], readings, chosen, kappa) -> Run:
-    model, own = problem.model, trajectory.unknowns
-    nv = model.nv
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([x[name] for x in pieces])
-
-    std, rates, biases = joined("std"), joined("rates"), joined("biases")
-    groups = {x.name: x for x in problem.outputs(trajectory.dynamics.outputs).values()}
-    values, deviations = {}, {"q": std[:, :nv], "qd": std[:, nv : 2 * nv], "qdd": std[:, 2 * nv : 3 * nv]}
-    for output in trajectory.dynamics.outputs:
-        name = output_name(output)
-        shape = (len(t), *groups[name].shape)
-        values[name] = np.concatenate([x["values"][name][0] for x in pieces]).reshape(shape)
-        deviations[name] = np.concatenate([x["values"][name][1] for x in pieces]).reshape(shape)
-    found = {
-        name: (biases[:, b.place], std[:, own.n_states :][:, b.place]) for name, b in own.biases.items()
-    }
-    named = {name: m.components(model) for m in problem.measurements for name in [m.name]}
-    events = [e._replace(component=named[e.measurement][int(e.component)]) if e.measurement in named else e
-              for e in events]  # fmt: skip
-    contacts = {
-        m.name: np.concatenate([x["active"][m.name].any(axis=1) for x in pieces]) for m in problem.state_sensors
-        if type(m.of).__name__ == "Stance"
-    }  # fmt: skip
-    return Run(
-        problem=problem, t=t, q=joined("q"), qd=rates[:, 0], qdd=rates[:, 1],
-        events=tuple(sorted(events, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
-        motion=dict(zip(dofs(model), kappa.tolist(), strict=True)), order=trajectory.motion.order,
-        coupled=trajectory.coupled, _values=values, _std=deviations, _biases=found, _groups=groups,
-    )  # fmt: skip
-
-
-def _check_outputs(problem: Problem, outputs: Sequence[Output]) -> None:
-    for x in outputs:
-        if isinstance(x, str) and x not in problem.quantities:
-            raise UnknownName("output", x, problem.quantities)
-
-
-def _position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
-    return None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
-
-
-__all__ = ["QUANTITY", "smooth"]
+    some = replace(some, active={name: x & before for name, x in some.active.items()})
+    solved = chain.solve(smoother.linear(found.path.part(part), some)[0], covariances=True)
+    return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), solved.P[-1])

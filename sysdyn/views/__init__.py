@@ -1,1 +1,1 @@
-"""Robots in three dimensions: their shapes, and pages that show them."""
+"""Robots in three dimensions: their shapes, and pages that show them; curves over time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,12 @@ from sysdyn.program.reals import real
 
 # Most states that are shown; of more every k-th is (chosen).
 MOST_STATES = 1000
+
+
+class Shown(Protocol):
+    """A motion that was found, such as a Run: it hands over arguments of `show`, the model among them."""
+
+    def shown(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,13 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
         model.normalise(states("q")), {name: x for name, x in wrenches.items() if x.any()},
         states("tau") if tau is not None else None, times, t is not None, every, total,
     )  # fmt: skip
+
+
+def shown_of(x: Any) -> dict[str, Any]:
+    """Arguments of `show` that a motion hands over. Raises InvalidInput."""
+    if not callable(getattr(x, "shown", None)):
+        raise InvalidInput(f"a Model is shown, or the Run of a log, not {type(x).__name__}")
+    return x.shown()
 
 
 def _times(t: Any, total: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from sysdyn.model.kinematics import forward_kinematics, joint_placement
 from sysdyn.model.poses import pose
 from sysdyn.model.quantities import QUANTITY, UNIT_OF
 from sysdyn.model.spatial import rotation, rotx, translation
-from sysdyn.views.motion import Motion, motion_of
+from sysdyn.views.motion import Motion, Shown, motion_of, shown_of
 from sysdyn.views.shapes import BONE, Box, Colour, Cylinder, Ellipsoid, Mesh, Shape, Visual, along, package, shapes_of
 
 # Length of the longest arrow, as a share of the robot's size (chosen).
@@ -47,13 +47,14 @@ HEIGHT = 480
 
 
 def show(
-    model: Model, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    model: Model | Shown, q: ArrayLike | None = None, *, fx: ArrayLike | Mapping[str, ArrayLike] | None = None,
     tau: ArrayLike | None = None, t: ArrayLike | None = None, visuals: Any = None, title: str = "",
 ) -> View:  # fmt: skip
     """The robot in meshcat's viewer: a View for a notebook, a browser (`.open()`) or a file (`.save(path)`).
 
-    Shapes are those of the URDF or MJCF file that the model was read from; bodies without any are shown by the
-    ellipsoid of constant density that has their inertia.
+    model: a Model, or the Run of a log, whose q, t, and tau and fx if they are among its outputs, are shown unless
+        others are handed in. Shapes are those of the URDF or MJCF file that the model was read from; bodies without any
+        are shown by the ellipsoid of constant density that has their inertia.
 
     q (…, nq) [rad, m]: one state, or many, which a slider goes through and which can be played; default neutral. Of
         more than 1,000 every k-th is shown.
@@ -68,6 +69,9 @@ def show(
     Raises BackendUnavailable if meshcat is not installed, InvalidInput naming the argument that does not fit.
     """
     package("meshcat")
+    if not isinstance(model, Model):
+        handed = {name: x for name, x in (("q", q), ("fx", fx), ("tau", tau), ("t", t)) if x is not None}
+        return show(**{**shown_of(model), **handed}, visuals=visuals, title=title)
     motion = motion_of(model, q, fx, tau, t)
     page = _page(model, motion, shapes_of(model, visuals), title or model.name)
     return View(page, model.name, motion.total)

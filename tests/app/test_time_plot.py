@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import sysdyn as sd
-from sysdyn.app.time_plot import POINTS, Bands
+from sysdyn.app.time_plot import Bands
 from sysdyn.data.sensor_log import Estimates
+from sysdyn.views.curves import POINTS
 
 
 def test_pictures_of_long_logs_are_thinned():

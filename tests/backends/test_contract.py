@@ -152,7 +152,7 @@ def test_singular_states_are_found(backend):
 def test_derivatives_run_on_the_backend_of_their_solver(backend):
     solver = compiled(backend)
     J = solver.derivatives(wrt=("q", "tau"))
-    assert type(J._executable.backend) is BACKENDS[backend]
+    assert type(J.executable.backend) is BACKENDS[backend]
     q, qd, tau = MODEL.random_state(seed=2)
     close(J(q, qd, tau)["qdd", "tau"], np.linalg.inv(sd.crba(MODEL, q)))
     step = 1e-6
@@ -216,7 +216,7 @@ def test_solvers_are_saved_with_their_backend(backend, tmp_path):
     solver = compiled(backend)
     solver.save(tmp_path / "solver.npz")
     loaded = sd.load_solver(tmp_path / "solver.npz")
-    assert type(loaded._executable.backend) is BACKENDS[backend]
+    assert type(loaded.executable.backend) is BACKENDS[backend]
     q, qd, tau = MODEL.random_state(seed=6)
     np.testing.assert_array_equal(loaded(q, qd, tau).qdd, solver(q, qd, tau).qdd)
 
@@ -255,10 +255,10 @@ def test_what_is_executed_is_what_is_counted(make, formulation):
     solver = compiled("counting", outputs, make, formulation=formulation, effort=0)
     state = MODEL.random_state(seed=7)
     solver(*state)
-    assert solver._executable.backend.executed == solver.flops.end_to_end
+    assert solver.executable.backend.executed == solver.flops.end_to_end
     J = solver.derivatives()
     J(*state)
-    assert J._executable.backend.executed == J.flops
+    assert J.executable.backend.executed == J.flops
 
 
 # ---- without llvmlite ----------------------------------------------------------------------------------------------

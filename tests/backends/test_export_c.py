@@ -151,7 +151,7 @@ def test_the_status_is_that_of_the_kernel(tmp_path):
     states["q"][5, 2] = 1e10  # beyond the largest angle
     output = {"qdd": np.empty((400, problem.model.nv))}
     status = np.empty(400, dtype=np.int64)
-    solver._executable.run(states, output, status)
+    solver.executable.run(states, output, status)
     found = [run(*(states[group][k] for group, _ in solver.program.input_groups))[0] for k in range(400)]
     assert status[3] & BAD_INPUT and status[4] & BAD_INPUT and status[5] & BAD_OUTPUT
     np.testing.assert_array_equal(found, status)

@@ -92,7 +92,7 @@ def test_threads_share_a_batch_by_its_work(solver, monkeypatch):
     monkeypatch.setattr(executable, "CORES", 3)
     monkeypatch.setattr(executable.TEAM, "ready", lambda: True)
     monkeypatch.setattr(executable.TEAM, "run", lambda parts, threads: shares.append(threads))
-    run = solver._executable
+    run = solver.executable
     worth = executable.THREAD_OPERATIONS // len(run.program)
     backend = SimpleNamespace(shares=True, width=8, run=lambda *_: shares.append(1))
     monkeypatch.setattr(run, "backend", backend)
@@ -126,7 +126,7 @@ def test_regions_of_threads_that_never_come_are_done_by_others(solver, monkeypat
     for coming in (slice(1), slice(1, 2), slice(None)):
         monkeypatch.setattr(executable.TEAM, "run", lambda parts, own=coming: [part() for part in parts[own]])
         np.testing.assert_array_equal(solver(*state, threads=threads).qdd, expected)
-    together = solver._executable.together
+    together = solver.executable.together
     monkeypatch.setattr(executable.TEAM, "run", lambda parts: [part() for part in parts])
 
     def call(counter: np.ndarray) -> bool:

@@ -143,7 +143,7 @@ def read_back(path: Path) -> dict[str, np.ndarray]:
 
 
 def run(path: Path, out=None, missing="raise", rows=4096, seen=None):
-    return estimate_log(Log(path, solver(), task().values, missing, rows), solver(), out, seen)
+    return estimate_log(Log(path, solver(), task().values, missing, rows=rows), solver(), out, seen)
 
 
 def assert_estimates(found: dict[str, np.ndarray], solution: sd.Solution, t: np.ndarray) -> None:

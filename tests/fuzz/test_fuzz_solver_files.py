@@ -70,7 +70,7 @@ def forged(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     except Exception:  # of what has no digest the rest is forged
         pass
     rest = {name: x for name, x in found.items() if name != "digest"}
-    return {**rest, "digest": np.frombuffer(storage._digest(rest), dtype=np.uint8)}
+    return {**rest, "digest": np.frombuffer(storage.digest_of(rest), dtype=np.uint8)}
 
 
 def outcome(path, content: bytes) -> tuple[sd.Solver, sd.Solution] | None:

@@ -42,7 +42,7 @@ def test_any_passes_leave_inverse_dynamics_unchanged(model, passes, wrenches, ou
 @given(models, sets, st.booleans(), st.sampled_from([("qdd",), ("qdd", "a", "f")]), st.sampled_from(METHODS["tau"]))
 def test_any_passes_leave_forward_dynamics_unchanged(model, passes, wrenches, outputs, method):
     assume(solvable(model))
-    agree(model, write(model, "tau", outputs, wrenches, method, 2_000, passes), "tau", wrenches)
+    agree(model, write(model, "tau", outputs, wrenches, method, budget=2_000, passes=passes), "tau", wrenches)
 
 
 def problems(model: sd.Model):

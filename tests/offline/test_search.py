@@ -76,11 +76,11 @@ def test_a_seed_decides_what_is_tried(clock, monkeypatch):
 
     def tried(seconds: float, seed: int) -> list:
         orders: list = []
-        original = Search._try
-        monkeypatch.setattr(Search, "_try", lambda self, *a: (orders.append(a), original(self, *a))[1])
+        original = Search.attempt
+        monkeypatch.setattr(Search, "attempt", lambda self, *a: (orders.append(a), original(self, *a))[1])
         clock.read = 0
         compiled(forward(), seconds=seconds, seed=seed)
-        monkeypatch.setattr(Search, "_try", original)
+        monkeypatch.setattr(Search, "attempt", original)
         return orders
 
     first = tried(4.0, 1)

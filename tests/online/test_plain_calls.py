@@ -199,6 +199,10 @@ RESULTS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
     "function of two": lambda: (
         sd.compile_function(lambda x, y: (x @ y, np.array([x[0], 0.0])), {"x": (2,), "y": (2,)}), (q[:2], qd[:2]), {},
     ),
+    "many arguments": lambda: (
+        sd.compile_function(lambda *x: sum(x), {f"x{k}": (2,) for k in range(20)}),
+        tuple(np.random.default_rng(0).normal(size=(20, 2))), {},
+    ),
     "one result": lambda: (sd.compile_function(lambda x: 2.0 * x, {"x": (2, 3)}), (np.ones((2, 3)),), {}),
     "a number": lambda: (sd.compile_function(lambda x: x @ x, {"x": (3,)}), (q[:3],), {}),
     "kinematics": partial(kinematics, FLOATING, ["mass_matrix", "bias", "energy"], q, qd),
@@ -207,19 +211,29 @@ RESULTS: dict[str, Callable[[], tuple[Any, tuple, dict]]] = {
 }  # fmt: skip
 
 
+def parts(found: Any) -> list[np.ndarray]:
+    """The arrays of a result."""
+    return list(
+        found
+        if isinstance(found, tuple)
+        else dict(found).values()
+        if isinstance(found, (dict, sd.Solution))
+        else [found]
+    )
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_other_results_have_the_bits_of_the_general_way(name):
     function, arguments, named = RESULTS[name]()
     expected = general(function, *arguments, **named)
     for _ in range(2):
         found = function(*arguments, **named)
-        assert type(found) is type(expected)
-        keys = range(len(found)) if isinstance(found, tuple) else found
-        pairs = [(found[k], expected[k]) for k in keys] if isinstance(found, (dict, tuple)) else [(found, expected)]
-        assert not isinstance(found, dict) or [*found] == [*expected]
-        for x, y in pairs:
+        assert type(found) is type(expected) and (not isinstance(found, dict) or [*found] == [*expected])
+        for x, y in zip(parts(found), parts(expected), strict=True):
             assert type(x) is np.ndarray and x.shape == y.shape and np.array_equal(x, y) and x.flags.writeable
-            x[...] = np.nan  # nobody else's
+            x.setflags(write=False)
+            x.setflags(write=True)
+            x[...] = np.nan  # nobody else's, nor seen by the next call
     if built:
         assert goes_shortest(partial(function, *arguments, **named))
 
@@ -501,6 +515,36 @@ def test_the_signature_and_the_text_are_those_of_the_method():
         assert "axes" in kind.__call__.__doc__ and kind.__call__.__name__ == "__call__"
         assert inspect.isroutine(kind.__call__)
     assert next(iter(inspect.signature(sd.kinematics(ARM, "com")).parameters)) == "q"
+
+
+@pytest.mark.parametrize("name", ["solver", *RESULTS])
+def test_classes_have_the_call_that_they_define(name, monkeypatch):
+    """By inheritance, of their own, and if it is replaced for a time."""
+    call, arguments, named = CALLS["inverse"]() if name == "solver" else RESULTS[name]()
+    kind, again = type(call), pickle.loads(pickle.dumps(call))
+
+    class Inherited(kind):
+        pass
+
+    class Own(kind):
+        def __call__(self, *given, **by_name):
+            return given, by_name
+
+    def same_bits() -> bool:
+        pairs = zip(parts(call(*arguments, **named)), parts(again(*arguments, **named)), strict=True)
+        return all(np.array_equal(x, y) for x, y in pairs)
+
+    again.__class__ = Inherited
+    assert same_bits() and same_bits()
+    again.__class__ = Own
+    assert again(1, x=2) == ((1,), {"x": 2})
+    again.__class__ = kind
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "__call__", lambda self, *given: (self, given))
+        assert call(1, 2) == (call, (1, 2))
+    assert same_bits()
+    with pytest.raises(TypeError, match="argument"):
+        kind(*range(20))
 
 
 # ---- threads, memory, other builds -----------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_states_at_which_only_the_order_fails_are_solved(backend):
     q, qd, tau = model.random_state(seed=6, batch=24)
     q[::3] = np.random.default_rng(6).integers(0, 4, q[::3].shape) * (np.pi / 2)
     arrays = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros((24, 6 * model.nb))}
-    failing = solver._executable.results(arrays, 24)[1] & BAD_PIVOT != 0
+    failing = solver.executable.results(arrays, 24)[1] & BAD_PIVOT != 0
     assert failing[::3].any() and not failing[1::3].any() and not failing[2::3].any()
     expected = aba(model, q, qd, tau)
     for policy in ON_SINGULAR:

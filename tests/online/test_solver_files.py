@@ -122,7 +122,7 @@ def written(path, arrays: dict, head: dict, forged: bool = False, **program) -> 
     if forged:
         del arrays["digest"]
         # a forger computes digests, users of the library do not
-        arrays["digest"] = np.frombuffer(storage._digest(arrays), dtype=np.uint8)
+        arrays["digest"] = np.frombuffer(storage.digest_of(arrays), dtype=np.uint8)
     path.write_bytes(storage.packed(arrays))
     return path
 

@@ -64,7 +64,7 @@ def solver_calls(solver: sd.Solver, arrays: Mapping[str, np.ndarray], single: bo
     """The kernel of a solver of one output; see `kernel_call`. Loaded PLACES times, as times depend on the place."""
     (output, size), *_ = solver.program.output_groups
     arrays = {"fx": np.zeros(6 * solver.model.nb), **arrays}
-    n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver._executable.backend
+    n, name, backend = len(arrays["q"]), "one state" if single else "batch", solver.executable.backend
     return [
         kernel_call(
             f"{name}, {k}", Executable(type(backend)(backend.program, backend.level, backend.zeros)), arrays,

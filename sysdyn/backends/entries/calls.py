@@ -34,6 +34,9 @@ LONGEST_PLAIN = 200_000
 TURNED = 1024
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
+# Most numbers between two outputs that are 0 for which all are set to 0 at once: more take longer than one more call of
+# memset (chosen).
+FEW_BETWEEN = 64
 SCATTERED, FOR_ALL = 1, 2  # ways to take an array, as in native.c
 
 Function = TypeVar("Function", bound=Callable)
@@ -85,12 +88,18 @@ class Result:
     _row: Any
 
 
+class Called:
+    """The base of classes whose `__call__` is an `entry`. _plain: calls of one state, which it tries first."""
+
+    _plain: list
+
+
 if built:
-    Result = native.Result  # type: ignore[misc]
+    Called, Result = native.Called, native.Result  # type: ignore[misc]
 
 
 def entry(general: Function) -> Function:
-    """The method, which takes calls that are in the list `_plain` of its object the shortest way."""
+    """The method of a `Called`, which takes calls that are in the list `_plain` the shortest way."""
     return native.Entry(general) if built else general  # type: ignore[return-value]
 
 
@@ -168,10 +177,11 @@ def one_state(
         keywords.append((name, what, following))
         following += sum(x is ... for x in (what.values() if isinstance(what, dict) else (what,)))
     limits = np.array(squared, dtype=float).reshape(-1, 3)
+    left_out = [] if backend.zeros else _spans(np.flatnonzero(program.zero_outputs))
     return native.Plain(
         kernel.address, own, inputs, program.n_outputs, last, _table(targets, AXES + 4), places,
-        _table(quaternions, 1), _table(muted, 1), limits, _table(rows, AXES + 3), keys, names.positional,
-        tuple(keywords), shown.make, shown.about, shown.layout, (kernel, array, outputs),
+        _table(quaternions, 1), _table(muted, 1), limits, _table(rows, AXES + 3), _table(left_out, 2), keys,
+        names.positional, tuple(keywords), shown.make, shown.about, shown.layout, (kernel, array, outputs),
     )  # fmt: skip
 
 
@@ -227,6 +237,12 @@ def batch(
 def _parts(places: Mapping[str, slice], row: np.ndarray) -> Mapping[str, np.ndarray]:
     """Groups of numbers in a row."""
     return {name: row[part] for name, part in places.items()}
+
+
+def _spans(places: np.ndarray) -> list[tuple[int, int]]:
+    """(first, length) of spans that hold these ascending places, and others only where few lie between."""
+    parts = np.split(places, np.flatnonzero(np.diff(places) > FEW_BETWEEN) + 1)
+    return [(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts if len(part)]
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:

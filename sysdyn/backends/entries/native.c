@@ -1,6 +1,7 @@
 /* Calls of kernels by arrays of a caller, with NumPy's C API. They are for calls.py beside this file, and trust it.
 
-   Entry(general)           a method that tries the calls of one state in the list `_plain` of its object, then goes the
+   Called                   the base of classes with an `Entry` as their `__call__`
+   Entry(general)           a method that tries the calls of one state in the list `_plain` of a `Called`, then goes the
                             general way
    Plain(…)                 such a call, by arguments of certain names and shapes
    Result                   the base of classes whose objects hold a row of results of a plain call, or what Python code
@@ -26,6 +27,9 @@
 
 /* Arrays have up to this many axes, calls up to this many results. */
 enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
+/* Bytes of a cache line; rows of up to LONGEST_LEFT numbers whose memory is left for the next ones, ROWS at a time
+   (chosen: 512 KiB at most). */
+enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
 
@@ -45,8 +49,9 @@ typedef struct {
 } Output;
 
 typedef struct {
-    PyTypeObject *plain, *result; /* which the module owns */
-    PyObject *name;               /* of the attribute with the plain calls of an object */
+    PyTypeObject *called, *plain, *result, *row; /* which the module owns */
+    PyVarObject *left[ROWS];                     /* rows whose memory is free */
+    int next;                                    /* of these that takes the next one */
 } State;
 
 /* The content of a C-contiguous array of 8-byte numbers. */
@@ -100,13 +105,64 @@ static void freed(PyObject *self)
 
 /* ---- results in a row -------------------------------------------------------------------------------------------- */
 
-/* row: the memory of the results, in a bytes object of its own, as arrays that look into it keep it alive. */
 typedef struct {
     PyObject_HEAD
     PyObject *about, *given, *row, *dict, *weak;
 } Result;
 
-static double *numbers(PyObject *row) { return (double *)PyBytes_AS_STRING(row); }
+/* The memory of results, an object of its own, as arrays that look into it keep it alive. numbers: ob_size of them, from
+   the begin of a cache line on. */
+typedef struct {
+    PyObject_VAR_HEAD
+    double *numbers;
+} Row;
+
+static double *numbers(PyObject *row) { return ((Row *)row)->numbers; }
+
+/* A row whose numbers are of any value, of the memory that the last ones left if one had this length. */
+static PyObject *new_row(PyTypeObject *type, Py_ssize_t n)
+{
+    State *state = PyType_GetModuleState(type);
+    Row *row = NULL;
+    for (int k = 0; k < ROWS && !row; k++)
+        if (state->left[k] && Py_SIZE(state->left[k]) == n) {
+            row = (Row *)state->left[k];
+            state->left[k] = NULL;
+            state->next = k;
+        }
+    if (!row && !(row = PyObject_Malloc(sizeof(Row) + n * sizeof(double) + LINE)))
+        return PyErr_NoMemory();
+    PyObject_InitVar((PyVarObject *)row, type, n);
+    row->numbers = (double *)(((uintptr_t)(row + 1) + LINE - 1) / LINE * LINE);
+    return (PyObject *)row;
+}
+
+static void row_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    State *state = PyType_GetModuleState(type);
+    if (Py_SIZE(self) <= LONGEST_LEFT) {
+        PyObject *older = state->left[state->next];
+        state->left[state->next] = (PyVarObject *)self;
+        state->next = (state->next + 1) % ROWS;
+        self = older;
+    }
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* Arrays can be made read-only and writeable again, as NumPy finds out here. */
+static int row_buffer(PyObject *self, Py_buffer *found, int flags)
+{
+    return PyBuffer_FillInfo(found, self, numbers(self), Py_SIZE(self) * (Py_ssize_t)sizeof(double), 0, flags);
+}
+
+static PyType_Slot row_slots[] = {{Py_tp_dealloc, row_dealloc}, {Py_bf_getbuffer, row_buffer}, {0, NULL}};
+
+static PyType_Spec row_spec = {
+    "sysdyn.backends.entries.native.Row", sizeof(Row), sizeof(double),
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, row_slots,
+};
 
 static PyObject *view(const Output *output, PyObject *row)
 {
@@ -121,7 +177,7 @@ static PyObject *result_row(Result *self, void *closure)
 {
     if (!self->row)
         Py_RETURN_NONE;
-    Output whole = {.axes = 1, .dims = {PyBytes_GET_SIZE(self->row) / (Py_ssize_t)sizeof(double)}};
+    Output whole = {.axes = 1, .dims = {Py_SIZE(self->row)}};
     return view(&whole, self->row);
 }
 
@@ -181,9 +237,10 @@ static PyType_Spec result_spec = {
 typedef struct {
     PyObject_HEAD
     Kernel kernel;
-    Table words, inputs, targets, places, quaternions, muted, squared, outputs;
+    Table words, inputs, targets, places, quaternions, muted, squared, outputs, zeros;
     Py_ssize_t n_outputs, n_inputs, positional;
     int64_t status;
+    int in_row; /* whether `make` is a subclass of Result */
     PyObject *keywords, *keys, *make, *about, *layout, *keep; /* the last one owns the others */
 } Plain;
 
@@ -200,10 +257,11 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
     PyObject *keep;
     if (!self)
         return NULL;
-    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
+    if (!PyArg_ParseTuple(arguments, "KO&O&nnO&O&O&O&O&O&O&O!nO!OOOO:Plain", &kernel, integers, &self->words, doubles,
                           &self->inputs, &self->n_outputs, &self->n_inputs, integers, &self->targets, integers,
                           &self->places, integers, &self->quaternions, integers, &self->muted, doubles,
-                          &self->squared, integers, &self->outputs, &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
+                          &self->squared, integers, &self->outputs, integers, &self->zeros,
+                          &PyTuple_Type, &self->keys, &self->positional, &PyTuple_Type,
                           &self->keywords, &self->make, &self->about, &self->layout, &keep)) {
         Py_DECREF(self);
         return NULL;
@@ -212,10 +270,10 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ot
     self->targets.size /= sizeof(Target) / 8;
     self->outputs.size /= sizeof(Output) / 8;
     State *state = PyType_GetModuleState(type);
-    int in_row = PyType_Check(self->make) && PyType_IsSubtype((PyTypeObject *)self->make, state->result);
+    self->in_row = PyType_Check(self->make) && PyType_IsSubtype((PyTypeObject *)self->make, state->result);
     if (self->words.size < 2 || self->n_inputs > self->inputs.size || self->outputs.size > OUTPUTS ||
         self->outputs.size != PyTuple_GET_SIZE(self->keys) || (!self->outputs.size && self->make == Py_None) ||
-        !(in_row || self->make == Py_None || self->make == (PyObject *)&PyDict_Type ||
+        !(self->in_row || self->make == Py_None || self->make == (PyObject *)&PyDict_Type ||
           self->make == (PyObject *)&PyTuple_Type)) {
         PyErr_SetString(PyExc_ValueError, "these do not describe a call");
         Py_DECREF(self);
@@ -338,63 +396,68 @@ static int laid_out(Plain *self, PyObject *const *arguments, PyObject *names)
     return 1;
 }
 
-/* A new object for the results, all of them 0, and where each goes. */
-static PyObject *room(Plain *self, double **data)
+/* A row for the results, with 0 where the kernel writes none. */
+static PyObject *room(Plain *self)
+{
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    PyObject *row = new_row(state->row, self->n_outputs + (self->in_row ? self->n_inputs : 0));
+    const int64_t *zero = self->zeros.data, *end = zero + self->zeros.size;
+    for (; row && zero < end; zero += 2)
+        memset(numbers(row) + zero[0], 0, zero[1] * sizeof(double));
+    return row;
+}
+
+/* The results in a row as the call gives them; the row is theirs then. */
+static PyObject *shown(Plain *self, PyObject *row)
 {
     const Output *outputs = self->outputs.data;
     Py_ssize_t n = self->outputs.size;
-    if (self->make == (PyObject *)&PyDict_Type || self->make == (PyObject *)&PyTuple_Type || self->make == Py_None) {
-        PyObject *arrays = self->make == (PyObject *)&PyDict_Type ? PyDict_New() : PyTuple_New(n);
-        for (Py_ssize_t k = 0; arrays && k < n; k++) {
-            PyObject *x = PyArray_ZEROS((int)outputs[k].axes, (npy_intp *)outputs[k].dims, NPY_DOUBLE, 0);
-            data[k] = x ? PyArray_DATA((PyArrayObject *)x) : NULL;
-            if (x && PyTuple_CheckExact(arrays))
-                PyTuple_SET_ITEM(arrays, k, x);
-            else if (!x || PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
-                Py_CLEAR(arrays);
-            if (self->make == (PyObject *)&PyDict_Type)
-                Py_XDECREF(x);
+    if (self->make == Py_None)
+        return view(outputs, row);
+    if (self->in_row) {
+        Result *result = (Result *)((PyTypeObject *)self->make)->tp_alloc((PyTypeObject *)self->make, 0);
+        if (result) {
+            result->about = Py_NewRef(self->about);
+            result->given = Py_NewRef((PyObject *)self);
+            result->row = Py_NewRef(row);
         }
-        return arrays;
+        return (PyObject *)result;
     }
-    Result *result = (Result *)((PyTypeObject *)self->make)->tp_alloc((PyTypeObject *)self->make, 0);
-    if (!result)
-        return NULL;
-    result->about = Py_NewRef(self->about);
-    result->given = Py_NewRef((PyObject *)self);
-    result->row = PyBytes_FromStringAndSize(NULL, (self->n_outputs + self->n_inputs) * sizeof(double));
-    if (!result->row) {
-        Py_DECREF(result);
-        return NULL;
+    PyObject *arrays = self->make == (PyObject *)&PyDict_Type ? PyDict_New() : PyTuple_New(n);
+    for (Py_ssize_t k = 0; arrays && k < n; k++) {
+        PyObject *x = view(outputs + k, row);
+        if (x && PyTuple_CheckExact(arrays)) {
+            PyTuple_SET_ITEM(arrays, k, x);
+            continue;
+        }
+        if (!x || PyDict_SetItem(arrays, PyTuple_GET_ITEM(self->keys, k), x) < 0)
+            Py_CLEAR(arrays);
+        Py_XDECREF(x);
     }
-    memset(numbers(result->row), 0, self->n_outputs * sizeof(double));
-    for (Py_ssize_t k = 0; k < n; k++)
-        data[k] = numbers(result->row) + outputs[k].at;
-    return (PyObject *)result;
+    return arrays;
 }
 
 /* The results; NULL without an error where the call has to go the general way. */
 static PyObject *attempt(Plain *self, PyObject *const *arguments, Py_ssize_t n, PyObject *names, PyObject *defaults)
 {
-    double *data[OUTPUTS];
     if (!named(self, arguments, n, names, defaults))
         return NULL;
-    /* this may collect garbage, which may run anything; what follows does not */
-    PyObject *result = room(self, data);
-    if (!result)
+    PyObject *row = room(self), *found = NULL;
+    if (!row)
         return NULL;
-    int solved = laid_out(self, arguments, names);
-    if (solved) {
+    if (laid_out(self, arguments, names)) {
         int64_t *words = self->words.data;
-        for (Py_ssize_t k = 0; k < self->outputs.size; k++)
-            words[((const Output *)self->outputs.data)[k].word] = (int64_t)(intptr_t)data[k];
+        for (Py_ssize_t k = 0; k < self->outputs.size; k++) {
+            const Output *output = (const Output *)self->outputs.data + k;
+            words[output->word] = (int64_t)(intptr_t)(numbers(row) + output->at);
+        }
         self->kernel(words, 1);
-        solved = self->status == 0;
+        if (self->in_row)
+            memcpy(numbers(row) + self->n_outputs, self->inputs.data, self->n_inputs * sizeof(double));
+        if (self->status == 0)
+            found = shown(self, row);
     }
-    if (solved && !PyTuple_CheckExact(result) && !PyDict_CheckExact(result))
-        memcpy(numbers(((Result *)result)->row) + self->n_outputs, self->inputs.data, self->n_inputs * sizeof(double));
-    PyObject *found = !solved ? NULL : Py_NewRef(self->make == Py_None ? PyTuple_GET_ITEM(result, 0) : result);
-    Py_DECREF(result);
+    Py_DECREF(row);
     return found;
 }
 
@@ -409,6 +472,80 @@ static PyType_Slot plain_slots[] = {
 
 static PyType_Spec plain_spec = {
     "sysdyn.backends.entries.native.Plain", sizeof(Plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
+};
+
+/* ---- objects that are called ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *plain;
+} Called;
+
+static PyObject *call_name;
+
+/* `__call__` of the type, called with the object and the arguments. */
+static PyObject *called_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names)
+{
+    Py_ssize_t n = PyVectorcall_NARGS(flags), total = n + (names ? PyTuple_GET_SIZE(names) : 0);
+    PyObject *few[16], **all = total < 16 ? few : PyMem_Malloc((total + 1) * sizeof(PyObject *)), *found = NULL;
+    if (!all)
+        return PyErr_NoMemory();
+    all[0] = self;
+    memcpy(all + 1, arguments, total * sizeof(PyObject *));
+    PyObject *method = PyObject_GetAttr((PyObject *)Py_TYPE(self), call_name);
+    if (method)
+        found = PyObject_Vectorcall(method, all, n + 1, names);
+    Py_XDECREF(method);
+    if (all != few)
+        PyMem_Free(all);
+    return found;
+}
+
+static PyObject *called_new(PyTypeObject *type, PyObject *arguments, PyObject *others)
+{
+    PyObject *none = PyTuple_New(0);
+    Called *self = none ? (Called *)PyBaseObject_Type.tp_new(type, none, NULL) : NULL;
+    if (self)
+        self->call = called_call;
+    Py_XDECREF(none);
+    return (PyObject *)self;
+}
+
+static int called_traverse(Called *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->plain);
+    return 0;
+}
+
+static int called_clear(Called *self)
+{
+    Py_CLEAR(self->plain);
+    return 0;
+}
+
+static void called_dealloc(Called *self)
+{
+    PyObject_GC_UnTrack(self);
+    called_clear(self);
+    freed((PyObject *)self);
+}
+
+static PyMemberDef called_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Called, call), READONLY, NULL},
+    {"_plain", T_OBJECT_EX, offsetof(Called, plain), 0, NULL},
+    {NULL},
+};
+
+static PyType_Slot called_slots[] = {
+    {Py_tp_new, called_new}, {Py_tp_dealloc, called_dealloc}, {Py_tp_traverse, called_traverse},
+    {Py_tp_clear, called_clear}, {Py_tp_members, called_members}, {0, NULL},
+};
+
+static PyType_Spec called_spec = {
+    "sysdyn.backends.entries.native.Called", sizeof(Called), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, called_slots,
 };
 
 /* ---- methods and attributes -------------------------------------------------------------------------------------- */
@@ -443,9 +580,9 @@ static PyObject *entry_call(Descriptor *self, PyObject *const *arguments, size_t
 {
     State *state = PyType_GetModuleState(Py_TYPE(self));
     Py_ssize_t n = PyVectorcall_NARGS(flags);
-    PyObject *calls = n > 0 ? PyObject_GetAttr(arguments[0], state->name) : NULL, *found = NULL;
-    if (!calls)
-        PyErr_Clear();
+    PyObject *found = NULL;
+    PyObject *calls = n && PyObject_TypeCheck(arguments[0], state->called) ? ((Called *)arguments[0])->plain : NULL;
+    Py_XINCREF(calls);
     for (Py_ssize_t k = 0; calls && PyList_CheckExact(calls) && k < PyList_GET_SIZE(calls); k++) {
         PyObject *plain = Py_NewRef(PyList_GET_ITEM(calls, k));
         if (Py_IS_TYPE(plain, state->plain))
@@ -480,6 +617,24 @@ static PyObject *entry_attribute(Descriptor *self, PyObject *name)
     return PyObject_GetAttr(self->general, name);
 }
 
+/* Objects of a class that has this as its `__call__` are called without a tuple and a dict of the arguments. Up to
+   Python 3.11 they are by classes that say so themselves, from 3.12 on by those that inherit it, too. */
+static PyObject *entry_set_name(PyObject *self, PyObject *arguments)
+{
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    PyTypeObject *owner;
+    PyObject *name;
+    if (!PyArg_ParseTuple(arguments, "O!U:__set_name__", &PyType_Type, &owner, &name))
+        return NULL;
+    if (PyUnicode_Compare(name, call_name) == 0 && PyType_IsSubtype(owner, state->called)) {
+        owner->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+        PyType_Modified(owner);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef entry_methods[] = {{"__set_name__", entry_set_name, METH_VARARGS, NULL}, {NULL}};
+
 static PyMemberDef entry_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Descriptor, call), READONLY, NULL},
     {NULL},
@@ -487,7 +642,8 @@ static PyMemberDef entry_members[] = {
 
 static PyType_Slot entry_slots[] = {
     {Py_tp_new, entry_new}, {Py_tp_call, PyVectorcall_Call}, {Py_tp_descr_get, entry_get},
-    {Py_tp_getattro, entry_attribute}, {Py_tp_members, entry_members}, {Py_tp_dealloc, descriptor_dealloc}, {0, NULL},
+    {Py_tp_getattro, entry_attribute}, {Py_tp_members, entry_members}, {Py_tp_methods, entry_methods},
+    {Py_tp_dealloc, descriptor_dealloc}, {0, NULL},
 };
 
 static PyType_Spec entry_spec = {
@@ -679,8 +835,9 @@ static int filled(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     PyTypeObject *unused;
-    if (PyArray_ImportNumPyAPI() < 0 || !(state->name = PyUnicode_InternFromString("_plain")) ||
-        added(module, &result_spec, &state->result) || added(module, &plain_spec, &state->plain) ||
+    if (PyArray_ImportNumPyAPI() < 0 || !(call_name = PyUnicode_InternFromString("__call__")) ||
+        added(module, &called_spec, &state->called) ||
+        added(module, &result_spec, &state->result) || added(module, &row_spec, &state->row) || added(module, &plain_spec, &state->plain) ||
         added(module, &entry_spec, &unused) || added(module, &quantity_spec, &unused))
         return -1;
     return PyModule_AddIntConstant(module, "SOURCE", SOURCE);

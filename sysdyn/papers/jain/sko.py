@@ -89,6 +89,7 @@ class SKOModel:
         M: Sequence[np.ndarray],
         a: np.ndarray | None = None,
         b: np.ndarray | None = None,
+        *,
         names: Sequence[str] | None = None,
     ):
         self.names = None if names is None else tuple(names)
@@ -133,7 +134,7 @@ class SKOModel:
             M.append(scipy.linalg.block_diag(model.inertias[k], rotor.T @ armature @ rotor))
         still = [np.zeros(rotor.shape[1]) for rotor in rotors]
         a, b = (np.concatenate([*chain.from_iterable(zip(x, still, strict=True))]) for x in (a, b))
-        return cls(model.parent, weights, H, M, a, b, model.body_names)
+        return cls(model.parent, weights, H, M, a, b, names=model.body_names)
 
     # ---- Newton-Euler factorisation ------------------------------------------------------------------------------
 
@@ -321,7 +322,7 @@ class SKOModel:
             a.append(inner.T @ np.concatenate([self.a[part[k]] for k in group]))
             b.append(np.concatenate([self.b[part[k]] for k in group]))
         names = None if self.names is None else ["+".join(self.names[k] for k in group) for group in groups]
-        return SKOModel(parent, weights, H, M, np.concatenate(a), np.concatenate(b), names)
+        return SKOModel(parent, weights, H, M, np.concatenate(a), np.concatenate(b), names=names)
 
     # ---- checks ----------------------------------------------------------------------------------------------------
 

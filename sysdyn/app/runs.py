@@ -1,0 +1,77 @@
+"""Runs of logs whose states are unknown: on the terminal, in files and in pictures. scipy.stats is loaded with it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from sysdyn.app.solving import check_picture
+from sysdyn.app.tasks import Task
+from sysdyn.app.terminal import output
+from sysdyn.app.views import print_tables
+from sysdyn.data.log_columns import STATES
+from sysdyn.data.sensor_log import Log
+from sysdyn.errors import ProblemError
+from sysdyn.measurements.measurement import Output
+from sysdyn.online.progress import Bar
+from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.smooth import smooth
+
+
+def smooth_log(
+    task: Task, log: Log, path: Path, out: Path | None, picture: Path | None, coupled: bool, order: int | None
+) -> None:
+    """Find the states, biases and outputs of a log; write and draw them."""
+    if picture is not None:
+        check_picture(picture)
+    begin = time.perf_counter()
+    run = smoothed(task, log, coupled, order)
+    seconds = time.perf_counter() - begin
+    console = output()
+    if task.title:
+        console.print(task.title, style="bold", soft_wrap=True)
+    level = "coupled" if coupled else "kinematic"
+    span = run.t[-1] - run.t[0]
+    console.print(
+        f"{task.problem.model.name}, {level} level: {len(run):,} rows over {span:.4g} s in {seconds:.3g} s",
+        soft_wrap=True,
+    )
+    if run.untold:
+        console.print(f"told by nothing in the log, and as before: {', '.join(run.untold)}", soft_wrap=True)
+    print_tables(run.tables())
+    notes = [f"{len(run):,} states of {path}"]
+    notes += [f"{log.summary.missing:,} values of sensors were missing"] if log.summary.missing else []
+    if out is not None:
+        notes.append(f"written to {run.save(out)}")
+    if picture is not None:
+        from sysdyn.app.matrix_plot import save_figure  # matplotlib takes half a second to import
+        from sysdyn.app.time_plot import Bands
+
+        bands = Bands(run.model, "tau" if "tau" in run.outputs else "qdd").told(run)
+        notes.append(f"drawn in {save_figure(bands.figure(title=task.title), picture)}")
+    console.print()
+    console.print("; ".join(notes), soft_wrap=True)
+
+
+def unknown_log(task: Task, path: Path) -> Log:
+    """The log of a task whose states are unknown. Raises ProblemError if no sensor tells them."""
+    if not task.problem.state_sensors:
+        raise ProblemError(
+            "no sensor of the problem tells the states of a log: add encoders (JointPosition) or other sensors of the "
+            "state; if q and q̇ are columns of the log, they are exact"
+        )
+    return Log(path, task.problem, task.values, columns=task.columns, states=STATES[1])
+
+
+def smoothed(task: Task, log: Log, coupled: bool, order: int | None) -> Run:
+    """The run of a log of unknown states, with its progress on the terminal."""
+    with Bar("smoothing"):
+        return smooth(task.problem, log, _outputs_of_run(task), coupled=coupled, order=order)
+
+
+def _outputs_of_run(task: Task) -> tuple[Output, ...]:
+    """The requested outputs, by default torques, and wrenches from outside if any are unknown."""
+    if task.outputs is not None:
+        return task.outputs
+    known, model = task.problem.knows("fx"), task.problem.model
+    return ("tau",) if len(known) == 6 * model.nb else ("tau", "fx")

@@ -1,0 +1,87 @@
+"""Coordinates that no reading tells: shifts and turns of the world that leave every equation as it is.
+
+A free base has a position and a heading that only sensors in the world know. A direction counts as unseen if no sum of
+squares of a measurement changes along it, at random states with random readings: rows that turn with the robot say
+nothing of its heading, though each of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.model import Model
+from sysdyn.model.joints import Free
+from sysdyn.model.manifolds import rotate
+from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
+from sysdyn.trajectories.path import Path, Unknowns
+
+# Change of a sum of squares along a direction, as a share of what the sizes of its rows allow, that counts as none, and
+# random states at which this is looked at (chosen).
+UNSEEN, SEEN_AT = 1e-9, 4
+# Seed of these random states.
+UNSEEN_SEED = 11
+
+
+class Unseen(NamedTuple):
+    """A direction that nothing tells: its name, and its tangent (N, nv) at positions q (N, nq)."""
+
+    name: str
+    tangent: Callable[[np.ndarray], np.ndarray]
+
+
+def unseen(sources: Sequence[OfStates | OfDynamics], unknowns: Unknowns, readings: Readings) -> list[Unseen]:
+    """The shifts and turns of free bases that the equations do not depend on; readings: of any `SEEN_AT` instants."""
+    return [x for x in _motions(unknowns.model) if not any(_tells(source, unknowns, readings, x) for source in sources)]
+
+
+def _motions(model: Model) -> Iterator[Unseen]:
+    """Shifts of the world, and its turn about the vertical, for each free joint at the base."""
+    size = np.linalg.norm(model.gravity)
+    up = -model.gravity / size if size > 0.0 else np.array([0.0, 0.0, 1.0])
+    for i, joint in enumerate(model.joints):
+        if isinstance(joint, Free) and model.parent[i] < 0:
+            name, q, v = model.joint_names[i], model.q_slice(i), model.v_slice(i)
+            for letter, axis in zip("xyz", np.eye(3), strict=True):
+                yield Unseen(f"{name} position {letter}", _Motion(model.nv, q, v, np.zeros(3), axis))
+            yield Unseen(f"{name} yaw", _Motion(model.nv, q, v, up, np.zeros(3)))
+
+
+@dataclass(frozen=True)
+class _Motion:
+    """The tangent of a motion of the world by a turn and a shift, at the joint with these places in q and q̇."""
+
+    nv: int
+    q: slice
+    v: slice
+    turn: np.ndarray
+    shift: np.ndarray
+
+    def __call__(self, q: np.ndarray) -> np.ndarray:
+        p, quaternion = np.split(q[:, self.q], [3], axis=1)
+        back = quaternion * (-1.0, -1.0, -1.0, 1.0)
+        shift = self.shift + np.cross(self.turn, p)
+        tangent = np.zeros((len(q), self.nv))
+        turned = (rotate(back, np.broadcast_to(x, p.shape)) for x in (self.turn, shift))
+        tangent[:, self.v] = np.concatenate([*turned], axis=1)
+        return tangent
+
+
+def _tells(source: OfStates | OfDynamics, unknowns: Unknowns, readings: Readings, x: Unseen) -> bool:
+    model, n = unknowns.model, len(readings.t)
+    q, qd, qdd = model.random_state(seed=UNSEEN_SEED, batch=n)
+    rates = np.zeros((n, unknowns.motion.order - 1, model.nv))
+    rates[:, 0], rates[:, 1] = qd, qdd
+    path = Path(unknowns, readings.t, q, rates, np.zeros((n, unknowns.n_biases)))
+    lines = source.at(path, readings)
+    along = np.einsum("nij,nj->ni", lines.J[:, :, : model.nv], x.tangent(q))
+    size = np.abs(lines.J).sum(axis=2) * np.abs(lines.r)
+    for name in dict.fromkeys(name for name, _ in lines.names):
+        rows = [k for k, (owner, _) in enumerate(lines.names) if owner == name]
+        change = np.abs((along[:, rows] * lines.r[:, rows]).sum(axis=1))
+        if (change > UNSEEN * size[:, rows].sum(axis=1)).any():
+            return True
+    return False

@@ -1,0 +1,97 @@
+"""Estimates row by row, while a robot moves: `filter`, and behind it by a fixed lag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.data.sensor_log import Log
+from sysdyn.errors import InvalidInput
+from sysdyn.measurements.measurement import Output
+from sysdyn.problem import Problem
+from sysdyn.trajectories import densities
+from sysdyn.trajectories.filtering import Belief, Filter
+from sysdyn.trajectories.motion import ORDER
+from sysdyn.trajectories.pieces import joined, pieces_of
+from sysdyn.trajectories.readings import readings
+from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.smooth import checked_outputs
+from sysdyn.trajectories.statement import Trajectory
+
+# Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
+LONG_LOG = 600.0
+
+
+def filter(
+    problem: Problem,
+    outputs: str | Output | Sequence[Output] = ("tau",),
+    *,
+    motion: Run | float | Mapping[str, float] | np.ndarray,
+    order: int | None = None,
+    lag: float = 0.0,
+    coupled: bool = False,
+    start: ArrayLike | None = None,
+    robust: bool = True,
+) -> Live:
+    """A filter: `live = filter(problem, motion=run)`, then `live(t, y)` at each instant, a Run without an axis N.
+
+    motion    how the robot moves: a Run of a log of it, or densities as of `smooth`, with their order (3 if None)
+    lag       seconds that estimates stay behind readings, smoothed by what came since; 0 for the present
+    coupled, start, robust: as of `smooth`; robust: innovations beyond 99.9 % count as if they were at it.
+
+    Raises what `smooth` does.
+    """
+    given: float | Mapping[str, float] | np.ndarray = motion.motion if isinstance(motion, Run) else motion
+    order = order or (motion.order if isinstance(motion, Run) else ORDER)
+    density = densities.by_joint(problem.model, given)
+    if not (density > 0.0).all():
+        raise InvalidInput("the motion of a filter needs a positive density for each degree of freedom")
+    if not (isinstance(lag, (int, float)) and 0.0 <= lag < np.inf):
+        raise InvalidInput(f"lag is {lag!r}, but a time ≥ 0 s is needed")
+    trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled)
+    first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
+    return Live(trajectory, density, float(lag), first, robust)
+
+
+class Live:
+    """A filter that runs; see `filter`. It belongs to one thread."""
+
+    def __init__(self, trajectory: Trajectory, density: np.ndarray, lag: float, first: np.ndarray | None, robust: bool):
+        self.problem, self.lag = trajectory.problem, lag
+        self._trajectory, self._density, self._first = trajectory, density, first
+        self._filter = Filter(trajectory.unknowns, trajectory.sources, density, gate=robust)
+        self._found: list[Belief] = []
+        self._ahead: list[Belief] = []
+        self._read: list[Any] = []
+        self._chosen: tuple[str, ...] = ()
+
+    def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
+        """The estimate at t − lag, from what is measured up to t [s].
+
+        y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
+        for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.
+        """
+        if self._found and not t > self._found[-1].path.t[0]:
+            raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
+        row: dict[str, np.ndarray] = {"t": np.array([float(t)])}
+        row |= {name: np.atleast_1d(np.asarray(x, dtype=float))[None] for name, x in y.items()}
+        row |= {f"active: {name}": np.array([float(np.all(x))]) for name, x in (active or {}).items()}
+        now = readings(self.problem, Log(row, self.problem, states="unknown"))
+        if self._found:
+            belief = self._filter.predicted(self._found[-1], float(t))
+            self._ahead.append(belief)
+        else:
+            belief, self._chosen = self._trajectory.belief(now, self._first, self._density)
+        self._found.append(self._filter.updated(belief, now))
+        self._read.append(now)
+        while len(self._found) > 1 and self._found[1].path.t[0] <= t - self.lag:
+            del self._found[0], self._ahead[0], self._read[0]
+        smoothed = self._filter.backwards(self._found, self._ahead)[0] if self.lag else self._found[-1]
+        if not self.lag:
+            self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
+        events, self._filter.events = self._filter.events, []
+        pieces = pieces_of(self._trajectory, smoothed.path, smoothed.P[None], self._read[0], self._filter.gate, events)
+        return joined(self._trajectory, pieces, events, self._chosen, self._density).first()

@@ -1,0 +1,112 @@
+"""Results of instants whose states are estimated: outputs with standard deviations, put together to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.measurements.measurement import output_name
+from sysdyn.measurements.state_sensors import Stance
+from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
+from sysdyn.trajectories.filtering import Event
+from sysdyn.trajectories.path import Path, dofs
+from sysdyn.trajectories.run import Run
+from sysdyn.trajectories.smoothing import LIMITS, tested
+from sysdyn.trajectories.statement import Trajectory
+
+# Most readings of dynamic variables that are dropped at an instant (chosen: a robot of which more fail needs a look).
+MOST_DROPPED = 8
+
+
+class Piece(NamedTuple):
+    """Results of the instants of a window: path, standard deviations of the unknowns, outputs with theirs, switches."""
+
+    path: Path
+    std: np.ndarray
+    values: dict[str, tuple[np.ndarray, np.ndarray]]
+    active: Mapping[str, np.ndarray]
+
+
+def pieces_of(
+    trajectory: Trajectory, whole: Path, of_path: np.ndarray, readings: Readings, robust: bool, events: list[Event]
+) -> list[Piece]:
+    """Results along a path with covariances (N, k, k), as many instants at a time as memory is made for.
+
+    robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
+    path have been tested before.
+    """
+    own, n, pieces = trajectory.unknowns, len(whole), []
+    size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
+    for at in range(0, n, size):
+        part = slice(at, min(at + size, n))
+        path, P, read = whole.part(part), of_path[part], readings.part(part)
+        if not trajectory.coupled:
+            path, P, read, dropped = _tested(trajectory, path, P, read, robust)
+            events += [e._replace(instant=e.instant + at) for e in dropped]
+        std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
+        pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active))
+    return pieces
+
+
+def _tested(
+    trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
+) -> tuple[Path, np.ndarray, Readings, list[Event]]:
+    """(states and covariances of single instants with their dynamic variables, readings that are left, the others)."""
+    path, P = _informed(trajectory, before, of_before, readings)
+    left, events = readings, list[Event]()
+    for _ in range(MOST_DROPPED if robust else 0):
+        off, now = tested(trajectory.dynamics, path, left, LIMITS[-1])
+        if not now:
+            break
+        left, events = left.without(off), events + now
+        path, P = _informed(trajectory, before, of_before, left)
+    return path, P, left, events
+
+
+def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:
+    """The states of single instants after what the dynamic variables say of them."""
+    lines = trajectory.dynamics.at(path, readings)
+    told = (lines.J != 0.0).any(axis=(0, 2))
+    J, r = lines.J[:, told], lines.r[:, told]
+    if not J.shape[1]:
+        return path, P
+    PJ = P @ J.swapaxes(1, 2)
+    S = J @ PJ
+    j = np.arange(S.shape[1])
+    own = S[:, j, j]
+    S[:, j, j] += np.where(lines.exact[told], EXACT_SHARE**2 * own, 1.0) + (own == 0.0)
+    K = np.linalg.solve(S, PJ.swapaxes(1, 2)).swapaxes(1, 2)
+    after = P - K @ PJ.swapaxes(1, 2)
+    return path.moved(-(K @ r[..., None])[..., 0]), 0.5 * (after + after.swapaxes(1, 2))
+
+
+def joined(
+    trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
+    kappa: np.ndarray,
+) -> Run:  # fmt: skip
+    """The run of successive pieces."""
+    problem, own = trajectory.problem, trajectory.unknowns
+    q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
+    t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
+    deviations = dict(zip(("q", "qd", "qdd"), np.split(std[:, : 3 * own.model.nv], 3, axis=1), strict=True))
+    groups = {x.name: x for x in problem.outputs(trajectory.dynamics.outputs).values()}
+    values = {}
+    for name in map(output_name, trajectory.dynamics.outputs):
+        both = (np.concatenate([x.values[name][k] for x in pieces]) for k in (0, 1))
+        values[name], deviations[name] = (x.reshape(len(t), *groups[name].shape) for x in both)
+    of_biases = std[:, own.n_states :]
+    components = {m.name: m.components(problem.model) for m in problem.measurements}
+    named = [e._replace(component=components[e.measurement][int(e.component)]) for e in events]
+    contacts = {
+        m.name: np.concatenate([x.active[m.name].any(axis=1) for x in pieces])
+        for m in problem.state_sensors if isinstance(m.of, Stance)
+    }  # fmt: skip
+    return Run(
+        problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
+        events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
+        motion=dict(zip(dofs(problem.model), kappa.tolist(), strict=True)), order=trajectory.motion.order,
+        coupled=trajectory.coupled, _values=values, _std=deviations, _groups=groups,
+        _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
+    )  # fmt: skip
