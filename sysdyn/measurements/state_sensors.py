@@ -12,6 +12,7 @@ With reference "local" a value is in the axes of the frame, with "world" in thos
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from sysdyn.measurements.sensor import Instrument, place_of, placed
 from sysdyn.model import Model
 from sysdyn.model.poses import se3_log
 from sysdyn.model.quantities import ACCELERATION, QUANTITY, Quantity
+from sysdyn.model.spatial import cross
 from sysdyn.program.expr import Expr, sin, sqrt
 
 # Names of the components of a velocity, of a position, and of an attitude as rotation vector.
@@ -373,6 +375,7 @@ class Stance(FrameStateSensor):
     kind        held components, as of a `Contact`: "point" the origin; "fixed" all six; "normal" the origin along z …;
                 components="all" are these, else names out of omega_x … v_z
     reference   axes of the components: "local", the frame's, or "world"
+    radius      of a round foot [m]: the frame is its centre, and the held point is the lowest one, on which it rolls
     when        None: as a log or a run says; or the condition under which it stands, by columns of measurements of the
                 problem: "l_foot_ft: fz > 40", with <, >=, <=, and several joined by "and"
     noise       standard deviation of the velocity of the frame while it stands
@@ -386,16 +389,26 @@ class Stance(FrameStateSensor):
     def __init__(
         self, frame: Place, kind: str = "point", components: Names = "all", reference: str = "local",
         when: str | Condition | None = None, name: str | None = None, noise=None, bias: Drift | None = None,
+        radius: float = 0.0,
     ):  # fmt: skip
         if kind not in CONTACTS:
             raise UnknownName("kind of a Stance:", kind, CONTACTS)
         name = name or f"Stance({placed(frame, 'Stance')[1]})"
         chosen = tuple(_RATE[c] for c in CONTACTS[kind]) if components in ("all", ("all",)) else components
         self.when = condition_of(name, when)
-        super().__init__(frame, chosen, name, noise, bias, reference=reference)
+        if not (isinstance(radius, (int, float)) and 0.0 <= radius < math.inf):
+            raise InvalidInput(f"the radius of {name!r} is {radius!r}: a length ≥ 0 m is needed")
+        self.radius = float(radius)
+        super().__init__(
+            frame, chosen, name, noise, bias, reference=reference, **({"radius": radius} if radius else {})
+        )
 
     def all_values(self, ctx):
         v = ctx.v(self.frame)
+        if self.radius:
+            down = ctx.model.gravity / np.linalg.norm(ctx.model.gravity)
+            point = ctx.R(self.frame).T @ (self.radius * down).astype(object)
+            v = np.concatenate([v[:3], v[3:] + cross(v[:3], point)])
         return np.concatenate([self.turned(ctx, v[:3]), self.turned(ctx, v[3:])])
 
     def describe(self, model: Model | None = None) -> dict:

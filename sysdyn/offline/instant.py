@@ -143,8 +143,8 @@ class Instant:
     def results(self) -> Program:
         """The program of the outputs at a state.
 
-        Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns); var NAME, variances of
-        their errors if the state is known.
+        Groups: NAME, its values; d NAME, their derivatives by the columns (scalars × columns) as of Gauss-Newton,
+        without the terms of residuals; var NAME, variances of their errors if the state is known.
         """
         information = OfFactors(self._factors, self.system.plain.noise_by_row)
         groups: list[tuple[str, list]] = []

@@ -93,10 +93,10 @@ def _stacked(x: Linear, covariances: bool) -> Solved:
             before[t - 1], ahead[t - 1] = mean, cov
         try:
             L = np.linalg.cholesky(cov)
+            Lt = L.swapaxes(-1, -2)
+            G = np.linalg.solve(np.linalg.cholesky(one + Lt @ x.H[t] @ L), Lt)
         except np.linalg.LinAlgError:
             raise _lost(t) from None
-        Lt = L.swapaxes(-1, -2)
-        G = np.linalg.solve(np.linalg.cholesky(one + Lt @ x.H[t] @ L), Lt)
         cov = G.swapaxes(-1, -2) @ G
         right = x.h[t] + (x.H[t] @ mean[..., None])[..., 0]
         mean = mean - (cov @ right[..., None])[..., 0]

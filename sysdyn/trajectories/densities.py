@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sysdyn.errors import InvalidInput
+from sysdyn.model import Model
+from sysdyn.program.reals import real
 from sysdyn.trajectories.chain import Solved
+from sysdyn.trajectories.filtering import LIMIT
 from sysdyn.trajectories.motion import Motion, covariance, transition
-from sysdyn.trajectories.path import Path, dofs
+from sysdyn.trajectories.path import Path
 
 # Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
 # beyond, every reading is believed (chosen; half a decade apart, then refined by a parabola).
@@ -17,6 +21,8 @@ LEAST_DENSITY, GREATEST_DENSITY, DENSITIES = -8.0, 3.0, 45
 STRETCHES, STRETCH = 4, 1000
 # Instants of a stretch at its start that do not count, while the filter forgets where it began (chosen).
 FORGOTTEN = 20
+# Steps in time beyond which a log has a gap, in units of its median step: they tell nothing of motion (chosen).
+LONGEST_STEP = 20.0
 # Variances of the first state, in units of the encoder's (chosen: beyond the range of motions).
 WIDE = 1e8
 
@@ -33,7 +39,7 @@ def of_encoders(
     starts = np.unique(np.linspace(0, max(n - STRETCH, 0), STRETCHES).astype(int)) if n > STRETCH else np.array([0])
     length = min(n, STRETCH)
     at = starts[:, None] + np.arange(length)
-    dt = np.diff(t[at], axis=1)  # (stretches, length − 1)
+    dt = np.minimum(np.diff(t[at], axis=1), LONGEST_STEP * np.median(np.diff(t)))  # (stretches, length − 1)
     unit = std / np.median(np.diff(t)) ** (order - 0.5)
     grid = 10.0 ** np.linspace(LEAST_DENSITY, GREATEST_DENSITY, DENSITIES)
     kappa = grid[:, None] * unit  # (tried, m)
@@ -53,6 +59,7 @@ def of_encoders(
             P = F @ P @ F.swapaxes(-1, -2) + Q[:, k - 1][:, None, None] * spread[..., None, None]
         S = P[..., 0, 0] + 1.0
         e = y[:, k][:, None] - x[..., 0]
+        S = np.maximum(S, e * e / LIMIT)  # what is beyond belief counts as if it were at its limit
         here = seen[:, k][:, None]
         if k >= FORGOTTEN:
             found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)
@@ -103,11 +110,26 @@ def expected(path: Path, solved: Solved, density: np.ndarray, learnt: np.ndarray
     return found
 
 
-def by_joint(model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
-    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others."""
+def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:
+    """(nv,) of one number, (nv,), or numbers by names of joints or degrees of freedom, NaN for the others.
+
+    Raises InvalidInput for numbers that are not positive and finite, UnknownName.
+    """
     if isinstance(density, Mapping):
-        found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(dofs(model))}
+        found, place = np.full(model.nv, np.nan), {name: k for k, name in enumerate(model.dof_names)}
         for name, value in density.items():
-            found[place[name] if name in place else model.v_slice(model.joint_index(name))] = value
+            x = real(f"density of {name!r}", value)
+            found[place[name] if name in place else model.v_slice(model.joint_index(name))] = _positive(x)
         return found
-    return np.array(np.broadcast_to(np.asarray(density, dtype=float), model.nv))
+    x = real("density", density)
+    if x.shape not in ((), (model.nv,)):
+        raise InvalidInput(f"density has shape {x.shape}: a number, ({model.nv},) or numbers by joint are needed")
+    return np.array(np.broadcast_to(_positive(x), model.nv))
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    if not ((x > 0.0) & np.isfinite(x)).all():
+        raise InvalidInput(
+            f"a density of motion is {x[~((x > 0.0) & np.isfinite(x))][0]}: it must be positive and finite"
+        )
+    return x

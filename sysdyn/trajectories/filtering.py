@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.linalg and scipy.stats where they are first used
+import scipy  # which loads scipy.linalg and scipy.special where they are first used
 
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
@@ -15,7 +15,7 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Probability beyond which a reading is dropped at its instant (house rule of χ² tests of innovations: 99.9 %).
 CONFIDENCE = 0.999
 # Square of the innovation that belongs to it, in variances.
-LIMIT = float(scipy.stats.chi2.ppf(CONFIDENCE, 1))
+LIMIT = float(scipy.special.chdtri(1.0, 1.0 - CONFIDENCE))
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
 # Steps of Gauss-Newton for the first state, and the size of a step below which it has converged (chosen).

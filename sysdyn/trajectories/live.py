@@ -18,7 +18,7 @@ from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.pieces import joined, pieces_of
 from sysdyn.trajectories.readings import readings
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smooth import checked_outputs
+from sysdyn.trajectories.smooth import BLAS, checked_outputs, first_position
 from sysdyn.trajectories.statement import Trajectory
 
 # Length of the log over which constant biases stay the same, if it is not known before [s] (chosen).
@@ -47,12 +47,12 @@ def filter(
     given: float | Mapping[str, float] | np.ndarray = motion.motion if isinstance(motion, Run) else motion
     order = order or (motion.order if isinstance(motion, Run) else ORDER)
     density = densities.by_joint(problem.model, given)
-    if not (density > 0.0).all():
+    if not np.isfinite(density).all():
         raise InvalidInput("the motion of a filter needs a positive density for each degree of freedom")
     if not (isinstance(lag, (int, float)) and 0.0 <= lag < np.inf):
         raise InvalidInput(f"lag is {lag!r}, but a time ≥ 0 s is needed")
     trajectory = Trajectory(problem, checked_outputs(problem, outputs), LONG_LOG, order, coupled)
-    first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
+    first = first_position(problem, start)
     return Live(trajectory, density, float(lag), first, robust)
 
 
@@ -74,11 +74,15 @@ class Live:
         y {measurement: (m,)}: what is left out, or NaN, is not measured now. active {measurement: bool}: of stances,
         for instance. Raises InvalidInput if t is not later than before, or for values that do not fit.
         """
+        with BLAS.limit(limits=1, user_api="blas"):
+            return self._estimate(t, y, active or {})
+
+    def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self._found[-1].path.t[0]:
             raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
         row: dict[str, np.ndarray] = {"t": np.array([float(t)])}
         row |= {name: np.atleast_1d(np.asarray(x, dtype=float))[None] for name, x in y.items()}
-        row |= {f"active: {name}": np.array([float(np.all(x))]) for name, x in (active or {}).items()}
+        row |= {f"active: {name}": np.array([float(np.all(x))]) for name, x in active.items()}
         now = readings(self.problem, Log(row, self.problem, states="unknown"))
         if self._found:
             belief = self._filter.predicted(self._found[-1], float(t))
@@ -94,4 +98,5 @@ class Live:
             self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
         events, self._filter.events = self._filter.events, []
         pieces = pieces_of(self._trajectory, smoothed.path, smoothed.P[None], self._read[0], self._filter.gate, events)
-        return joined(self._trajectory, pieces, events, self._chosen, self._density).first()
+        events = [e._replace(instant=0) for e in events]
+        return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0]).first()

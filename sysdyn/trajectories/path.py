@@ -77,7 +77,7 @@ class Unknowns:
     def names(self) -> list[str]:
         """Name of each unknown, as of columns of logs."""
         model = self.model
-        rates = [f"{x}:{name}" for x in ("q", "qd", "qdd", "qddd")[: self.motion.order] for name in dofs(model)]
+        rates = [f"{x}:{name}" for x in ("q", "qd", "qdd", "qddd")[: self.motion.order] for name in model.dof_names]
         biases = [f"bias of {b.measurement.name}: {c}" for b in self.biases.values()
                   for c in b.measurement.components(model)]  # fmt: skip
         return [*rates, *biases]
@@ -87,15 +87,6 @@ def deviations(m: Measurement, model: Model) -> np.ndarray:
     """Declared standard deviations (m,) of a measurement with noise."""
     noise = noise_of(m, model)
     return np.asarray(np.sqrt(np.diagonal(noise.matrix(noise.declared))))
-
-
-def dofs(model: Model) -> list[str]:
-    """Name of each degree of freedom."""
-    found = []
-    for i, joint in enumerate(model.joints):
-        name = model.joint_names[i]
-        found += [name] if joint.nv == 1 else [f"{name}[{k}]" for k in range(joint.nv)]
-    return found
 
 
 @dataclass(frozen=True)

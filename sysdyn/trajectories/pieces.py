@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
+from sysdyn.trajectories import chain
 from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
 from sysdyn.trajectories.filtering import Event
-from sysdyn.trajectories.path import Path, dofs
+from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smoothing import LIMITS, tested
 from sysdyn.trajectories.statement import Trajectory
@@ -65,6 +67,49 @@ def _tested(
     return path, P, left, events
 
 
+def with_biases(
+    trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings, robust: bool
+) -> tuple[Path, np.ndarray]:  # fmt: skip
+    """The path and covariances (N, k, k) with the biases that dynamic variables alone show, estimated over time.
+
+    What is not known of the states counts as noise of the rows, from instant to instant.
+    """
+    own, columns, n = trajectory.unknowns, trajectory.alone_columns, len(path)
+    others = np.setdiff1d(np.arange(own.size), columns)
+    size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
+    H, h = np.zeros((n, len(columns), len(columns))), np.zeros((n, len(columns)))
+    for at in range(0, n, size):
+        part = slice(at, min(at + size, n))
+        *_, left, _ = _tested(trajectory, path.part(part), P[part], readings.part(part), robust)
+        lines = trajectory.dynamics.at(path.part(part), left)
+        J, shown = lines.J[:, ~lines.exact], lines.J[:, ~lines.exact][:, :, columns]
+        S = J[:, :, others] @ P[part][:, others[:, None], others] @ J[:, :, others].swapaxes(1, 2)
+        S += np.eye(S.shape[1])
+        right = np.linalg.solve(S, np.concatenate([shown, lines.r[:, ~lines.exact, None]], axis=2))
+        both = shown.swapaxes(1, 2) @ right
+        H[part], h[part] = both[:, :, :-1], both[:, :, -1]
+    dt, one = np.diff(path.t)[:, None, None], np.eye(len(columns))
+    places = columns - own.n_states
+    Phi, Q = np.broadcast_to(one, (n - 1, *one.shape)), dt * (own.bias_density[places] ** 2 * one)
+    first = P[0][columns[:, None], columns]
+    solved = chain.solve(
+        chain.Linear(H, h, Phi, np.zeros((n - 1, len(columns))), Q, np.zeros(len(columns)), first), covariances=True
+    )
+    biases, covariance = path.biases.copy(), P.copy()
+    biases[:, places] += solved.step
+    covariance[:, columns[:, None], columns] = solved.P
+    return replace(path, biases=biases), covariance
+
+
+def _missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
+    """{measurement: values that a log does not have}; stances and priors aside."""
+    found = {}
+    for m in (*trajectory.problem.state_sensors, *trajectory.problem.custom):
+        if m.noise is not None and not m.has_default:
+            found[m.name] = int(np.sum(~read.active[m.name]))
+    return {name: n for name, n in found.items() if n}
+
+
 def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings) -> tuple[Path, np.ndarray]:
     """The states of single instants after what the dynamic variables say of them."""
     lines = trajectory.dynamics.at(path, readings)
@@ -84,7 +129,7 @@ def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readi
 
 def joined(
     trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
-    kappa: np.ndarray,
+    kappa: np.ndarray, read: Readings,
 ) -> Run:  # fmt: skip
     """The run of successive pieces."""
     problem, own = trajectory.problem, trajectory.unknowns
@@ -106,7 +151,7 @@ def joined(
     return Run(
         problem=problem, t=t, q=q, qd=rates[:, 0], qdd=rates[:, 1],
         events=tuple(sorted(named, key=lambda e: e.instant)), contacts=contacts, chosen=chosen,
-        motion=dict(zip(dofs(problem.model), kappa.tolist(), strict=True)), order=trajectory.motion.order,
-        coupled=trajectory.coupled, _values=values, _std=deviations, _groups=groups,
+        motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
+        coupled=trajectory.coupled, missing=_missing(trajectory, read), _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
     )  # fmt: skip

@@ -22,6 +22,8 @@ from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.filtering import Event
 
+# Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).
+HARDLY_KNOWN = 1.0
 # Share of its prior standard deviation above which a bias is not told by a log (chosen).
 TOLD = 0.5
 
@@ -36,7 +38,8 @@ class Run:
     run["fx"] (N, nb, 6): outputs in the shapes of a Solution.
     events: components of measurements that were dropped at an instant, see `Event`. contacts: {stance: (N,) bool} as
     they were used. chosen: coordinates that nothing tells, which are as at the start. motion: {degree of freedom:
-    density of its jerk, or of its snap if order is 4}, in the unit of q by s^order and √Hz.
+    density of its jerk, or of its snap if order is 4}, in the unit of q by s^order and √Hz. missing: {measurement:
+    values that the log does not have}.
     """
 
     problem: Problem
@@ -50,6 +53,7 @@ class Run:
     motion: Mapping[str, float]
     order: int
     coupled: bool
+    missing: Mapping[str, int]
     _values: Mapping[str, np.ndarray] = field(repr=False)
     _std: Mapping[str, np.ndarray] = field(repr=False)
     _biases: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
@@ -65,7 +69,7 @@ class Run:
 
     def first(self) -> Run:
         """The first instant, without the axis N."""
-        return self._each(lambda x: x[0])
+        return replace(self._each(lambda x: x[0]), events=tuple(e for e in self.events if e.instant == 0))
 
     def _along(self) -> Run:
         """The run with the axis N, of one instant as well."""
@@ -83,8 +87,10 @@ class Run:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """Names of coordinates that are chosen, and of biases that the log tells no better than they were known."""
+        """Names of coordinates that are chosen or hardly known, and of biases known no better than before."""
         found = list(self.chosen)
+        least = np.atleast_2d(self._std["q"]).min(axis=0)
+        found += [f"q:{x}" for x, std in zip(self.model.dof_names, least.tolist(), strict=True) if std > HARDLY_KNOWN]
         for m in self.problem.biased:
             assert m.drift is not None
             components = m.components(self.problem.model)
@@ -252,6 +258,8 @@ class Run:
             parts.append(
                 f"  chosen    {', '.join(self.chosen)}: nothing in the log tells these, they are as at the start"
             )
+        if gone := {name: n for name, n in self.missing.items() if n}:
+            parts.append(f"  missing   {', '.join(f'{name} {n}' for name, n in gone.items())}")
         if self.events:
             counts: dict[str, int] = {}
             for event in self.events:

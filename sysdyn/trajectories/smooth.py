@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import threadpoolctl
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput, UnknownName
+from sysdyn.errors import InvalidInput, LogWarning, UnknownName
 from sysdyn.measurements.measurement import Output
+from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
+from sysdyn.program.reals import real
 from sysdyn.trajectories import chain, densities
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief, Event
-from sysdyn.trajectories.pieces import Piece, joined, pieces_of
+from sysdyn.trajectories.path import Path
+from sysdyn.trajectories.pieces import Piece, joined, pieces_of, with_biases
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smoothing import Smoothed, Smoother
@@ -23,6 +28,10 @@ from sysdyn.trajectories.statement import Trajectory
 
 # Most numbers of the blocks of a window: 256 MB an array (chosen).
 WINDOW_NUMBERS = 2**25
+# Share of the work that is done when learning begins, and when smoothing does (chosen).
+LEARNING, COMPILED = 0.15, 0.3
+# Blocks of a chain are too small for the threads of a BLAS, which wait for each other ten times as long (measured).
+BLAS = threadpoolctl.ThreadpoolController()
 # Least rows of a window, and overlap of windows as a share of their length (chosen).
 LEAST_WINDOW, OVERLAP = 100, 0.1
 
@@ -38,6 +47,7 @@ def smooth(
     start: ArrayLike | None = None,
     robust: bool = True,
     window: int | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Run:
     """States, biases and outputs of a log at all of its rows, from readings before and after each.
@@ -55,6 +65,7 @@ def smooth(
     robust    components whose residuals are beyond 99.9 % are dropped at their instant, and listed in `Run.events`;
               stances have Student's distribution
     window    rows that are smoothed at a time, with a tenth of overlap; None: as memory allows
+    progress  called with a text and the share of the work that is done
     options   of `sysdyn.Log`, such as columns= and values=
 
     Raises ProblemError if no sensor tells the states or q̈ is known, FileError and InvalidInput for the log.
@@ -64,11 +75,23 @@ def smooth(
     readings = read(problem, log, **options)
     if len(readings.t) < 2:
         raise InvalidInput(f"the log has {len(readings.t)} rows: a trajectory needs two or more")
-    first = None if start is None else problem.model.normalise(np.asarray(start, dtype=float))
+    first = first_position(problem, start)
     if window is not None and not (isinstance(window, int) and window >= 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
-    trajectory, kappa = _with_motion(problem, wanted, coupled, order, density, first, readings)
-    return _run(trajectory, kappa, first, readings, robust, window)
+    told = Stages(None, progress)
+    with BLAS.limit(limits=1, user_api="blas"):
+        trajectory, kappa = _with_motion(problem, wanted, coupled, order, density, first, readings, told)
+        return _run(trajectory, kappa, first, readings, robust, window, told)
+
+
+def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
+    """The position near which a trajectory begins, if it is given. Raises InvalidInput."""
+    if start is None:
+        return None
+    q = real("start", start)
+    if not np.isfinite(q).all():
+        raise InvalidInput(f"start has an entry that is {q[~np.isfinite(q)][0]}: positions must be finite")
+    return problem.model.normalise(q)
 
 
 def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) -> tuple[Output, ...]:
@@ -82,33 +105,35 @@ def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) 
 
 def _with_motion(
     problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any,
-    first: np.ndarray | None, readings: Readings,
+    first: np.ndarray | None, readings: Readings, told: Stages,
 ) -> tuple[Trajectory, np.ndarray]:  # fmt: skip
     """(trajectory, κ (nv,)), of the order that the encoders find likelier and with densities of the log."""
     tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
+    told.say("compiling the equations of an instant", 0.05)
     trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled)
     if density is not None:
         given = densities.by_joint(problem.model, density)
         stated = np.isfinite(given)
-        if not (given[stated] > 0.0).all():
-            raise InvalidInput("densities of motion must be positive")
         kappa, known = np.where(stated, given, kappa), known | stated
+    told.say("learning how the robot moves", LEARNING)
     return trajectory, trajectory.learnt(readings, first, kappa, ~known)
 
 
 def _run(
     trajectory: Trajectory, kappa: np.ndarray, first: np.ndarray | None, readings: Readings, robust: bool,
-    window: int | None,
+    window: int | None, told: Stages,
 ) -> Run:  # fmt: skip
     """The run, window by window."""
     own, rows = trajectory.unknowns, len(readings.t)
+    _tell_gaps(trajectory, kappa, readings.t)
     belief, chosen = trajectory.belief(readings, first, kappa)
     n = window or max(LEAST_WINDOW, WINDOW_NUMBERS // own.size**2)
     pieces, events, at = list[Piece](), list[Event](), 0
     while at < rows:
         end = min(at + n, rows)
+        told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
         smoother = Smoother(own, trajectory.kinematic, kappa, belief, robust)
         found, left = smoother.run(trajectory.first_path(belief, part, kappa), part)
@@ -116,12 +141,45 @@ def _run(
             smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
             found, left = smoother.run(found.path, part)
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
-        pieces += pieces_of(trajectory, found.path.part(kept), found.P[kept], left.part(kept), robust, dropped)
+        path, P, left_here = found.path.part(kept), found.P[kept], left.part(kept)
+        if trajectory.alone:
+            path, P = with_biases(trajectory, path, P, left_here, robust)
+        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped)
         events += [e._replace(instant=e.instant + at) for e in dropped]
         if end < rows:
             belief = _condensed(smoother, found, left, end - at)
+            if trajectory.alone:
+                belief = _with_last_biases(belief, path, P[-1], trajectory.alone_columns)
         at = end
-    return joined(trajectory, pieces, events, chosen, kappa)
+    return joined(trajectory, pieces, events, chosen, kappa, readings)
+
+
+def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None:
+    """Warn of the longest gap of a log that the motion does not bridge."""
+    dt = np.diff(t)
+    k = int(np.argmax(dt))
+    if dt[k] <= densities.LONGEST_STEP * np.median(dt):
+        return
+    nv = trajectory.model.nv
+    # half of the gap from either side
+    std = np.sqrt(0.5 * np.diagonal(trajectory.motion.noise(dt[k : k + 1] / 2.0, kappa)[0])[:nv])
+    worst = int(np.argmax(std))
+    warnings.warn(
+        f"no readings from {t[k]:.6g} to {t[k + 1]:.6g} s: in the middle, the position of "
+        f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning, stacklevel=4,
+    )  # fmt: skip
+
+
+def _with_last_biases(belief: Belief, path: Path, P: np.ndarray, columns: np.ndarray) -> Belief:
+    """The belief with biases as they were at the last instant of a path, with covariance P (k, k) there."""
+    own, whole = path.unknowns, belief.P.copy()
+    whole[columns[:, None], columns] = P[columns[:, None], columns]
+    steps = np.diag(own.bias_density**2 * (belief.path.t[0] - path.t[-1]))
+    places = columns - own.n_states
+    whole[columns[:, None], columns] += steps[places[:, None], places]
+    biases = belief.path.biases.copy()
+    biases[:, places] = path.biases[-1:, places]
+    return Belief(replace(belief.path, biases=biases), whole)
 
 
 def _condensed(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -> Belief:

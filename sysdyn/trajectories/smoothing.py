@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.stats where it is first used
+import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
@@ -27,12 +27,14 @@ ROUNDING = 1e-6
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
-LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.stats.norm.ppf(0.5 + 0.5 * CONFIDENCE))] * 3)
+LIMITS = (1e3, 1e2, 20.0, 7.0, *[float(scipy.special.ndtri(0.5 + 0.5 * CONFIDENCE))] * 3)
 # Degrees of freedom of Student's distribution (chosen, as usual: 4).
 FREEDOMS = 4.0
 # Residual of a stance beyond which it does not stand: CONFIDENCE of that distribution, in standard deviations.
-SLIPS = float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, FREEDOMS))
+SLIPS = float(scipy.special.stdtrit(FREEDOMS, 0.5 + 0.5 * CONFIDENCE))
 
+# Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
+WEAK = 1e-4
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
 
@@ -59,7 +61,8 @@ class Least(NamedTuple):
 class Smoother:
     """The least-squares problem over a path, with a prior of its first instant.
 
-    density: κ (nv,) or (N − 1, nv) of the motion. events: readings that the last `run` dropped.
+    density: κ (nv,) or (N − 1, nv) of the motion. events: readings that the last `run` dropped. sizes (unknowns,):
+    standard deviations without exact rows, which `run` finds; None: exact rows are left out.
     """
 
     unknowns: Unknowns
@@ -67,6 +70,7 @@ class Smoother:
     density: np.ndarray
     start: Belief
     robust: bool = True
+    sizes: np.ndarray | None = None
     events: list[Event] = field(default_factory=list)
 
     # ---- equations ---------------------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ class Smoother:
         for source in self.sources:
             for part in _parts(n, source, k):
                 lines = source.at(path.part(part), readings.part(part))
-                weight = self._row_scale(path, lines.J, lines.exact)
+                weight = self._row_scale(lines.J, lines.exact)
                 J, r = lines.J * weight[:, :, None], lines.r * weight
                 Jt = J.swapaxes(1, 2)
                 H[part] += Jt @ J
@@ -107,17 +111,14 @@ class Smoother:
                 total += float((change * change / walk).sum())
         return chain.Linear(H, h, Phi, c, Q, -away, self.start.P), total
 
-    def _row_scale(self, path: Path, J: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    def _row_scale(self, J: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
         if not exact.any():
             return np.ones(J.shape[:2])
-        own = self.unknowns
-        dt = np.median(np.diff(path.t)) if len(path) > 1 else 1.0
-        Q = own.motion.noise(np.array([dt]), np.atleast_2d(self.density).mean(axis=0))[0]
-        sizes = np.zeros(own.size)
-        sizes[: own.n_states] = np.sqrt(np.diagonal(Q))
-        spread = np.sqrt(np.einsum("nij,j->ni", J * J, sizes * sizes))
-        return np.where(exact, 1.0 / (EXACT_SHARE * np.where(spread > 0.0, spread, 1.0)), 1.0)
+        if self.sizes is None:
+            return np.broadcast_to(np.where(exact, 0.0, 1.0), J.shape[:2])
+        known = np.where(J != 0.0, np.abs(J) * self.sizes, np.inf).min(axis=2, initial=np.inf)
+        return np.where(exact, 1.0 / (EXACT_SHARE * np.where(np.isfinite(known), known, 1.0)), 1.0)
 
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
@@ -154,6 +155,12 @@ class Smoother:
         path of the others. Stances keep Student's distribution: a foot that touches down slips. Of dynamic variables
         one reading of an instant is dropped at a time, since it spoils the others (Baarda 1968: data snooping).
         """
+        if any(source.exact.any() for source in self.sources):
+            P = chain.solve(self.linear(path, readings)[0], covariances=True).P
+            self.sizes = np.sqrt(np.median(np.einsum("nii->ni", P), axis=0))
+        refused: list[Event] = []
+        if self.robust:
+            path, readings, refused = self._without_false_stances(path, readings)
         left, off = readings, Dropped()
         for round_, limit in enumerate(LIMITS if self.robust else ()):
             before = dict(off)
@@ -169,8 +176,36 @@ class Smoother:
                 continue
             left = replace(readings.without(off), weights=self._weights(path, readings, round_ == 0))
             path = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND).path
+        self.events[:0] = refused
         best = self.solve(path, left)
         return Smoothed(best.path, chain.solve(best.linear, covariances=True).P, best.objective), left
+
+    def _without_false_stances(self, path: Path, readings: Readings) -> tuple[Path, Readings, list[Event]]:
+        """(a path that stances hardly hold, readings without stances that contradict it, these as events).
+
+        That a foot stands is an assumption and no measurement: what all sensors say without it goes first.
+        """
+        source = next((x for x in self.sources if isinstance(x, OfStates) and stances(x)), None)
+        if source is None:
+            return path, readings, []
+        n = len(path)
+        weak = replace(readings, weights={name: np.full(n, WEAK) for name in stances(source)})
+        least = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
+        P = chain.solve(least.linear, covariances=True).P
+        off, events = Dropped(), list[Event]()
+        for part in _parts(n, source, self.unknowns.size):
+            lines = source.at(least.path.part(part), readings.part(part), weighted=False)
+            for name in stances(source):
+                rows = source.groups()[name]
+                J = lines.J[:, rows]
+                variance = 1.0 + np.einsum("nij,njk,nik->ni", J, P[part], J)
+                size = (np.abs(lines.r[:, rows]) / np.sqrt(variance)).max(axis=1)
+                active = readings.active[name][part]
+                off.setdefault(name, np.zeros_like(readings.active[name]))[part] = (size > SLIPS)[:, None] & active
+                for i in np.flatnonzero((size > SLIPS) & active.any(axis=1)).tolist():
+                    at = part.start + i
+                    events.append(Event(at, float(path.t[at]), name, "0", float(size[i]), "innovation"))
+        return least.path, readings.without(off), events
 
     # ---- robustness --------------------------------------------------------------------------------------------
 

@@ -62,6 +62,13 @@ class Trajectory:
         if moving is not None:
             self.kinematic.append(OfDynamics(moving, own))
         self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
+        kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
+        # biases that the states do not show, if they are found before the dynamic variables
+        alone = [b for name, b in own.biases.items() if not coupled and name not in kinematic]
+        self.alone_columns = np.array(
+            [own.n_states + k for b in alone for k in range(*b.place.indices(own.n_biases))], dtype=int
+        )
+        self.alone = bool(alone)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
     def unseen(self) -> list[Unseen]:
@@ -161,10 +168,11 @@ class Trajectory:
         part = readings.part(slice(0, LEARNT_OVER))
         start, _ = self.belief(part, q, density)
         path = self.first_path(start, part, density)
-        found, part = Smoother(self.unknowns, self.kinematic, density, start).run(path, part)
+        first = Smoother(self.unknowns, self.kinematic, density, start)
+        found, part = first.run(path, part)
         path = found.path
         for _ in range(ITERATIONS):
-            smoother = Smoother(self.unknowns, self.kinematic, density, start)
+            smoother = Smoother(self.unknowns, self.kinematic, density, start, sizes=first.sizes)
             solved = chain.solve(smoother.linear(path, part)[0], covariances=True)
             path = path.moved(solved.step)
             change = densities.expected(path, solved, density, free) / density
