@@ -86,7 +86,7 @@ def thinned(log: dict[str, np.ndarray], rates: bool) -> None:
         next(iter(log.values()))[3, 0] = np.nan
 
 
-@pytest.mark.slow(after=3)
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize(
     "robot, kind, rates, biased",
     [

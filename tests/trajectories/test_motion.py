@@ -33,7 +33,7 @@ def moved(model: sd.Model, state, step: np.ndarray):
     return model.integrate(q, step[None, 0]), rates + step[None, 1:]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10_000),
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
