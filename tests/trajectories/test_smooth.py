@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,11 @@ import sysdyn as sd
 from sysdyn.errors import LogWarning
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free
-from sysdyn.trajectories.motion import covariance, transition
 from tests.robots import floating_tree
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "trajectories"))
+    import logs
 
 ENCODERS = 1e-3
 
@@ -169,40 +174,16 @@ def test_windows_give_the_whole(coupled, biased):
 # ---- deviations ------------------------------------------------------------------------------------------------------
 
 
-def drawn(model: sd.Model, t: np.ndarray, density: float, order: int, rng: np.random.Generator):
-    """(q, qd, qdd) of joints of which white noise drives the derivative of this order, from rest."""
-    x = np.zeros((len(t), order, model.nv))
-    x[0] = rng.standard_normal((order, model.nv)) * np.array([0.5, 1.0, 10.0, 100.0])[:order, None]
-    for k, dt in enumerate(np.diff(t)):
-        root = np.linalg.cholesky(covariance(dt, order))
-        x[k + 1] = transition(dt, order) @ x[k] + density * root @ rng.standard_normal((order, model.nv))
-    return x[:, 0], x[:, 1], x[:, 2]
-
-
 def normalised(seed: int, coupled: bool, order: int) -> dict[str, np.ndarray]:
     """Errors in standard deviations {quantity: (N, m)} of a log drawn from the declared process."""
-    rng = np.random.default_rng(seed)
-    model = sd.chain(3, seed=1)
-    t = np.cumsum(rng.uniform(2e-3, 8e-3, 60))
-    density = 500.0 if order == 3 else 2e4
-    q, qd, qdd = drawn(model, t, density, order, rng)
-    fx = np.zeros((len(t), model.nb, 6))
-    fx[:, -1] = 5.0 * rng.standard_normal((len(t), 6))
-    tau = sd.rnea(model, q, qd, qdd, fx)
-    bias = rng.standard_normal(3)
-    problem = sd.Problem(model, [
-        sd.JointPosition("all", noise=ENCODERS, name="encoders"),
-        sd.JointTorque("all", noise=0.5, name="torques", bias=sd.Constant(1.0)),
-        sd.ExternalWrench(model.body_names[:-1], name="none"),
-        sd.Prior(sd.ExternalWrench(model.body_names[-1], noise=5.0), name="push"),
-    ])  # fmt: skip
-    log = {"t": t, "encoders": q + ENCODERS * rng.standard_normal(q.shape),
-           "torques": tau + bias + 0.5 * rng.standard_normal(q.shape)}  # fmt: skip
-    run = sd.smooth(problem, log, ["tau", "fx"], coupled=coupled, order=order, density=density, robust=False)
+    log, problem, fx = logs.drawn_arm(seed, order)
+    truth, density = log.truth, logs.DRAWN if order == 3 else logs.DRAWN_SNAP
+    run = sd.smooth(problem, log.log, ["tau", "fx"], coupled=coupled, order=order, density=density, robust=False)
     return {
-        "q": (run.q - q) / run.std("q"), "qd": (run.qd - qd) / run.std("qd"), "qdd": (run.qdd - qdd) / run.std("qdd"),
-        "tau": (run["tau"] - tau) / run.std("tau"), "fx": (run["fx"] - fx)[:, -1] / run.std("fx")[:, -1],
-        "bias": (run.bias("torques") - bias) / run.bias_std("torques") if coupled else np.zeros((0, 3)),
+        "q": (run.q - truth.q) / run.std("q"), "qd": (run.qd - truth.qd) / run.std("qd"),
+        "qdd": (run.qdd - truth.qdd) / run.std("qdd"), "tau": (run["tau"] - truth.tau) / run.std("tau"),
+        "fx": (run["fx"] - fx)[:, -1] / run.std("fx")[:, -1],
+        "bias": (run.bias("torques") - truth.biases["torques"]) / run.bias_std("torques"),
     }  # fmt: skip
 
 
@@ -385,12 +366,13 @@ def test_densities_by_joint_and_what_is_not_named_is_learnt():
 
 
 def test_densities_are_those_of_the_process():
-    model, rng = sd.chain(3, seed=1), np.random.default_rng(2)
-    t = 4e-3 * np.arange(500)
-    for order, density in ((3, 500.0), (4, 2e4)):
-        q = drawn(model, t, density, order, rng)[0]
-        run = sd.smooth(encoders(model), {"t": t, "encoders": measured(q)}, order=order)
-        assert all(0.6 < x / density < 1.6 for x in run.motion.values()), run.motion
+    for order, density in ((3, logs.DRAWN), (4, logs.DRAWN_SNAP)):
+        ratios = []
+        for seed in range(5):  # of 60 instants each
+            log, _, _ = logs.drawn_arm(seed, order)
+            given = {name: log.log[name] for name in ("t", "encoders")}
+            ratios += [x / density for x in sd.smooth(encoders(log.model), given, order=order).motion.values()]
+        assert 0.6 < np.exp(np.mean(np.log(ratios))) < 1.6, ratios
 
 
 def test_where_to_start():
