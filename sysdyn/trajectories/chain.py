@@ -22,6 +22,10 @@ from sysdyn.errors import SingularState
 STACKED = 8
 
 
+# Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
+LEAST_PIVOT = 1e-9
+
+
 class Linear(NamedTuple):
     """A chain: H (N, k, k), h (N, k); Phi, Q (N − 1, k, k), c (N − 1, k); m (k,), P (k, k) of the first instant."""
 
@@ -80,39 +84,57 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
     return Solved(step, P, C)
 
 
-def _stacked(x: Linear, covariances: bool) -> Solved:
-    """Chains (N, chains, k, k) of small blocks side by side."""
+def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
+    """Chains (N, chains, k, k) of small blocks side by side. roots: see `_single`."""
     n, one = len(x.h), np.eye(x.h.shape[-1])
-    m, P = np.empty_like(x.h), np.empty_like(x.H)
-    before, ahead = np.empty_like(x.c), np.empty_like(x.Phi)  # predictions of each next instant
+    m, P, factors = np.empty_like(x.h), np.empty_like(x.H), np.empty_like(x.H)
+    before = np.empty_like(x.c)  # predictions of each next instant
     mean, cov = x.m, x.P
-    for t in range(n):
-        if t:
-            mean = (x.Phi[t - 1] @ mean[..., None])[..., 0] + x.c[t - 1]
-            cov = x.Phi[t - 1] @ cov @ x.Phi[t - 1].swapaxes(-1, -2) + x.Q[t - 1]
-            before[t - 1], ahead[t - 1] = mean, cov
-        try:
-            L = np.linalg.cholesky(cov)
-            Lt = L.swapaxes(-1, -2)
-            G = np.linalg.solve(np.linalg.cholesky(one + Lt @ x.H[t] @ L), Lt)
-        except np.linalg.LinAlgError:
+    try:
+        noise = np.linalg.cholesky(x.Q).swapaxes(-1, -2) if roots else x.Q
+        rows = _rows(x.H) if roots else x.H
+        G = L = np.linalg.cholesky(cov)
+        for t in range(n):
+            if t:
+                F = x.Phi[t - 1]
+                Ft = F.swapaxes(-1, -2)
+                mean = (F @ mean[..., None])[..., 0] + x.c[t - 1]
+                before[t - 1] = mean
+                if roots:
+                    L = _triangle(G @ Ft, noise[t - 1])
+                else:
+                    cov = F @ cov @ Ft + x.Q[t - 1]
+                    L = np.linalg.cholesky(cov)
+                    _check(L, cov)
+            factors[t], Lt = L, L.swapaxes(-1, -2)
+            R = _root(rows[t] @ L) if roots else np.linalg.cholesky(one + Lt @ x.H[t] @ L)
+            G = np.linalg.solve(R, Lt)
+            cov = G.swapaxes(-1, -2) @ G
+            right = x.h[t] + (x.H[t] @ mean[..., None])[..., 0]
+            mean = mean - (cov @ right[..., None])[..., 0]
+            m[t], P[t] = mean, cov
+    except np.linalg.LinAlgError:
+        if roots:
             raise _lost(t) from None
-        cov = G.swapaxes(-1, -2) @ G
-        right = x.h[t] + (x.H[t] @ mean[..., None])[..., 0]
-        mean = mean - (cov @ right[..., None])[..., 0]
-        m[t], P[t] = mean, cov
+        return _stacked(x, covariances, roots=True)
+    C = np.empty_like(x.Phi)
     for t in range(n - 2, -1, -1):
-        K = np.linalg.solve(ahead[t], x.Phi[t] @ P[t]).swapaxes(-1, -2)
+        L, F = factors[t + 1], x.Phi[t]
+        K = np.linalg.solve(L.swapaxes(-1, -2), np.linalg.solve(L, F @ P[t])).swapaxes(-1, -2)
         m[t] += (K @ (m[t + 1] - before[t])[..., None])[..., 0]
         if covariances:
-            kept = one - K @ x.Phi[t]
-            ahead[t] = P[t + 1] @ K.swapaxes(-1, -2)  # C; what it held is done with
-            P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ K.swapaxes(-1, -2) + K @ ahead[t]
-    return Solved(m, P, ahead)
+            Kt, kept = K.swapaxes(-1, -2), one - K @ F
+            C[t] = P[t + 1] @ Kt
+            P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ Kt + K @ C[t]
+    return Solved(m, P, C) if covariances else Solved(m, P[:0], P[:0])
 
 
-def _single(x: Linear, covariances: bool) -> Solved:
-    """A chain (N, 1, k, k) of large blocks, by LAPACK."""
+def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
+    """A chain (N, 1, k, k) of large blocks, by LAPACK.
+
+    roots: factors of covariances from those of their terms by QR factorisations (Kaminski, Bryson and Schmidt 1971),
+    which keep all digits and take three times as long; used if Cholesky's of the sums lose too many.
+    """
     n, k = len(x.h), x.h.shape[-1]
     H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
     seen = np.flatnonzero((H != 0.0).any(axis=(0, 1)))  # what readings tell directly
@@ -121,28 +143,44 @@ def _single(x: Linear, covariances: bool) -> Solved:
     m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
     one, mean, cov = np.eye(k), x.m[0], x.P[0]
-    for t in range(n):
-        if t:
-            F = Phi[t - 1]
-            mean = F @ mean + c[t - 1]
-            cov = F @ cov @ F.T + Q[t - 1]
-            before[t - 1] = mean
-        L, wrong = potrf(cov, lower=1, clean=1)
-        half = H[t] @ L[seen]
-        R, worse = potrf(one + L[seen].T @ half, lower=1)
-        if wrong or worse:
-            raise _lost(t)
-        factors[t] = L
-        G = trtrs(R, L.T, lower=1)[0]
-        cov = G.T @ G
-        right = h[t].copy()
-        right[seen] += H[t] @ mean[seen]
-        mean = mean - cov @ right
-        m[t], P[t] = mean, cov
+    try:
+        noise = np.linalg.cholesky(Q).swapaxes(-1, -2) if roots else Q
+        rows = _rows(H) if roots else H
+        G = L = np.linalg.cholesky(cov)
+        for t in range(n):
+            if t:
+                F = Phi[t - 1]
+                mean = F @ mean + c[t - 1]
+                before[t - 1] = mean
+                if roots:
+                    L = _triangle(G @ F.T, noise[t - 1])
+                else:
+                    cov = F @ cov @ F.T + Q[t - 1]
+                    L, wrong = potrf(cov, lower=1, clean=1)
+                    if wrong:
+                        raise np.linalg.LinAlgError
+                    _check(L, cov)
+            factors[t] = L
+            if roots:
+                R = _root(rows[t] @ L[seen])
+            else:
+                R, wrong = potrf(one + L[seen].T @ (H[t] @ L[seen]), lower=1)
+                if wrong:
+                    raise np.linalg.LinAlgError
+            G = trtrs(R, L.T, lower=1)[0]
+            cov = G.T @ G
+            right = h[t].copy()
+            right[seen] += H[t] @ mean[seen]
+            mean = mean - cov @ right
+            m[t], P[t] = mean, cov
+    except np.linalg.LinAlgError:
+        if roots:
+            raise _lost(t) from None
+        return _single(x, covariances, roots=True)
     if not covariances:
         for t in range(n - 2, -1, -1):
             m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
-        return Solved(m[:, None], P, factors)
+        return Solved(m[:, None], P[:0, None], P[:0, None])
     C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
         F = Phi[t]
@@ -152,6 +190,30 @@ def _single(x: Linear, covariances: bool) -> Solved:
         C[t] = P[t + 1] @ K.T
         P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
     return Solved(m[:, None], P[:, None], C[:, None])
+
+
+def _triangle(*blocks: np.ndarray) -> np.ndarray:
+    """Lower L with L L^T the sum of X^T X of the blocks X (…, rows, k)."""
+    R = np.asarray(np.linalg.qr(np.concatenate(blocks, axis=-2), "r"))
+    return R.swapaxes(-1, -2)
+
+
+def _root(rows: np.ndarray) -> np.ndarray:
+    """Lower R with R R^T = 1 + X^T X of rows X (…, m, k)."""
+    return _triangle(rows, np.broadcast_to(np.eye(rows.shape[-1]), (*rows.shape[:-2], *[rows.shape[-1]] * 2)))
+
+
+def _rows(H: np.ndarray) -> np.ndarray:
+    """X (…, k, k) with X^T X = H, of matrices without negative eigenvalues but for rounding."""
+    w, V = np.linalg.eigh(H)
+    return np.sqrt(np.maximum(w, 0.0))[..., None] * V.swapaxes(-1, -2)
+
+
+def _check(L: np.ndarray, cov: np.ndarray) -> None:
+    """Raise LinAlgError if a pivot of a covariance is what rounding leaves."""
+    pivots, own = (np.diagonal(x, axis1=-2, axis2=-1) for x in (L, cov))
+    if (pivots * pivots < LEAST_PIVOT * own).any():
+        raise np.linalg.LinAlgError
 
 
 def _lost(t: int) -> SingularState:

@@ -26,7 +26,7 @@ from sysdyn.trajectories.path import Path, Unknowns
 
 # Standard deviation of a row that holds exactly, as a share of that of the unknown of it that is known best without it:
 # less would cost covariances digits, since the rows are squared (chosen).
-EXACT_SHARE = 1e-3
+EXACT_SHARE = 1e-2
 # Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
 DENSE_NUMBERS = 2**23
 

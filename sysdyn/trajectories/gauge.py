@@ -16,6 +16,7 @@ import numpy as np
 from sysdyn.model import Model
 from sysdyn.model.joints import Free
 from sysdyn.model.manifolds import rotate
+from sysdyn.model.spatial import rotation, translation
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 
@@ -45,14 +46,16 @@ def _motions(model: Model) -> Iterator[Unseen]:
     for i, joint in enumerate(model.joints):
         if isinstance(joint, Free) and model.parent[i] < 0:
             name, q, v = model.joint_names[i], model.q_slice(i), model.v_slice(i)
-            for letter, axis in zip("xyz", np.eye(3), strict=True):
+            E, place = rotation(model.X_tree[i]), translation(model.X_tree[i])  # of the joint's frame in the world
+            for letter, axis in zip("xyz", E.T, strict=True):
                 yield Unseen(f"{name} position {letter}", _Motion(model.nv, q, v, np.zeros(3), axis))
-            yield Unseen(f"{name} yaw", _Motion(model.nv, q, v, up, np.zeros(3)))
+            turn = E @ up
+            yield Unseen(f"{name} yaw", _Motion(model.nv, q, v, turn, np.cross(turn, E @ place)))
 
 
 @dataclass(frozen=True)
 class _Motion:
-    """The tangent of a motion of the world by a turn and a shift, at the joint with these places in q and q̇."""
+    """The tangent of a motion of the world, a turn and a shift in the frame of a joint with these places in q and q̇."""
 
     nv: int
     q: slice

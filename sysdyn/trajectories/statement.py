@@ -124,16 +124,19 @@ class Trajectory:
     # ---- first path ----------------------------------------------------------------------------------------------
 
     def first_path(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
-        """A path to begin with: of the filter, or of the encoders if nothing turns but joints with encoders."""
-        if self.motion.groups or self.model.couplings:
+        """A path to begin with: of the filter, or of the encoders if no joint moves in a group."""
+        if self.motion.groups:
             return self._filtered(belief, readings, density)
         t, n, own = readings.t, len(readings.t), self.unknowns
-        q = np.repeat(belief.path.q, n, axis=0)
+        q, seen = np.repeat(belief.path.q, n, axis=0), set()
         for m, places in encoders_of(self.problem):
             for k, (place, _) in enumerate(places):
                 on = readings.active[m.name][:, k]
                 if on.any():
+                    seen.add(place)
                     q[:, place] = np.interp(t, t[on], readings.y[m.name][on, k])
+        followers = [link.q for link in self.model.couplings if link.q not in seen]
+        q[:, followers] = self.model.imposed(q, None, None)[0][:, followers]
         return Path(own, t, q, np.zeros((n, own.motion.order - 1, self.model.nv)), np.zeros((n, own.n_biases)))
 
     def _filtered(self, belief: Belief, readings: Readings, density: np.ndarray) -> Path:
