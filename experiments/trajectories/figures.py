@@ -5,7 +5,8 @@
 The logs are those of logs.py, whose truth is known. Errors are root mean squares; nees is the mean square of errors in
 standard deviations, for a vector of three the sum (3 is expected), and within the share of errors within two of them
 (95.4 % of normal ones). Estimates are untuned: densities of motion are learnt from each log. Logs of one second and 20
-draws, in which the bias of an accelerometer can hardly be told from tilt; --full: of four seconds and 200 draws. Writes experiments/results/trajectories.csv.
+draws, in which the bias of an accelerometer can hardly be told from tilt; --full: of four seconds and 200 draws. Writes
+experiments/results/trajectories.csv.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ WANTED: dict[tuple[str, str], str] = {
     ("quadruped: base velocity z", "exact"): "0.007", ("quadruped: tilt", "exact"): "0.0004",
     ("quadruped: foot force x", "exact"): "2.3", ("quadruped: foot force y", "exact"): "1.2",
     ("quadruped: foot force z", "exact"): "3",
-    **{(f"late contacts, outliers, biases: foot force {x}", level): "5" for x in "xyz" for level in ("kinematic", "exact")},
+    **{(f"late contacts, outliers, biases: foot force {x}", level): "5"
+       for x in "xyz" for level in ("kinematic", "exact")},
     **{("late contacts, outliers, biases: torques", level): "0.4" for level in ("kinematic", "exact")},
 }  # fmt: skip
 SHARE = "94 to 97"
@@ -60,11 +62,15 @@ class Table:
     def __init__(self) -> None:
         self.rows: list[dict[str, object]] = []
 
-    def add(self, what: str, level: str, error: float, unit: str, std: np.ndarray | None, errors: np.ndarray | None,
-            vector: bool = False, share: str = OTHER_SHARE) -> None:  # fmt: skip
+    def add(
+        self, what: str, level: str, error: float, unit: str, std: np.ndarray | None = None,
+        errors: np.ndarray | None = None, vector: bool = False, share: str = OTHER_SHARE,
+    ) -> None:  # fmt: skip
         """error: of `unit`; errors and std (…): of which nees and within are taken, vector: the last axis summed."""
-        row = {"what": what, "level": level, "rms": f"{error:.3g}", "unit": unit, "wanted": WANTED.get((what, level), ""),
-               "nees": "", "within 2 sigma": "", "wanted within": ""}  # fmt: skip
+        row: dict[str, object] = {
+            "what": what, "level": level, "rms": f"{error:.3g}", "unit": unit, "wanted": WANTED.get((what, level), ""),
+            "nees": "", "within 2 sigma": "", "wanted within": "",
+        }  # fmt: skip
         if std is not None and errors is not None:
             known = std > 1e-9
             ratio = np.where(known, errors / np.where(known, std, 1.0), 0.0)
@@ -95,7 +101,14 @@ def arm_rows(table: Table, seconds: float, seed: int) -> None:
     log = logs.arm(seconds, seed=seed)
     tau = log.truth.tau
     print(f"arm: {len(tau)} rows, torques of {rms(tau):.0f} N m rms")
-    table.add("arm, encoders alone: torques", f"differences over {WINDOW} rows", rms(differences(log) - tau), "N m", None, None)
+    table.add(
+        "arm, encoders alone: torques",
+        f"differences over {WINDOW} rows",
+        rms(differences(log) - tau),
+        "N m",
+        None,
+        None,
+    )
     run, used = timed(lambda: sd.smooth(logs.arm_problem(log), log.log))
     error = run["tau"] - tau
     table.add("arm, encoders alone: torques", "smoother", rms(error), "N m", run.std("tau"), error)
@@ -119,7 +132,9 @@ def poses(model: sd.Model, q: np.ndarray, frames: list[str]) -> np.ndarray:
     return np.array([[frame_pose(model, x, frame)[:3, :3] for frame in frames] for x in q])
 
 
-def walk_rows(table: Table, name: str, log: logs.RawLog, given: dict[str, np.ndarray], problem: sd.Problem, exact: bool) -> None:
+def walk_rows(
+    table: Table, name: str, log: logs.RawLog, given: dict[str, np.ndarray], problem: sd.Problem, exact: bool
+) -> None:
     level, truth, model = "exact" if exact else "kinematic", log.truth, log.model
     given = {**given, "no motor": np.zeros((len(truth.t), 6))}
     run, used = timed(lambda: sd.smooth(problem, given, ["tau", "fx"], coupled=exact))
@@ -137,7 +152,7 @@ def walk_rows(table: Table, name: str, log: logs.RawLog, given: dict[str, np.nda
     off = run["fx"][:, bodies, 3:] - inside
     world, std = np.einsum("nfij,nfj->nfi", R, off), run.std("fx")[:, bodies, 3:]
     for k, axis in enumerate("xyz"):
-        table.add(f"{name}: foot force {axis}", level, rms(world[:, :, k]), "N", None, None)
+        table.add(f"{name}: foot force {axis}", level, rms(world[:, :, k]), "N")
     table.add(f"{name}: foot forces", level, rms(world), "N", std, off)
     tau = (run["tau"] - truth.tau)[:, 6:]
     table.add(f"{name}: torques", level, rms(tau), "N m", run.std("tau")[:, 6:], tau)

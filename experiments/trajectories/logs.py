@@ -114,7 +114,9 @@ def drawn_arm(seed: int, order: int = 3, density: float | None = None) -> tuple[
     x = np.zeros((len(t), order, model.nv))
     x[0] = rng.standard_normal((order, model.nv)) * np.array([0.5, 1.0, 10.0, 100.0])[:order, None]
     for k, dt in enumerate(np.diff(t)):
-        powers = np.array([[dt ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(order)] for i in range(order)])
+        powers = np.array(
+            [[dt ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(order)] for i in range(order)]
+        )
         nodes, weights = np.polynomial.legendre.leggauss(order)  # a push s ago, integrated exactly
         ago = 0.5 * dt * (1.0 + nodes)
         pushed = np.array([ago ** (order - 1 - i) / math.factorial(order - 1 - i) for i in range(order)])

@@ -100,7 +100,9 @@ class Dense:
             qd[:, 1:] - qd[:, :-1] - qdd[:, :-1] * dt, qdd[:, 1:] - qdd[:, :-1],
         ], axis=-2)  # fmt: skip
         for k, h in enumerate(dt[:, 0]):
-            Q = self.density**2 * np.array([[h**5 / 20, h**4 / 8, h**3 / 6], [h**4 / 8, h**3 / 3, h**2 / 2], [h**3 / 6, h**2 / 2, h]])
+            Q = self.density**2 * np.array(
+                [[h**5 / 20, h**4 / 8, h**3 / 6], [h**4 / 8, h**3 / 3, h**2 / 2], [h**3 / 6, h**2 / 2, h]]
+            )
             rows.append(np.linalg.solve(np.linalg.cholesky(Q), e[:, k : k + 1]))
         for (std, walk), b in zip(self.biases.values(), biases, strict=True):
             rows += [b[:, :1] / std, np.diff(b, axis=1) / (walk * np.sqrt(dt))]
@@ -109,7 +111,9 @@ class Dense:
     @property
     def scale(self) -> np.ndarray:
         """Sizes of the unknowns, for differences."""
-        one = np.concatenate([np.full(n, s) for n, s in zip(self.sizes, (0.1, 1.0, 10.0, 10.0, *(1.0,) * len(self.biases)), strict=True)])
+        one = np.concatenate(
+            [np.full(n, s) for n, s in zip(self.sizes, (0.1, 1.0, 10.0, 10.0, *(1.0,) * len(self.biases)), strict=True)]
+        )
         return np.tile(one, len(self.t))
 
     def slopes(self, function, x: np.ndarray) -> np.ndarray:
@@ -153,7 +157,7 @@ class Answer:
     root: np.ndarray
 
     def part(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(values, standard deviations) (N, …) of q, qd, qdd, wrench, biases by their number; those of q are tangent."""
+        """(values, standard deviations) (N, …) of q (tangent ones), qd, qdd, wrench, biases by their number."""
         value = self.dense.parts(self.x[None])[k][0]
         std = np.sqrt((self.root**2).sum(axis=1)).reshape(len(self.dense.t), -1)
         return value, np.split(std, np.cumsum(self.dense.sizes)[:-1], axis=1)[k]
@@ -171,5 +175,3 @@ def _filled(t: np.ndarray, values: np.ndarray) -> np.ndarray:
         seen = ~np.isnan(column)
         column[:] = np.interp(t, t[seen], column[seen])
     return found
-
-

@@ -19,7 +19,9 @@ def arm() -> tuple[sd.Problem, dict[str, np.ndarray]]:
     model = sd.chain(3, seed=1)
     t = 2e-3 * np.arange(N)
     q = 0.3 * np.sin(2.0 * np.pi * t[:, None] * [1.0, 1.5, 2.0])
-    problem = sd.Problem(model, [sd.JointPosition("all", noise=1e-4, name="enc"), sd.ExternalWrench("all", name="none")])
+    problem = sd.Problem(
+        model, [sd.JointPosition("all", noise=1e-4, name="enc"), sd.ExternalWrench("all", name="none")]
+    )
     return problem, {"t": t, "enc": q + 1e-4 * np.random.default_rng(0).standard_normal(q.shape)}
 
 
@@ -59,7 +61,11 @@ LOGS = {
     "no rows": (lambda: {k: x[:0] for k, x in arm()[1].items()}, InvalidInput, "0 rows.*two or more"),
     "no t": (lambda: {"enc": arm()[1]["enc"]}, InvalidInput, "lacks the columns t"),
     "no readings": (lambda: {"t": arm()[1]["t"]}, InvalidInput, "lacks the columns enc: joint0"),
-    "a joint too few": (lambda: {**arm()[1], "enc": arm()[1]["enc"][:, :2]}, FileError, r"'enc' has shape \(40, 2\), but \(N, 3\)"),
+    "a joint too few": (
+        lambda: {**arm()[1], "enc": arm()[1]["enc"][:, :2]},
+        FileError,
+        r"'enc' has shape \(40, 2\), but \(N, 3\)",
+    ),
 }
 
 
@@ -76,7 +82,11 @@ OPTIONS = {
     "output": ({"outputs": ["torque"]}, UnknownName, "output 'torque'"),
     "order": ({"order": 2}, InvalidInput, "order of motion is 2"),
     "density": ({"density": -1.0}, InvalidInput, "a density of motion is .*: it must be positive"),
-    "density of a joint": ({"density": {"joint0": 0.0}}, InvalidInput, "a density of motion is .*: it must be positive"),
+    "density of a joint": (
+        {"density": {"joint0": 0.0}},
+        InvalidInput,
+        "a density of motion is .*: it must be positive",
+    ),
     "density of nobody": ({"density": {"elbow": 1.0}}, UnknownName, "elbow"),
     "start": ({"start": [0.0, 0.0]}, InvalidInput, r"q has shape \(2,\)"),
     "window of none": ({"window": 0}, InvalidInput, "window is 0"),
@@ -137,7 +147,10 @@ def test_names_that_nothing_has():
     foot = (model.body_names[-1], np.eye(4))
     for when in ("l_foot_ft: fz > 40", "enc: fz > 40"):
         with pytest.raises(UnknownName, match="column in when= of 'foot'"):
-            sd.Problem(model, [sd.JointPosition("all", noise=1e-3, name="enc"), sd.Stance(foot, noise=1e-2, when=when, name="foot")])
+            sd.Problem(
+                model,
+                [sd.JointPosition("all", noise=1e-3, name="enc"), sd.Stance(foot, noise=1e-2, when=when, name="foot")],
+            )
 
 
 # ---- what a log does not tell ----------------------------------------------------------------------------------------
@@ -153,6 +166,7 @@ UNTOLD = {
 }
 
 
+@pytest.mark.slow(after=len(UNTOLD))
 @pytest.mark.parametrize("coupled", [False, True])
 @pytest.mark.parametrize("sensors", UNTOLD, ids=" ".join)
 def test_coordinates_that_nothing_tells_are_named(sensors, coupled):
@@ -165,7 +179,6 @@ def test_coordinates_that_nothing_tells_are_named(sensors, coupled):
         assert run.std("q")[0, 3:6].max() < 1e-5 and run.std("q")[-1, 3:6].min() > 0.1
 
 
-@pytest.mark.xfail(strict=True, reason="turns about gravity are looked for in the axes of the joint")
 def test_a_base_whose_joint_is_turned():
     problem, log = floating("enc", "gyro", "acc", "foot", turned=True)
     run = sd.smooth(problem, log)

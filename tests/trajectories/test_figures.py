@@ -31,7 +31,9 @@ def test_the_table_has_all_that_is_wanted():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [lambda table: figures.arm_rows(table, 1.0, 0), lambda table: figures.draw_rows(table, 20)])
+@pytest.mark.parametrize(
+    "make", [lambda table: figures.arm_rows(table, 1.0, 0), lambda table: figures.draw_rows(table, 20)]
+)
 def test_rows_are_current(make, capsys):
     table = figures.Table()
     make(table)

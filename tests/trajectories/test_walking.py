@@ -1,4 +1,4 @@
-"""A quadruped that trots in MuJoCo, which shares no code with the estimates: base, feet, forces and torques from its raw log."""
+"""A quadruped that trots in MuJoCo, which shares no code with the estimates, from its raw log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def rows(exact: bool, spoilt: bool, seed: int = 0, instants: int = 300) -> dict[
     given = figures.spoiled(log, seed) if spoilt else logs.with_contacts(log)
     bias = sd.Constant(3.0 * figures.OFFSET) if spoilt else None
     figures.walk_rows(table, "walk", log, given, logs.quadruped_problem(log, torque_bias=bias), exact)
-    return {row["what"].removeprefix("walk: "): {k: float(x) for k, x in row.items() if k in ("rms", "nees", "within 2 sigma") and x != ""}
-            for row in table.rows}  # fmt: skip
+    figured = ("rms", "nees", "within 2 sigma")
+    return {
+        row["what"].removeprefix("walk: "): {name: float(row[name]) for name in figured if row[name] != ""}
+        for row in table.rows
+    }
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["kinematic", "exact"])
