@@ -39,6 +39,9 @@ TICK = 0.001
 NOISE = {"gyro": 2e-3, "acc": 0.05, "encoders": 1e-3, "torques": 0.3}
 BIASES = {"gyro": 0.02, "acc": 0.2}
 ARM_ENCODERS = 1e-4
+# Densities of jerk [rad/s³/√Hz] and snap that are drawn, and standard deviations of the drawn sensors, in their units.
+DRAWN, DRAWN_SNAP = 500.0, 2e4
+DRAWN_STD = {"encoders": 1e-3, "torques": 0.5, "bias": 1.0, "push": 5.0}
 # Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured).
 ROLLING = 0.1
 
@@ -95,6 +98,46 @@ def arm(seconds: float = 2.0, rate: float = 1000.0, noise: float = ARM_ENCODERS,
 def arm_problem(log: RawLog, noise: float = ARM_ENCODERS) -> sd.Problem:
     """Encoders, and no external wrench: torques follow."""
     return sd.Problem(log.model, [sd.JointPosition("all", noise=noise, name="encoders"), sd.ExternalWrench("all")])
+
+
+def drawn_arm(seed: int, order: int = 3, density: float | None = None) -> tuple[RawLog, sd.Problem, np.ndarray]:
+    """(log, problem, fx (N, nb, 6)) of a chain of three joints that moves by the process that estimates assume.
+
+    White noise of this density (None: `DRAWN`, or `DRAWN_SNAP`) drives the derivative of this order from a random
+    state; times are irregular. Sensors, the bias of the torques and the wrench on the last body are drawn from what the
+    problem declares of them.
+    """
+    model, rng = sd.chain(3, seed=1), np.random.default_rng(seed)
+    if density is None:
+        density = DRAWN if order == 3 else DRAWN_SNAP
+    t = np.cumsum(rng.uniform(2e-3, 8e-3, 60))
+    x = np.zeros((len(t), order, model.nv))
+    x[0] = rng.standard_normal((order, model.nv)) * np.array([0.5, 1.0, 10.0, 100.0])[:order, None]
+    for k, dt in enumerate(np.diff(t)):
+        powers = np.array(
+            [[dt ** (j - i) / math.factorial(j - i) if j >= i else 0.0 for j in range(order)] for i in range(order)]
+        )
+        nodes, weights = np.polynomial.legendre.leggauss(order)  # a push s ago, integrated exactly
+        ago = 0.5 * dt * (1.0 + nodes)
+        pushed = np.array([ago ** (order - 1 - i) / math.factorial(order - 1 - i) for i in range(order)])
+        noise = pushed * np.sqrt(0.5 * dt * weights) @ rng.standard_normal((order, model.nv))
+        x[k + 1] = powers @ x[k] + density * noise
+    q, qd, qdd = x[:, 0], x[:, 1], x[:, 2]
+    fx = np.zeros((len(t), model.nb, 6))
+    fx[:, -1] = DRAWN_STD["push"] * rng.standard_normal((len(t), 6))
+    tau, bias = sd.rnea(model, q, qd, qdd, fx), DRAWN_STD["bias"] * rng.standard_normal(model.nv)
+    log = {
+        "t": t, "encoders": q + DRAWN_STD["encoders"] * rng.standard_normal(q.shape),
+        "torques": tau + bias + DRAWN_STD["torques"] * rng.standard_normal(q.shape),
+    }  # fmt: skip
+    *others, last = model.body_names
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=DRAWN_STD["encoders"], name="encoders"),
+        sd.JointTorque("all", noise=DRAWN_STD["torques"], bias=sd.Constant(DRAWN_STD["bias"]), name="torques"),
+        sd.ExternalWrench(others, name="none"),
+        sd.Prior(sd.ExternalWrench(last, noise=DRAWN_STD["push"]), name="push"),
+    ])  # fmt: skip
+    return RawLog(model, log, Truth(t, q, qd, qdd, tau, biases={"torques": bias})), problem, fx
 
 
 # ---- a quadruped -----------------------------------------------------------------------------------------------------
@@ -201,8 +244,8 @@ def with_contacts(log: RawLog, late: float = 0.0) -> dict[str, np.ndarray]:
     return {**log.log, **{f"active: {leg}": stands[:, k].astype(float) for k, leg in enumerate(LEGS)}}
 
 
-def quadruped_problem(log: RawLog, slip: float = 2e-3) -> sd.Problem:
-    """What the log of the quadruped says: sensors with biases, feet that stand, and forces at these alone."""
+def quadruped_problem(log: RawLog, slip: float = 2e-3, torque_bias: sd.Constant | None = None) -> sd.Problem:
+    """What the log of the quadruped says: sensors with biases, feet that stand and roll, and forces at these alone."""
     model = log.model
     calves = [f"{leg}_calf" for leg in LEGS]
     base = model.joint_names[0]
@@ -211,11 +254,11 @@ def quadruped_problem(log: RawLog, slip: float = 2e-3) -> sd.Problem:
         sd.Gyroscope("imu", noise=NOISE["gyro"], bias=sd.Constant(5.0 * BIASES["gyro"]), name="gyro"),
         sd.Accelerometer("imu", noise=NOISE["acc"], bias=sd.Constant(5.0 * BIASES["acc"]), name="acc"),
         sd.JointTorque(base, name="no motor"),
-        sd.JointTorque(model.joint_names[1:], noise=NOISE["torques"], name="torques"),
+        sd.JointTorque(model.joint_names[1:], noise=NOISE["torques"], bias=torque_bias, name="torques"),
         sd.ExternalWrench([x for x in model.body_names if x not in calves], name="no contact"),
         sd.Prior(sd.ExternalWrench(calves, noise=200.0), name="contact"),
         *(sd.PointContact(f"{leg}_foot", noise=ROLLING, name=f"point {leg}") for leg in LEGS),
-        *(sd.Switchable(sd.Stance(f"{leg}_foot", noise=slip), name=leg) for leg in LEGS),
+        *(sd.Switchable(sd.Stance(f"{leg}_foot", noise=slip, radius=FOOT), name=leg) for leg in LEGS),
     ])  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""Chains of instants against one dense system in 80 digits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sysdyn.errors import SingularState
+from sysdyn.trajectories import chain
+from sysdyn.trajectories.motion import covariance, transition
+from tests.estimates import dense_inverse
+
+
+def dense(x: chain.Linear):
+    """(δ (N, k), covariance (N k, N k)): all instants at once.
+
+    With e = A δ − b ~ N(0, C) of the start and of the steps, and λ = C⁻¹ e: −C λ + A δ = b, A^T λ + H δ = −h.
+    """
+    n, k = x.h.shape
+    A, b, C, H = np.eye(n * k), np.zeros(n * k), np.zeros((n * k, n * k)), np.zeros((n * k, n * k))
+    for t in range(n):
+        own, before = slice(t * k, (t + 1) * k), slice((t - 1) * k, t * k)
+        H[own, own] = x.H[t]
+        if t:
+            A[own, before] = -x.Phi[t - 1]
+        b[own], C[own, own] = (x.c[t - 1], x.Q[t - 1]) if t else (x.m, x.P)
+    K = np.block([[-C, A], [A.T, H]])
+    inverse, _, solution = dense_inverse(K, np.concatenate([-b, x.h.reshape(-1)]))
+    return solution[n * k :].reshape(n, k), inverse[n * k :, n * k :]
+
+
+def compared(x: chain.Linear, tolerance: float = 1e-10) -> None:
+    """Means, P and C, in units of the standard deviations of the dense system."""
+    n, k = x.h.shape
+    solved = chain.solve(x, covariances=True)
+    mean, whole = dense(x)
+    std = np.sqrt(np.diagonal(whole)).reshape(n, k)
+    assert np.abs((solved.step - mean) / np.maximum(std, np.abs(mean))).max() < tolerance
+    for t in range(n):
+        own, after = slice(t * k, (t + 1) * k), slice((t + 1) * k, (t + 2) * k)
+        assert np.abs((solved.P[t] - whole[own, own]) / np.outer(std[t], std[t])).max() < tolerance
+        if t < n - 1:
+            assert np.abs((solved.C[t] - whole[after, own]) / np.outer(std[t + 1], std[t])).max() < tolerance
+    np.testing.assert_allclose(chain.solve(x).step, solved.step, rtol=0, atol=tolerance * np.abs(std).max())
+
+
+def random(n: int, k: int, rows: int, seed: int) -> chain.Linear:
+    """A chain of k coupled unknowns, of which each instant has some rows."""
+    rng = np.random.default_rng(seed)
+    J, r = rng.standard_normal((n, rows, k)), rng.standard_normal((n, rows))
+    root = rng.standard_normal((n, k, k)) + 2.0 * np.eye(k)
+    Q = root @ root.swapaxes(1, 2)
+    return chain.Linear(
+        J.swapaxes(1, 2) @ J, np.einsum("nij,ni->nj", J, r), rng.standard_normal((n - 1, k, k)) / np.sqrt(k),
+        rng.standard_normal((n - 1, k)), Q[1:], rng.standard_normal(k), Q[0],
+    )  # fmt: skip
+
+
+def of_motion(n: int, dofs: int, order: int, dt: float, density: float, std: float, seed: int) -> chain.Linear:
+    """Encoders of joints that move by themselves; a start of which hardly anything is known."""
+    rng = np.random.default_rng(seed)
+    k = order * dofs
+    one = np.eye(dofs)
+    H = np.zeros((n, k, k))
+    H[:, np.arange(dofs), np.arange(dofs)] = std**-2
+    H[1::3] = 0.0  # two of three instants are measured
+    h = np.zeros((n, k))
+    h[:, :dofs] = np.where(H[:, :1, 0] > 0.0, rng.standard_normal((n, dofs)) / std, 0.0)
+    F, Q = np.kron(transition(dt, order), one), np.kron(density**2 * covariance(dt, order), one)
+    first = np.kron(np.diag(np.array([10.0, 10.0, 1e3, 1e5])[:order] ** 2), one)
+    return chain.Linear(
+        H, h, np.repeat(F[None], n - 1, 0), 1e-6 * rng.standard_normal((n - 1, k)), np.repeat(Q[None], n - 1, 0),
+        np.zeros(k), first,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("n, k, rows", [(1, 3, 2), (2, 1, 1), (5, 3, 2), (4, 8, 3), (4, 9, 5), (3, 14, 20)])
+def test_random_chains(n, k, rows):
+    compared(random(n, k, rows, seed=n + k))
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("density", [1e-6, 1e-3, 1.0, 1e4, 1e8])
+def test_motion_of_a_millisecond(order, density):
+    compared(of_motion(7, 1, order, 1e-3, density, 1e-4, seed=order))
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("exact", [1e-5, 1e-7])
+def test_rows_that_are_all_but_exact(order, exact):
+    """Two joints that a transmission holds together, far better than encoders tell."""
+    x = of_motion(5, 2, order, 1e-3, 10.0, 1e-4, seed=order)
+    J = np.zeros(2 * order)
+    J[:2] = 1.0, -0.5
+    x.H[:] += np.outer(J, J) / exact**2
+    x.h[:] += J * 1e-6 / exact**2
+    compared(x, 1e-7)
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_motion_in_blocks_that_lapack_solves(order):
+    """Three joints that a reading couples: blocks beyond `STACKED`."""
+    x = of_motion(4, 3, order, 1e-3, 100.0, 1e-4, seed=order)
+    J = np.zeros(3 * order)
+    J[3:6] = 1.0, -2.0, 0.5
+    x.H[2] += np.outer(J, J) / 1e-2**2
+    assert len(chain.components(x)) == 1 and 3 * order > chain.STACKED
+    compared(x)
+
+
+def test_parts_that_nothing_couples_are_solved_apart():
+    """Two chains interleaved, of 3 and of 10 unknowns: the solution is theirs."""
+    a, b = random(5, 3, 2, seed=1), random(5, 10, 4, seed=2)
+    place = np.random.default_rng(0).permutation(13)
+    matrices = {"H", "Phi", "Q", "P"}
+    joined = chain.Linear(**{
+        name: np.zeros((*x.shape[:-2], 13, 13) if name in matrices else (*x.shape[:-1], 13))
+        for name, x in a._asdict().items()
+    })  # fmt: skip
+    for part, own in ((a, place[:3]), (b, place[3:])):
+        for name, x in joined._asdict().items():
+            x[(..., own[:, None], own) if name in matrices else (..., own)] = getattr(part, name)
+    assert {frozenset(x.tolist()) for x in chain.components(joined)} == {
+        frozenset(place[:3].tolist()), frozenset(place[3:].tolist())
+    }  # fmt: skip
+    solved = chain.solve(joined, covariances=True)
+    for part, own in ((a, place[:3]), (b, place[3:])):
+        alone = chain.solve(part, covariances=True)
+        np.testing.assert_allclose(solved.step[:, own], alone.step, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(solved.P[:, own[:, None], own], alone.P, rtol=1e-10)
+        np.testing.assert_allclose(solved.C[:, own[:, None], own], alone.C, rtol=1e-10, atol=1e-14)
+    assert not solved.P[:, place[:3][:, None], place[3:]].any()
+
+
+@pytest.mark.xfail(strict=True, raises=UnboundLocalError, reason="the instant is not known there")
+@pytest.mark.parametrize("k", [2, 12])
+def test_a_covariance_without_digits_names_its_instant(k):
+    x = random(4, k, 2, seed=0)
+    x.Q[1] = -x.Q[1]
+    with pytest.raises(SingularState, match="instant 2"):
+        chain.solve(x)

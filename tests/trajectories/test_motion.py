@@ -1,0 +1,150 @@
+"""Motion between instants: Jacobians on the manifold, covariances by quadrature and fractions, and identities."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sysdyn as sd
+from sysdyn.errors import InvalidInput
+from sysdyn.trajectories.motion import Motion, covariance, information, transition
+
+ORDERS = (3, 4)
+KINDS = ("free", "spherical", "planar", "revolute", "prismatic", "cylindrical", "helical")
+# Times between instants, from 0.1 ms to seconds.
+SPANS = (1e-4, 1e-3, 0.02, 0.3, 2.0)
+
+
+def states(model: sd.Model, order: int, rng: np.random.Generator, n: int = 1):
+    """(q (n, nq), rates (n, order − 1, nv)), random."""
+    q = model.random_state(seed=int(rng.integers(1 << 30)), batch=n)[0]
+    return q, rng.standard_normal((n, order - 1, model.nv))
+
+
+def moved(model: sd.Model, state, step: np.ndarray):
+    """The state after a step (p nv,)."""
+    q, rates = state
+    step = step.reshape(-1, model.nv)
+    return model.integrate(q, step[None, 0]), rates + step[None, 1:]
+
+
+@settings(max_examples=6)
+@given(
+    seed=st.integers(0, 10_000),
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    order=st.sampled_from(ORDERS),
+    dt=st.floats(1e-3, 0.6),
+)
+def test_jacobians_of_steps_are_those_of_differences(seed, kinds, order, dt):
+    model = sd.random_tree(3, seed=seed, joints=kinds)
+    rng, motion, dt = np.random.default_rng(seed), Motion(model, order), np.array([dt])
+    before = states(model, order, rng)
+    q, rates = motion.predicted(*before, dt)
+    after = moved(model, (q, rates), 0.4 * rng.standard_normal(order * model.nv))
+    found = motion.between(before, after, dt)
+    h = 1e-5
+    for F, which in ((found.F0, 0), (found.F1, 1)):
+        for k in range(order * model.nv):
+            e = []
+            for sign in (h, -h):
+                pair = [before, after]
+                pair[which] = moved(model, pair[which], sign * np.eye(order * model.nv)[k])
+                e.append(motion.between(*pair, dt).e[0])
+            np.testing.assert_allclose(F[0, :, k], (e[0] - e[1]) / (2 * h), rtol=0, atol=1e-8)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10_000),
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    order=st.sampled_from(ORDERS),
+)
+def test_transition_is_that_of_a_state_that_moves_as_predicted(seed, kinds, order):
+    model = sd.random_tree(3, seed=seed, joints=kinds)
+    rng, motion = np.random.default_rng(seed), Motion(model, order)
+    dt = rng.uniform(1e-3, 1.0, 4)
+    before = states(model, order, rng, 4)
+    after = motion.predicted(*before, dt)
+    step = motion.between(before, after, dt)
+    np.testing.assert_allclose(step.e, 0.0, atol=1e-12)
+    np.testing.assert_allclose(-step.F0, motion.transition(before[1], dt), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(step.F1, np.broadcast_to(np.eye(order * model.nv), step.F1.shape), atol=1e-12)
+
+
+def test_steps_are_those_of_neighbours():
+    model, rng = sd.random_tree(4, seed=3), np.random.default_rng(0)
+    q, rates = states(model, 3, rng, 5)
+    motion, dt = Motion(model), rng.uniform(0.01, 0.1, 4)
+    whole = motion.steps(q, rates, dt)
+    for k in range(4):
+        one = motion.between((q[k : k + 1], rates[k : k + 1]), (q[k + 1 : k + 2], rates[k + 1 : k + 2]), dt[k : k + 1])
+        for x, y in zip(one, whole, strict=True):
+            np.testing.assert_array_equal(x[0], y[k])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dt", SPANS)
+def test_covariance_is_the_integral_of_white_noise(order, dt):
+    """A push of the highest derivative s ago has moved the i-th by s^(p−1−i)/(p−1−i)!: by Gauss's quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(order)  # exact up to degree 2p − 1
+    s = 0.5 * dt * (nodes + 1.0)
+    pushed = np.array([s ** (order - 1 - i) / math.factorial(order - 1 - i) for i in range(order)])
+    np.testing.assert_allclose(covariance(dt, order), pushed * (0.5 * dt * weights) @ pushed.T, rtol=1e-13)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dt", SPANS)
+def test_information_is_the_inverse_by_exact_fractions(order, dt):
+    step, p = Fraction(dt), order
+    rows = [
+        [step ** (2 * p - 1 - i - j) / ((2 * p - 1 - i - j) * math.factorial(p - 1 - i) * math.factorial(p - 1 - j))
+         for j in range(p)] + [Fraction(i == j) for j in range(p)]
+        for i in range(p)
+    ]  # fmt: skip
+    for k in range(p):
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for i in [i for i in range(p) if i != k]:
+            rows[i] = [x - rows[i][k] * y for x, y in zip(rows[i], rows[k], strict=True)]
+    expected = np.array([row[p:] for row in rows], dtype=float)
+    np.testing.assert_allclose(information(dt, order), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_steps_are_one(order):
+    for a in SPANS:
+        for b in SPANS:
+            np.testing.assert_allclose(
+                transition(b, order) @ transition(a, order), transition(a + b, order), rtol=1e-13
+            )
+            F = transition(b, order)
+            np.testing.assert_allclose(
+                F @ covariance(a, order) @ F.T + covariance(b, order), covariance(a + b, order), rtol=1e-12
+            )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_noise_of_all_degrees_of_freedom(order):
+    model = sd.random_tree(4, seed=8)
+    motion, rng = Motion(model, order), np.random.default_rng(1)
+    nv, dt = model.nv, np.array([0.1, 0.7])
+    of_all, by_step = rng.uniform(0.5, 2.0, nv), rng.uniform(0.5, 2.0, (2, nv))
+    for density in (of_all, by_step):
+        Q, W = motion.noise(dt, density), motion.weights(dt, density)
+        np.testing.assert_allclose(W @ Q, np.broadcast_to(np.eye(order * nv), Q.shape), atol=1e-8)
+        for t in range(2):
+            for v in range(nv):
+                own = np.arange(order) * nv + v
+                kappa = np.broadcast_to(density, (2, nv))[t, v]
+                np.testing.assert_allclose(Q[t][np.ix_(own, own)], kappa**2 * covariance(dt[t], order))
+        assert np.count_nonzero(Q) == 2 * nv * order**2  # degrees of freedom are independent
+
+
+@pytest.mark.parametrize("order", [0, 2, 5, "jerk"])
+def test_other_orders_are_refused(order):
+    with pytest.raises(InvalidInput, match="order of motion"):
+        Motion(sd.chain(2), order)

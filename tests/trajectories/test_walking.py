@@ -1,0 +1,59 @@
+"""A quadruped that trots in MuJoCo, which shares no code with the estimates, from its raw log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "trajectories"))
+    import figures
+    import logs
+
+pytestmark = pytest.mark.slow
+
+
+def rows(exact: bool, spoilt: bool, seed: int = 0, instants: int = 300) -> dict[str, dict[str, float]]:
+    log, table = logs.quadruped(instants, seed=seed), figures.Table()
+    given = figures.spoiled(log, seed) if spoilt else logs.with_contacts(log)
+    bias = sd.Constant(3.0 * figures.OFFSET) if spoilt else None
+    figures.walk_rows(table, "walk", log, given, logs.quadruped_problem(log, torque_bias=bias), exact)
+    figured = ("rms", "nees", "within 2 sigma")
+    return {
+        row["what"].removeprefix("walk: "): {name: float(row[name]) for name in figured if row[name] != ""}
+        for row in table.rows
+    }
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["kinematic", "exact"])
+def test_a_trot(exact):
+    found = rows(exact, spoilt=False)
+    assert found["base velocity"]["rms"] < 0.02
+    assert found["tilt"]["rms"] < 0.01
+    assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 6.0
+    assert found["torques"]["rms"] < logs.NOISE["torques"]
+    assert found["torques"]["within 2 sigma"] > 85.0
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["kinematic", "exact"])
+def test_late_contacts_outliers_and_biases(exact):
+    found = rows(exact, spoilt=True)
+    assert found["base velocity"]["rms"] < 0.04
+    assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 12.0
+    assert found["torques"]["rms"] < 0.8
+
+
+def test_outliers_of_torques_are_named():
+    log = logs.quadruped(200, seed=1)
+    given = logs.with_contacts(log)
+    given = {**given, "torques": given["torques"].copy(), "no motor": np.zeros((200, 6))}
+    wrong = [(40, 2), (90, 7), (150, 11)]
+    for row, joint in wrong:
+        given["torques"][row, joint] += 20.0
+    run = sd.smooth(logs.quadruped_problem(log), given, ["tau"], coupled=True)
+    named = {(e.instant, e.component) for e in run.events if e.measurement == "torques"}
+    assert {(row, log.model.joint_names[1 + joint]) for row, joint in wrong} <= named
