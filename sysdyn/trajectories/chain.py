@@ -114,14 +114,17 @@ def components(pattern: np.ndarray) -> list[np.ndarray]:
     return [np.flatnonzero(label == k) for k in range(count)]
 
 
+def couplings(x: Linear) -> np.ndarray:
+    """(k, k) bool: pairs of unknowns that are coupled at some instant or step."""
+    pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
+    return np.asarray(pattern | (x.Phi != 0.0).any(axis=0) | (x.Q != 0.0).any(axis=0))
+
+
 def solve(x: Linear, covariances: bool = False) -> Solved:
     """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
     n, k = x.h.shape
-    pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
-    for coupling in (x.Phi, x.Q):
-        pattern |= (coupling != 0.0).any(axis=0)
     parts = []
-    for chosen in components(pattern):
+    for chosen in components(couplings(x)):
         rows, columns = chosen[:, None], chosen
         H, Phi, Q = (y[:, None, rows, columns] for y in (x.H, x.Phi, x.Q))
         own = Linear(H, x.h[:, None, chosen], Phi, x.c[:, None, chosen], Q, x.m[None, chosen], x.P[None, rows, columns])
@@ -153,7 +156,7 @@ def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     before = np.empty_like(x.c)  # predictions of each next instant
     mean, cov, t = x.m, x.P, 0
     try:
-        noise = np.linalg.cholesky(x.Q).swapaxes(-1, -2) if roots else x.Q
+        noise = _roots(x.Q) if roots else x.Q
         rows = _rows(x.H) if roots else x.H
         G = L = np.linalg.cholesky(cov)
         for t in range(n):
@@ -206,7 +209,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
     one, mean, cov, t = np.eye(k), x.m[0], x.P[0], 0
     try:
-        noise = np.linalg.cholesky(Q).swapaxes(-1, -2) if roots else Q
+        noise = _roots(Q) if roots else Q
         rows = _rows(H) if roots else H
         G = L = np.linalg.cholesky(cov)
         for t in range(n):
@@ -252,6 +255,17 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
         C[t] = P[t + 1] @ K.T
         P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
     return Solved(m[:, None], P[:, None], C[:, None])
+
+
+def _roots(Q: np.ndarray) -> np.ndarray:
+    """X (N − 1, …) with X^T X = Q. Raises SingularState that names the instant behind the first that has none."""
+    try:
+        return np.linalg.cholesky(Q).swapaxes(-1, -2)
+    except np.linalg.LinAlgError:
+        finite = np.isfinite(Q).all(axis=(-1, -2))
+        least = np.linalg.eigvalsh(np.where(finite[..., None, None], Q, 0.0)).min(axis=-1)
+        bad = (least <= 0.0).reshape(len(Q), -1).any(axis=1)
+        raise _lost(int(np.argmax(bad)) + 1) from None
 
 
 def _triangle(*blocks: np.ndarray) -> np.ndarray:
