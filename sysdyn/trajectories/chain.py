@@ -24,7 +24,7 @@ STACKED = 8
 
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
-LEAST_PIVOT = 1e-9
+LEAST_SHARE_LEFT = 1e-9
 
 
 class Linear(NamedTuple):
@@ -70,12 +70,12 @@ class Covariances:
 
     @classmethod
     def of_one(cls, P: np.ndarray) -> Covariances:
-        """Those of one instant, P (size, size)."""
+        """Covariances of one instant, P (size, size)."""
         columns = np.arange(len(P))[None]
         return cls(len(P), [Block(columns, P[None, None], np.zeros((0, 1, *P.shape)))])
 
     def part(self, chosen: slice) -> Covariances:
-        """Those of some of the instants."""
+        """The covariances of some of the instants."""
         return Covariances(self.size, [Block(x.columns, x.P[chosen], x.C[:0]) for x in self.blocks])
 
     def dense(self) -> np.ndarray:
@@ -288,7 +288,7 @@ def _rows(H: np.ndarray) -> np.ndarray:
 def _check(L: np.ndarray, cov: np.ndarray) -> None:
     """Raise LinAlgError if a pivot of a covariance is what rounding leaves."""
     pivots, own = (np.diagonal(x, axis1=-2, axis2=-1) for x in (L, cov))
-    if (pivots * pivots < LEAST_PIVOT * own).any():
+    if (pivots * pivots < LEAST_SHARE_LEFT * own).any():
         raise np.linalg.LinAlgError
 
 

@@ -36,7 +36,7 @@ FREEDOMS = 4.0
 SLIPS = float(scipy.special.stdtrit(FREEDOMS, 0.5 + 0.5 * CONFIDENCE))
 
 # Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
-WEAK = 1e-4
+WEAKENED = 1e-4
 # Share of its own variance in a residual below which nothing else checks a reading (chosen).
 UNCHECKED_SHARE = 1e-4
 
@@ -274,7 +274,7 @@ class Smoother:
         if source is None:
             return path, readings, []
         n = len(path)
-        weak = replace(readings, weights={name: np.full(n, WEAK) for name in stances(source)})
+        weak = replace(readings, weights={name: np.full(n, WEAKENED) for name in stances(source)})
         least = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
         covariances = self.sweep(least.linear, covariances=True).covariances
         off, events = Dropped(), list[Event]()

@@ -6,6 +6,8 @@ import functools
 import importlib
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,8 @@ def test_the_first_example_is_short():
 def test_command_lines_run(tmp_path, monkeypatch, fast_commands):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "problems", "problems")
+    maker = ROOT / "experiments" / "benchmarks" / "arm.py"
+    subprocess.run([sys.executable, maker, "--log", "arm.npz", "--rows", "60"], check=True)
     page = ROOT / "docs" / "command-line.md"
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     commands = [line.split()[1:] for line in lines if line.startswith("sysdyn ")]
