@@ -10,6 +10,7 @@ here Q is added to covariances, and a reading comes in through the Cholesky fact
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,13 @@ class Linear(NamedTuple):
     P: np.ndarray
 
 
+class Part(NamedTuple):
+    """Chains side by side of some unknowns: their numbers (chains, k), and arrays with an axis of chains behind N."""
+
+    columns: np.ndarray
+    linear: Linear
+
+
 class Solved(NamedTuple):
     """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t."""
 
@@ -46,42 +54,99 @@ class Solved(NamedTuple):
     C: np.ndarray
 
 
-def components(x: Linear) -> list[np.ndarray]:
-    """Numbers of unknowns of an instant, in parts that no instant and no step in time couples."""
-    pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
-    for coupling in (x.Phi, x.Q):
-        pattern |= (coupling != 0.0).any(axis=0)
+class Block(NamedTuple):
+    """Covariances P (N, chains, k, k) of unknowns (chains, k), and C (N − 1, chains, k, k) of t + 1 with t."""
+
+    columns: np.ndarray
+    P: np.ndarray
+    C: np.ndarray
+
+
+class Covariances:
+    """Covariances of N instants with `size` unknowns, in blocks that are independent of each other."""
+
+    def __init__(self, size: int, blocks: Sequence[Block]):
+        self.size, self.blocks = size, tuple(blocks)
+
+    @classmethod
+    def of_one(cls, P: np.ndarray) -> Covariances:
+        """Those of one instant, P (size, size)."""
+        columns = np.arange(len(P))[None]
+        return cls(len(P), [Block(columns, P[None, None], np.zeros((0, 1, *P.shape)))])
+
+    def part(self, chosen: slice) -> Covariances:
+        """Those of some of the instants."""
+        return Covariances(self.size, [Block(x.columns, x.P[chosen], x.C[:0]) for x in self.blocks])
+
+    def dense(self) -> np.ndarray:
+        """(N, size, size)."""
+        found = np.zeros((len(self.blocks[0].P), self.size, self.size))
+        for columns, P, _ in self.blocks:
+            found[:, columns[:, :, None], columns[:, None, :]] = P
+        return found
+
+    def diagonal(self) -> np.ndarray:
+        """Variances (N, size)."""
+        found = np.zeros((len(self.blocks[0].P), self.size))
+        for columns, P, _ in self.blocks:
+            found[:, columns] = np.einsum("ncii->nci", P)
+        return found
+
+    def replaced(self, columns: np.ndarray, P: np.ndarray) -> Covariances:
+        """With P (N, k, k) of these unknowns (k,), blocks of their own until now."""
+        kept = []
+        for x in self.blocks:
+            own = ~np.isin(x.columns, columns).any(axis=1)
+            kept.append(Block(x.columns[own], x.P[:, own], x.C[:, own]))
+        return Covariances(self.size, [*kept, Block(columns[None], P[:, None], P[:0, None])])
+
+
+class Sweep(NamedTuple):
+    """δ (N, size) of a chain, and its covariances if asked for."""
+
+    step: np.ndarray
+    covariances: Covariances
+
+
+def components(pattern: np.ndarray) -> list[np.ndarray]:
+    """Numbers of unknowns in parts that are not coupled, of a pattern (k, k) of couplings."""
     count, label = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(pattern), directed=False)
     return [np.flatnonzero(label == k) for k in range(count)]
+
+
+def couplings(x: Linear) -> np.ndarray:
+    """(k, k) bool: pairs of unknowns that are coupled at some instant or step."""
+    pattern = (x.P != 0.0) | (x.H != 0.0).any(axis=0)
+    return np.asarray(pattern | (x.Phi != 0.0).any(axis=0) | (x.Q != 0.0).any(axis=0))
 
 
 def solve(x: Linear, covariances: bool = False) -> Solved:
     """The solution of a chain, part by part. Raises SingularState that names the instant if digits run out."""
     n, k = x.h.shape
-    step = np.zeros((n, k))
-    P, C = (np.zeros((size if covariances else 0, k, k)) for size in (n, max(n - 1, 0)))
-    parts: dict[int, list[np.ndarray]] = {}
-    for part in components(x):
-        parts.setdefault(len(part), []).append(part)
-    for size, alike in parts.items():
-        together = [np.array(alike)] if size <= STACKED else [part[None] for part in alike]
-        for chosen in together:  # (chains, size)
-            if chosen.size == k == size:  # all of it
-                found = _single(
-                    Linear(
-                        x.H[:, None], x.h[:, None], x.Phi[:, None], x.c[:, None], x.Q[:, None], x.m[None], x.P[None]
-                    ),
-                    covariances,
-                )
-                return Solved(*(y[:, 0] for y in found))
-            rows, columns = chosen[:, :, None], chosen[:, None, :]
-            H, Phi, Q = (y[:, rows, columns] for y in (x.H, x.Phi, x.Q))
-            own = Linear(H, x.h[:, chosen], Phi, x.c[:, chosen], Q, x.m[chosen], x.P[rows, columns])
-            found = _stacked(own, covariances) if size <= STACKED else _single(own, covariances)
-            step[:, chosen] = found.step
-            if covariances:
-                P[:, rows, columns], C[:, rows, columns] = found.P, found.C
-    return Solved(step, P, C)
+    parts = []
+    for chosen in components(couplings(x)):
+        rows, columns = chosen[:, None], chosen
+        H, Phi, Q = (y[:, None, rows, columns] for y in (x.H, x.Phi, x.Q))
+        own = Linear(H, x.h[:, None, chosen], Phi, x.c[:, None, chosen], Q, x.m[None, chosen], x.P[None, rows, columns])
+        parts.append(Part(chosen[None], own))
+    found = sweep(parts, n, k, covariances)
+    if not covariances:
+        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)))
+    C = np.zeros((max(n - 1, 0), k, k))
+    for block in found.covariances.blocks:
+        C[:, block.columns[:, :, None], block.columns[:, None, :]] = block.C
+    return Solved(found.step, found.covariances.dense(), C)
+
+
+def sweep(parts: Sequence[Part], n: int, size: int, covariances: bool = False) -> Sweep:
+    """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`."""
+    step, blocks = np.zeros((n, size)), []
+    for columns, linear in parts:
+        found = (_single if len(columns) == 1 and columns.shape[1] > STACKED else _stacked)(linear, covariances)
+        step[:, columns] = found.step
+        if covariances:
+            blocks.append(Block(columns, found.P, found.C))
+    return Sweep(step, Covariances(size, blocks))
 
 
 def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
@@ -89,9 +154,9 @@ def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     n, one = len(x.h), np.eye(x.h.shape[-1])
     m, P, factors = np.empty_like(x.h), np.empty_like(x.H), np.empty_like(x.H)
     before = np.empty_like(x.c)  # predictions of each next instant
-    mean, cov = x.m, x.P
+    mean, cov, t = x.m, x.P, 0
     try:
-        noise = np.linalg.cholesky(x.Q).swapaxes(-1, -2) if roots else x.Q
+        noise = _roots(x.Q) if roots else x.Q
         rows = _rows(x.H) if roots else x.H
         G = L = np.linalg.cholesky(cov)
         for t in range(n):
@@ -142,9 +207,9 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
     m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
-    one, mean, cov = np.eye(k), x.m[0], x.P[0]
+    one, mean, cov, t = np.eye(k), x.m[0], x.P[0], 0
     try:
-        noise = np.linalg.cholesky(Q).swapaxes(-1, -2) if roots else Q
+        noise = _roots(Q) if roots else Q
         rows = _rows(H) if roots else H
         G = L = np.linalg.cholesky(cov)
         for t in range(n):
@@ -190,6 +255,17 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
         C[t] = P[t + 1] @ K.T
         P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
     return Solved(m[:, None], P[:, None], C[:, None])
+
+
+def _roots(Q: np.ndarray) -> np.ndarray:
+    """X (N − 1, …) with X^T X = Q. Raises SingularState that names the instant behind the first that has none."""
+    try:
+        return np.linalg.cholesky(Q).swapaxes(-1, -2)
+    except np.linalg.LinAlgError:
+        finite = np.isfinite(Q).all(axis=(-1, -2))
+        least = np.linalg.eigvalsh(np.where(finite[..., None, None], Q, 0.0)).min(axis=-1)
+        bad = (least <= 0.0).reshape(len(Q), -1).any(axis=1)
+        raise _lost(int(np.argmax(bad)) + 1) from None
 
 
 def _triangle(*blocks: np.ndarray) -> np.ndarray:

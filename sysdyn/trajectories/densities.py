@@ -9,7 +9,7 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.program.reals import real
-from sysdyn.trajectories.chain import Solved
+from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.filtering import LIMIT
 from sysdyn.trajectories.motion import Motion, covariance, transition
 from sysdyn.trajectories.path import Path
@@ -90,20 +90,26 @@ def groups(motion: Motion) -> list[np.ndarray]:
     return found
 
 
-def expected(path: Path, solved: Solved, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
+def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: np.ndarray) -> np.ndarray:
     """κ (nv,) after an iteration of expectation maximisation over a smoothed path; learnt (nv,) bool: of these."""
     motion = path.unknowns.motion
-    s, p, nv = path.unknowns.n_states, motion.order, motion.model.nv
-    dt = np.diff(path.t)
-    steps = motion.steps(path.q, path.rates, dt)
-    F0, F1 = steps.F0, steps.F1
-    before, after, between = solved.P[:-1, :s, :s], solved.P[1:, :s, :s], solved.C[:, :s, :s]
-    cross = F1 @ between @ F0.swapaxes(1, 2)
-    E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
-    E += steps.e[:, :, None] * steps.e[:, None, :]
-    W = motion.weights(dt, density)
+    p, nv, dt = motion.order, motion.model.nv, np.diff(path.t)
+    e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    share = np.zeros((p, nv))
+    for block in covariances.blocks:
+        for c, columns in enumerate(block.columns):
+            freedoms = columns[columns < nv]
+            f = p * len(freedoms)
+            if not learnt[freedoms].any():
+                continue
+            F0, F1 = motion.jacobians(e, step, dt, freedoms)
+            before, after, between = block.P[:-1, c, :f, :f], block.P[1:, c, :f, :f], block.C[:, c, :f, :f]
+            cross = F1 @ between @ F0.swapaxes(1, 2)
+            own = e[:, :, freedoms].reshape(len(dt), f)
+            E = F0 @ before @ F0.swapaxes(1, 2) + F1 @ after @ F1.swapaxes(1, 2) + cross + cross.swapaxes(1, 2)
+            E += own[:, :, None] * own[:, None, :]
+            share[:, freedoms] = np.einsum("nij,nji->i", motion.weights(dt, density[freedoms]), E).reshape(p, -1)
     found = density.copy()
-    share = np.einsum("nij,nji->i", W, E).reshape(p, nv)
     for group in groups(motion):
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[:, group].sum() / (len(dt) * p * len(group)))

@@ -56,16 +56,26 @@ class Readings:
 
 @dataclass(frozen=True)
 class Lines:
-    """Rows J δ + r of N instants, in units of their standard deviations; J (N, rows, unknowns), r (N, rows).
+    """Rows J δ + r of N instants, in units of their standard deviations; r (N, rows).
 
-    names: (measurement, component) of each row; component −1: rows of several measurements together. exact: see
-    EXACT_SHARE; these rows are in their own units.
+    entries (N, …) of J at places (2, …), rows and unknowns; size: number of unknowns. names: (measurement, component)
+    of each row; component −1: rows of several measurements together. exact: see EXACT_SHARE; these rows are in their
+    own units.
     """
 
     r: np.ndarray
-    J: np.ndarray
+    entries: np.ndarray
+    places: np.ndarray
+    size: int
     names: tuple[tuple[str, int], ...]
     exact: np.ndarray
+
+    @cached_property
+    def J(self) -> np.ndarray:
+        """(N, rows, unknowns)."""
+        found = np.zeros((*self.r.shape, self.size))
+        found[:, self.places[0], self.places[1]] = self.entries
+        return found
 
 
 def machine_code(program: Program) -> Executable:
@@ -89,6 +99,9 @@ class OfStates:
             found = np.asarray(m.residual(context, y), dtype=object).reshape(-1)
             if len(found) != size:
                 raise InvalidInput(f"the residual of {m.name!r} has {len(found)} entries, but {size} components")
+            noise = self._noise[m.name]
+            if noise.full and len(found) == size:
+                found = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared))).astype(object) @ found
             values += list(found)
             names += [(m.name, k) for k in range(size)]
         for link in model.couplings:
@@ -109,7 +122,7 @@ class OfStates:
                     # y less the bias is what the state explains
                     entries.append(-rate if name.startswith("y:") else rate)
                     places.append((i, unknowns.column(name, k)))
-        self._places = np.array(places, dtype=int).reshape(-1, 2).T
+        self.places = np.array(places, dtype=int).reshape(-1, 2).T
         groups = [(RESIDUAL, values), (JACOBIAN, entries)]
         self._program = machine_code(Program.from_graph(graph, tuple(inputs.items()), groups)) if values else None
         parts: dict[str, list[int]] = {}
@@ -119,35 +132,29 @@ class OfStates:
 
     def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
         """The rows about a path."""
-        n, m = len(path), len(self.names)
-        J = np.zeros((n, m, self.unknowns.size))
+        n = len(path)
         if self._program is None:
-            return Lines(np.zeros((n, 0)), J, (), self.exact)
+            return self._lines(np.zeros((n, 0)), np.zeros((n, 0)))
         given = {"q": path.q, "qd": path.rates[:, 0]}
         for sensor in self.sensors:
             given[f"y:{sensor.name}"] = unbiased(sensor.name, path, readings)
         given = {name: np.ascontiguousarray(x) for name, x in given.items()}
         outputs, status = self._program.results(given, n)
-        r = outputs[RESIDUAL]
-        J[:, self._places[0], self._places[1]] = outputs[JACOBIAN]
+        r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
+        weight = np.ones_like(r)
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
-            if noise.full:
-                whole = np.all(on, axis=1)  # correlated components say nothing apart
-                inverse = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared)))
-                r[:, rows] = np.where(whole[:, None], r[:, rows] @ inverse.T, 0.0)
-                J[:, rows] = np.where(whole[:, None, None], inverse @ J[:, rows], 0.0)
-            else:
-                weight = on / np.sqrt(noise.declared)
-                r[:, rows] *= weight
-                J[:, rows] *= weight[:, :, None]
+            # correlated components say nothing apart
+            weight[:, rows] = np.all(on, axis=1)[:, None] if noise.full else on / np.sqrt(noise.declared)
             if weighted and name in readings.weights:
-                root = np.sqrt(readings.weights[name])[:, None]
-                r[:, rows] *= root
-                J[:, rows] *= root[:, :, None]
-        bad = status != 0
-        r[bad], J[bad] = 0.0, 0.0
-        return Lines(r, J, self.names, self.exact)
+                weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
+        weight[status != 0] = 0.0
+        r, entries = np.where(weight == 0.0, 0.0, r * weight), entries * weight[:, self.places[0]]
+        entries[~np.isfinite(entries)] = 0.0
+        return self._lines(r, entries)
+
+    def _lines(self, r: np.ndarray, entries: np.ndarray) -> Lines:
+        return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
     def groups(self) -> Mapping[str, np.ndarray]:
         """Rows of each sensor."""
@@ -168,7 +175,7 @@ class OfDynamics:
         self._columns = np.array([unknowns.column(*x) for x in self._rows.columns], dtype=int)
         # y less the bias is what the equations have
         self._sign = np.array([-1.0 if group_of(x).role == VALUE else 1.0 for x, _ in self._rows.columns])
-        self._places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
+        self.places = np.array([self._rows.places[0], self._columns[self._rows.places[1]]])
         self.exact = self._rows.exact
         self.names = tuple(("", -1) for _ in self.exact)
 
@@ -206,12 +213,10 @@ class OfDynamics:
         """The rows about a path."""
         n = len(path)
         outputs, _ = self._program.results(self._inputs(path, readings), n)
-        J = np.zeros((n, len(self.exact), self.unknowns.size))
-        J[:, self._places[0], self._places[1]] = outputs[JACOBIAN] * self._sign[self._rows.places[1]]
-        r = outputs[RESIDUAL]
-        bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(J).all(axis=(1, 2)))
-        r[bad], J[bad] = 0.0, 0.0
-        return Lines(r, J, self.names, self.exact)
+        r, entries = outputs[RESIDUAL], outputs[JACOBIAN] * self._sign[self._rows.places[1]]
+        bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
+        r[bad], entries[bad] = 0.0, 0.0
+        return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
     def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.

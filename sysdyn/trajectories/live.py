@@ -13,6 +13,7 @@ from sysdyn.errors import InvalidInput
 from sysdyn.measurements.measurement import Output
 from sysdyn.problem import Problem
 from sysdyn.trajectories import densities
+from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.pieces import joined, pieces_of
@@ -97,6 +98,7 @@ class Live:
         if not self.lag:
             self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
         events, self._filter.events = self._filter.events, []
-        pieces = pieces_of(self._trajectory, smoothed.path, smoothed.P[None], self._read[0], self._filter.gate, events)
+        covariances = Covariances.of_one(smoothed.P)
+        pieces = pieces_of(self._trajectory, smoothed.path, covariances, self._read[0], self._filter.gate, events)
         events = [e._replace(instant=0) for e in events]
         return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0]).first()

@@ -105,52 +105,71 @@ class Motion:
                 found[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return found.reshape(n, p * nv, p * nv)
 
-    def steps(self, q: np.ndarray, rates: np.ndarray, dt: np.ndarray) -> Steps:
-        """Errors of N states q (N, nq), rates (N, p − 1, nv) with dt (N − 1,) between them."""
-        return self.between((q[:-1], rates[:-1]), (q[1:], rates[1:]), dt)
-
     def between(
         self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
     ) -> Steps:
         """Errors of pairs of states (q (N, nq), rates (N, p − 1, nv)), with dt (N,) between them."""
-        nv, p, n = self.model.nv, self.order, len(dt)
-        phi = transition(dt, p)
+        e, step = self.errors(before, after, dt)
+        return Steps(e.reshape(len(dt), -1), *self.jacobians(e, step, dt, np.arange(self.model.nv)))
+
+    def errors(
+        self, before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray], dt: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(errors (N, p, nv) of pairs of states, see `between`; steps (N, nv) of the positions before)."""
+        phi = transition(dt, self.order)
         step = np.einsum("nj,njv->nv", phi[:, 0, 1:], before[1])
-        e = np.empty((n, p, nv))
+        e = np.empty((len(dt), self.order, self.model.nv))
         e[:, 0] = self.model.difference(self.model.integrate(before[0], step), after[0])
         e[:, 1:] = after[1] - phi[:, 1:, 1:] @ before[1]
-        F0, F1 = np.zeros((n, p, nv, p, nv)), np.zeros((n, p, nv, p, nv))
-        own = np.arange(nv)
+        return e, step
+
+    def jacobians(
+        self, e: np.ndarray, step: np.ndarray, dt: np.ndarray, freedoms: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """F0, F1 (N, p f, p f) of these degrees of freedom, whole joints; e, step: see `errors`."""
+        p, n, f = self.order, len(dt), len(freedoms)
+        phi = transition(dt, p)
+        F0, F1 = np.zeros((n, p, f, p, f)), np.zeros((n, p, f, p, f))
+        own = np.arange(f)
         for i in range(p):
             F1[:, i, own, i, own] = 1.0
             for j in range(i, p):
                 F0[:, i, own, j, own] = -phi[:, i, j, None]
-        for joint, _, part in self.groups:
-            back, forth = _jacobians(joint, step[:, part], e[:, 0, part])
+        for joint, _, whole in self.groups:
+            if not np.isin(whole.start, freedoms):
+                continue
+            first = int(np.searchsorted(freedoms, whole.start))
+            part = slice(first, first + joint.nv)
+            back, forth = _jacobians(joint, step[:, whole], e[:, 0, whole])
             F1[:, 0, part, 0, part] = back
-            turned = -back @ _adjoint(joint, -e[:, 0, part])
-            F0[:, 0, part, 0, part] = turned @ _adjoint(joint, -step[:, part])
+            turned = -back @ _adjoint(joint, -e[:, 0, whole])
+            F0[:, 0, part, 0, part] = turned @ _adjoint(joint, -step[:, whole])
             along = turned @ forth
             for j in range(1, p):
                 F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
-        return Steps(e.reshape(n, p * nv), F0.reshape(n, p * nv, p * nv), F1.reshape(n, p * nv, p * nv))
+        return F0.reshape(n, p * f, p * f), F1.reshape(n, p * f, p * f)
 
     def weights(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
-        """Q⁻¹ (N, p nv, p nv); density: κ (nv,) or (N, nv)."""
+        """Q⁻¹ (N, p f, p f) of degrees of freedom with these densities κ (f,) or (N, f)."""
         return self._spread(information(dt, self.order), 1.0 / np.square(density))
 
     def noise(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
-        """Q (N, p nv, p nv); density: κ (nv,) or (N, nv)."""
+        """Q (N, p f, p f) of degrees of freedom with these densities κ (f,) or (N, f)."""
         return self._spread(covariance(dt, self.order), np.square(density))
 
+    def objective(self, e: np.ndarray, dt: np.ndarray, density: np.ndarray) -> float:
+        """Sum of e^T Q⁻¹ e of errors e (N, p, nv)."""
+        scaled = e / density[..., None, :]
+        return float(np.einsum("niv,nij,njv->", scaled, information(dt, self.order), scaled, optimize=True))
+
     def _spread(self, of_one: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """The matrices of all degrees of freedom, from that of one and a factor of each."""
-        nv, p, n = self.model.nv, self.order, len(of_one)
-        found, own = np.zeros((n, p, nv, p, nv)), np.arange(nv)
+        """The matrices of several degrees of freedom, from that of one and a factor of each."""
+        p, n, f = self.order, len(of_one), factor.shape[-1]
+        found, own = np.zeros((n, p, f, p, f)), np.arange(f)
         for i in range(p):
             for j in range(p):
                 found[:, i, own, j, own] = of_one[:, i, j, None] * factor
-        return found.reshape(n, p * nv, p * nv)
+        return found.reshape(n, p * f, p * f)
 
 
 def _ad(joint: Joint, x: np.ndarray) -> np.ndarray:

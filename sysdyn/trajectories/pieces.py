@@ -11,6 +11,7 @@ import numpy as np
 from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
+from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
 from sysdyn.trajectories.filtering import Event
 from sysdyn.trajectories.path import Path
@@ -32,9 +33,9 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    trajectory: Trajectory, whole: Path, of_path: np.ndarray, readings: Readings, robust: bool, events: list[Event]
+    trajectory: Trajectory, whole: Path, of_path: Covariances, readings: Readings, robust: bool, events: list[Event]
 ) -> list[Piece]:
-    """Results along a path with covariances (N, k, k), as many instants at a time as memory is made for.
+    """Results along a path with these covariances, as many instants at a time as memory is made for.
 
     robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
     path have been tested before.
@@ -43,7 +44,7 @@ def pieces_of(
     size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
     for at in range(0, n, size):
         part = slice(at, min(at + size, n))
-        path, P, read = whole.part(part), of_path[part], readings.part(part)
+        path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
         if not trajectory.coupled:
             path, P, read, dropped = _tested(trajectory, path, P, read, robust)
             events += [e._replace(instant=e.instant + at) for e in dropped]
@@ -68,9 +69,9 @@ def _tested(
 
 
 def with_biases(
-    trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readings, robust: bool
-) -> tuple[Path, np.ndarray]:  # fmt: skip
-    """The path and covariances (N, k, k) with the biases that dynamic variables alone show, estimated over time.
+    trajectory: Trajectory, path: Path, covariances: Covariances, readings: Readings, robust: bool
+) -> tuple[Path, Covariances]:  # fmt: skip
+    """The path and covariances with the biases that dynamic variables alone show, estimated over time.
 
     What is not known of the states counts as noise of the rows, from instant to instant.
     """
@@ -80,10 +81,11 @@ def with_biases(
     H, h = np.zeros((n, len(columns), len(columns))), np.zeros((n, len(columns)))
     for at in range(0, n, size):
         part = slice(at, min(at + size, n))
-        *_, left, _ = _tested(trajectory, path.part(part), P[part], readings.part(part), robust)
+        P = covariances.part(part).dense()
+        *_, left, _ = _tested(trajectory, path.part(part), P, readings.part(part), robust)
         lines = trajectory.dynamics.at(path.part(part), left)
         J, shown = lines.J[:, ~lines.exact], lines.J[:, ~lines.exact][:, :, columns]
-        S = J[:, :, others] @ P[part][:, others[:, None], others] @ J[:, :, others].swapaxes(1, 2)
+        S = J[:, :, others] @ P[:, others[:, None], others] @ J[:, :, others].swapaxes(1, 2)
         S += np.eye(S.shape[1])
         right = np.linalg.solve(S, np.concatenate([shown, lines.r[:, ~lines.exact, None]], axis=2))
         both = shown.swapaxes(1, 2) @ right
@@ -91,14 +93,13 @@ def with_biases(
     dt, one = np.diff(path.t)[:, None, None], np.eye(len(columns))
     places = columns - own.n_states
     Phi, Q = np.broadcast_to(one, (n - 1, *one.shape)), dt * (own.bias_density[places] ** 2 * one)
-    first = P[0][columns[:, None], columns]
+    first = covariances.part(slice(0, 1)).dense()[0][columns[:, None], columns]
     solved = chain.solve(
         chain.Linear(H, h, Phi, np.zeros((n - 1, len(columns))), Q, np.zeros(len(columns)), first), covariances=True
     )
-    biases, covariance = path.biases.copy(), P.copy()
+    biases = path.biases.copy()
     biases[:, places] += solved.step
-    covariance[:, columns[:, None], columns] = solved.P
-    return replace(path, biases=biases), covariance
+    return replace(path, biases=biases), covariances.replaced(columns, solved.P)
 
 
 def _missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:

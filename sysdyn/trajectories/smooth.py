@@ -16,7 +16,7 @@ from sysdyn.measurements.measurement import Output
 from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.reals import real
-from sysdyn.trajectories import chain, densities
+from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief, Event
 from sysdyn.trajectories.path import Path
@@ -141,7 +141,7 @@ def _run(
             smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
             found, left = smoother.run(found.path, part)
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
-        path, P, left_here = found.path.part(kept), found.P[kept], left.part(kept)
+        path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
         if trajectory.alone:
             path, P = with_biases(trajectory, path, P, left_here, robust)
         pieces += pieces_of(trajectory, path, P, left_here, robust, dropped)
@@ -149,7 +149,7 @@ def _run(
         if end < rows:
             belief = _condensed(smoother, found, left, end - at)
             if trajectory.alone:
-                belief = _with_last_biases(belief, path, P[-1], trajectory.alone_columns)
+                belief = _with_last_biases(belief, path, P.part(slice(-1, None)).dense()[0], trajectory.alone_columns)
         at = end
     return joined(trajectory, pieces, events, chosen, kappa, readings)
 
@@ -187,5 +187,6 @@ def _condensed(smoother: Smoother, found: Smoothed, readings: Readings, at: int)
     part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
     some = readings.part(part)
     some = replace(some, active={name: x & before for name, x in some.active.items()})
-    solved = chain.solve(smoother.linear(found.path.part(part), some)[0], covariances=True)
-    return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), solved.P[-1])
+    solved = smoother.sweep(smoother.linear(found.path.part(part), some)[0], covariances=True)
+    P = solved.covariances.part(slice(-1, None)).dense()[0]
+    return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), P)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
-from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.filtering import CONFIDENCE, Belief, Event
+from sysdyn.trajectories.motion import transition
 from sysdyn.trajectories.path import Path, Unknowns
 
 # Most steps of Gauss-Newton (chosen).
@@ -21,9 +23,9 @@ MOST_STEPS = 60
 STEPS_A_ROUND = 3
 # Decrease of the objective below which it has converged: of χ², whose standard deviation is 1.4 for one degree of
 # freedom; at the end, and while readings are tested (chosen).
-DECREASE, ROUGH_DECREASE = 1e-6, 1e-2
+DECREASE, ROUGH_DECREASE = 1e-4, 1e-1
 # Share of the objective below which a decrease is rounding, in units of the above (chosen).
-ROUNDING = 1e-6
+ROUNDING = 1e-4
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round: the last is CONFIDENCE (the others chosen).
@@ -42,10 +44,10 @@ Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
 
 class Smoothed(NamedTuple):
-    """A smoothed path, covariances P (N, k, k) of its instants, and the least objective."""
+    """A smoothed path, covariances of its instants, and the least objective."""
 
     path: Path
-    P: np.ndarray
+    covariances: chain.Covariances
     objective: float
 
 
@@ -53,8 +55,15 @@ class Least(NamedTuple):
     """A path with the chain about it and the objective there."""
 
     path: Path
-    linear: chain.Linear
+    linear: list[chain.Part]
     objective: float
+
+
+class _Unknowns(NamedTuple):
+    """Chains side by side: numbers (chains, k) of their unknowns, and degrees of freedom, of all chains."""
+
+    columns: np.ndarray
+    freedoms: np.ndarray
 
 
 @dataclass
@@ -72,53 +81,129 @@ class Smoother:
     robust: bool = True
     sizes: np.ndarray | None = None
     events: list[Event] = field(default_factory=list)
+    _kept: dict[tuple[int, int], list] = field(default_factory=dict)
 
     # ---- equations ---------------------------------------------------------------------------------------------
 
-    def linear(self, path: Path, readings: Readings) -> tuple[chain.Linear, float]:
-        """(the chain about a path, the objective there)."""
-        own, n = self.unknowns, len(path)
-        k, s = own.size, own.n_states
-        H, h, total = np.zeros((n, k, k)), np.zeros((n, k)), 0.0
+    @cached_property
+    def _parts(self) -> list[_Unknowns]:
+        """The unknowns in parts that nothing couples."""
+        own, nv = self.unknowns, self.unknowns.model.nv
+        pattern = self.start.P != 0.0
+        for k in range(own.n_states):
+            pattern[k, k % nv] = True
+        for _, _, part in own.motion.groups:
+            pattern[part, part.start] = True
         for source in self.sources:
-            for part in _parts(n, source, k):
-                lines = source.at(path.part(part), readings.part(part))
-                weight = self._row_scale(lines.J, lines.exact)
-                J, r = lines.J * weight[:, :, None], lines.r * weight
-                Jt = J.swapaxes(1, 2)
-                H[part] += Jt @ J
-                h[part] += (Jt @ r[:, :, None])[..., 0]
-                total += float((r * r).sum())
-        away = path.beyond(self.start.path)
-        total += float(away @ np.linalg.solve(self.start.P, away))
-        Phi, Q, c = np.zeros((n - 1, k, k)), np.zeros((n - 1, k, k)), np.zeros((n - 1, k))
-        if n > 1:
-            dt, motion = np.diff(path.t), own.motion
-            e, F0, F1 = motion.steps(path.q, path.rates, dt)
-            total += float(np.einsum("ni,nij,nj->", e, motion.weights(dt, self.density), e))
-            Phi[:, :s, :s], c[:, :s], Q[:, :s, :s] = -F0, -e, motion.noise(dt, self.density)
-            for _, _, group in motion.groups:  # F1 is 1 but for positions of groups
-                inverse = np.linalg.inv(F1[:, group, group])
-                Phi[:, group, :s] = inverse @ Phi[:, group, :s]
-                c[:, group] = (inverse @ c[:, group, None])[..., 0]
-                Q[:, group, :s] = inverse @ Q[:, group, :s]
-                Q[:, :s, group] = Q[:, :s, group] @ inverse.swapaxes(1, 2)
-            if own.n_biases:
-                walk = own.bias_density**2 * dt[:, None]
-                change = np.diff(path.biases, axis=0)
-                j = np.arange(s, k)
-                Phi[:, j, j], Q[:, j, j], c[:, s:] = 1.0, walk, -change
-                total += float((change * change / walk).sum())
-        return chain.Linear(H, h, Phi, c, Q, -away, self.start.P), total
+            row, column = source.places
+            first = np.full(len(source.exact), -1)
+            np.maximum.at(first, row, column)
+            pattern[column, first[row]] = True
+        found = chain.components(pattern)
+        simple = [x for x in found if len(x) == own.motion.order and x[0] < own.n_states and not self._in_group(x[0])]
+        parts = [_Unknowns(x[None], x[x < nv]) for x in found if not any(x is y for y in simple)]
+        return [*parts, *([_Unknowns(np.array(simple), np.array(simple)[:, 0])] if simple else [])]
 
-    def _row_scale(self, J: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    def _in_group(self, k: int) -> bool:
+        return any(part.start <= k < part.stop for _, _, part in self.unknowns.motion.groups)
+
+    def linear(self, path: Path, readings: Readings) -> tuple[list[chain.Part], float]:
+        """(the chain about a path in parts, the objective there)."""
+        own, n = self.unknowns, len(path)
+        away = path.beyond(self.start.path)
+        H = [np.zeros((n, *x.columns.shape, x.columns.shape[1])) for x in self._parts]
+        h = [np.zeros((n, *x.columns.shape)) for x in self._parts]
+        total = float(away @ np.linalg.solve(self.start.P, away))
+        for number, source in enumerate(self.sources):
+            for part in _parts(n, source, own.size):
+                lines = source.at(path.part(part), readings.part(part))
+                weight = self._row_scale(lines)
+                r, entries = lines.r * weight, lines.entries * weight[:, lines.places[0]]
+                total += float((r * r).sum())
+                for i, x in enumerate(self._parts):
+                    for j, (rows, local, chosen) in enumerate(self._local(number, i)):
+                        if not len(rows):
+                            continue
+                        J = np.zeros((len(r), len(rows), x.columns.shape[1]))
+                        J[:, local[0], local[1]] = entries[:, chosen]
+                        Jt = J.swapaxes(1, 2)
+                        H[i][part, j] += Jt @ J
+                        h[i][part, j] += (Jt @ r[:, rows, None])[..., 0]
+        dt, motion = np.diff(path.t), own.motion
+        e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+        total += motion.objective(e, dt, self.density)
+        change, walk = np.diff(path.biases, axis=0), own.bias_density**2 * dt[:, None]
+        total += float((change * change / walk).sum()) if own.n_biases else 0.0
+        found = []
+        for x, own_H, own_h in zip(self._parts, H, h, strict=True):
+            Phi, Q, c = self._motion(x, e, step, dt, change, walk)
+            P = self.start.P[x.columns[:, :, None], x.columns[:, None, :]]
+            found.append(chain.Part(x.columns, chain.Linear(own_H, own_h, Phi, c, Q, -away[x.columns], P)))
+        return found, total
+
+    def _local(self, source: int, part: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Rows of a source that belong to each chain of a part, places there, and numbers of the entries."""
+        if (source, part) not in self._kept:
+            row, column = self.sources[source].places
+            found = []
+            for columns in self._parts[part].columns:
+                chosen = np.flatnonzero(np.isin(column, columns))
+                rows = np.unique(row[chosen])
+                local = np.array([np.searchsorted(rows, row[chosen]), np.searchsorted(columns, column[chosen])])
+                found.append((rows, local, chosen))
+            self._kept[source, part] = found
+        return self._kept[source, part]
+
+    def _motion(
+        self, x: _Unknowns, e: np.ndarray, step: np.ndarray, dt: np.ndarray, change: np.ndarray, walk: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(Phi, Q (N − 1, chains, k, k), c (N − 1, chains, k)) of a part."""
+        own, motion, n = self.unknowns, self.unknowns.motion, len(dt)
+        if len(x.columns) > 1 or (len(x.freedoms) == 1 == len(x.columns) and x.columns.shape[1] == motion.order
+                                  and not self._in_group(x.freedoms[0])):  # fmt: skip
+            one, chains = motion.noise(dt, np.ones(1)), len(x.columns)
+            phi = np.repeat(transition(dt, motion.order)[:, None], chains, axis=1)
+            Q = one[:, None] * np.square(self.density[x.freedoms])[:, None, None]
+            return phi, Q, -e[:, :, x.freedoms].swapaxes(1, 2)
+        columns, k, f = x.columns[0], x.columns.shape[1], motion.order * len(x.freedoms)
+        Phi, Q, c = np.zeros((n, k, k)), np.zeros((n, k, k)), np.zeros((n, k))
+        if f:
+            F0, F1 = motion.jacobians(e, step, dt, x.freedoms)
+            Phi[:, :f, :f], c[:, :f] = -F0, -e[:, :, x.freedoms].reshape(n, f)
+            Q[:, :f, :f] = motion.noise(dt, self.density[x.freedoms])
+            for joint, _, whole in motion.groups:  # F1 is 1 but for positions of groups
+                if whole.start not in x.freedoms:
+                    continue
+                first = int(np.searchsorted(x.freedoms, whole.start))
+                group = slice(first, first + joint.nv)
+                inverse = np.linalg.inv(F1[:, group, group])
+                Phi[:, group, :f] = inverse @ Phi[:, group, :f]
+                c[:, group] = (inverse @ c[:, group, None])[..., 0]
+                Q[:, group, :f] = inverse @ Q[:, group, :f]
+                Q[:, :f, group] = Q[:, :f, group] @ inverse.swapaxes(1, 2)
+        j, biases = np.arange(f, k), columns[f:] - own.n_states
+        Phi[:, j, j], Q[:, j, j], c[:, f:] = 1.0, walk[:, biases], -change[:, biases]
+        return Phi[:, None], Q[:, None], c[:, None]
+
+    def _row_scale(self, lines: Lines) -> np.ndarray:
         """(N, rows): weights of rows, 1 for noisy ones; for exact ones see EXACT_SHARE."""
-        if not exact.any():
-            return np.ones(J.shape[:2])
+        scale = np.ones(lines.r.shape)
+        if not lines.exact.any():
+            return scale
         if self.sizes is None:
-            return np.broadcast_to(np.where(exact, 0.0, 1.0), J.shape[:2])
-        known = np.where(J != 0.0, np.abs(J) * self.sizes, np.inf).min(axis=2, initial=np.inf)
-        return np.where(exact, 1.0 / (EXACT_SHARE * np.where(np.isfinite(known), known, 1.0)), 1.0)
+            scale[:, lines.exact] = 0.0
+            return scale
+        row, column = lines.places
+        least, known = np.full(lines.r.shape, np.inf), np.abs(lines.entries) * self.sizes[column]
+        known[known == 0.0] = np.inf
+        for k in np.flatnonzero(lines.exact):
+            least[:, k] = known[:, row == k].min(axis=1, initial=np.inf)
+        exact = 1.0 / (EXACT_SHARE * np.where(np.isfinite(least), least, 1.0))
+        return np.where(lines.exact, exact, 1.0)
+
+    def sweep(self, parts: Sequence[chain.Part], covariances: bool = False) -> chain.Sweep:
+        """The step of Gauss-Newton, and covariances if asked for."""
+        return chain.sweep(parts, len(parts[0].linear.h), self.unknowns.size, covariances)
 
     # ---- Gauss-Newton ------------------------------------------------------------------------------------------
 
@@ -132,7 +217,7 @@ class Smoother:
         best, share, waited = Least(path, *self.linear(path, readings)), 1.0, 0
         now = best
         for _ in range(most):
-            path = now.path.moved(share * chain.solve(now.linear).step)
+            path = now.path.moved(share * self.sweep(now.linear).step)
             now = Least(path, *self.linear(path, readings))
             change, small = best.objective - now.objective, enough * max(1.0, ROUNDING * best.objective)
             if change >= 0.0:
@@ -156,8 +241,8 @@ class Smoother:
         one reading of an instant is dropped at a time, since it spoils the others (Baarda 1968: data snooping).
         """
         if any(source.exact.any() for source in self.sources):
-            P = chain.solve(self.linear(path, readings)[0], covariances=True).P
-            self.sizes = np.sqrt(np.median(np.einsum("nii->ni", P), axis=0))
+            found = self.sweep(self.linear(path, readings)[0], covariances=True)
+            self.sizes = np.sqrt(np.median(found.covariances.diagonal(), axis=0))
         refused: list[Event] = []
         if self.robust:
             path, readings, refused = self._without_false_stances(path, readings)
@@ -178,7 +263,7 @@ class Smoother:
             path = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND).path
         self.events[:0] = refused
         best = self.solve(path, left)
-        return Smoothed(best.path, chain.solve(best.linear, covariances=True).P, best.objective), left
+        return Smoothed(best.path, self.sweep(best.linear, covariances=True).covariances, best.objective), left
 
     def _without_false_stances(self, path: Path, readings: Readings) -> tuple[Path, Readings, list[Event]]:
         """(a path that stances hardly hold, readings without stances that contradict it, these as events).
@@ -191,14 +276,15 @@ class Smoother:
         n = len(path)
         weak = replace(readings, weights={name: np.full(n, WEAK) for name in stances(source)})
         least = self.solve(path, weak, ROUGH_DECREASE, STEPS_A_ROUND)
-        P = chain.solve(least.linear, covariances=True).P
+        covariances = self.sweep(least.linear, covariances=True).covariances
         off, events = Dropped(), list[Event]()
         for part in _parts(n, source, self.unknowns.size):
             lines = source.at(least.path.part(part), readings.part(part), weighted=False)
+            P = covariances.part(part).dense()
             for name in stances(source):
                 rows = source.groups()[name]
                 J = lines.J[:, rows]
-                variance = 1.0 + np.einsum("nij,njk,nik->ni", J, P[part], J)
+                variance = 1.0 + np.einsum("nij,nij->ni", J @ P, J)
                 size = (np.abs(lines.r[:, rows]) / np.sqrt(variance)).max(axis=1)
                 active = readings.active[name][part]
                 off.setdefault(name, np.zeros_like(readings.active[name]))[part] = (size > SLIPS)[:, None] & active

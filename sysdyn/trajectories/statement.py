@@ -11,7 +11,7 @@ from sysdyn.errors import ProblemError
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.measurements.state_sensors import JointPosition
 from sysdyn.problem import Problem
-from sysdyn.trajectories import chain, densities
+from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split, without_states
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
@@ -176,9 +176,9 @@ class Trajectory:
         path = found.path
         for _ in range(ITERATIONS):
             smoother = Smoother(self.unknowns, self.kinematic, density, start, sizes=first.sizes)
-            solved = chain.solve(smoother.linear(path, part)[0], covariances=True)
+            solved = smoother.sweep(smoother.linear(path, part)[0], covariances=True)
             path = path.moved(solved.step)
-            change = densities.expected(path, solved, density, free) / density
+            change = densities.expected(path, solved.covariances, density, free) / density
             density = density * np.where(free, change**FASTER, 1.0)
             if np.abs(np.log(change[free])).max() < LEARNT:
                 break

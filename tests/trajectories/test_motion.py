@@ -80,7 +80,7 @@ def test_steps_are_those_of_neighbours():
     model, rng = sd.random_tree(4, seed=3), np.random.default_rng(0)
     q, rates = states(model, 3, rng, 5)
     motion, dt = Motion(model), rng.uniform(0.01, 0.1, 4)
-    whole = motion.steps(q, rates, dt)
+    whole = motion.between((q[:-1], rates[:-1]), (q[1:], rates[1:]), dt)
     for k in range(4):
         one = motion.between((q[k : k + 1], rates[k : k + 1]), (q[k + 1 : k + 2], rates[k + 1 : k + 2]), dt[k : k + 1])
         for x, y in zip(one, whole, strict=True):
