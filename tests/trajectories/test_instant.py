@@ -137,7 +137,7 @@ def jacobian(rows, found: At) -> np.ndarray:
     return J
 
 
-def directions(rows, seed: int, n: int = 3) -> np.ndarray:
+def directions(rows, seed: int, n: int = 2) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, len(rows.columns)))
 
 
