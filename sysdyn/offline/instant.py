@@ -31,7 +31,7 @@ from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
 
 # Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
-RESIDUAL, JACOBIAN, ERRORS, SHARES = "residual", "jacobian", "errors", "shares"
+RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
 
 
 class Rows(NamedTuple):
@@ -139,6 +139,19 @@ class Instant:
         program = Program.from_graph(self._assembly.graph, self._inputs, groups)
         exact = np.array([i not in noise for i in chosen], dtype=bool)
         return Rows(program, np.array(places, dtype=int).reshape(-1, 2).T, exact, self.columns, tuple(noisy))
+
+    def free(self) -> tuple[Program, np.ndarray]:
+        """(the program of F, the places (2, entries) of its entries): residuals of noisy equations are F r.
+
+        Rows as of ERRORS, columns as of those of the rows of the state that are not exact.
+        """
+        noise = self.system.plain.noise_by_row
+        rows = OfFactors(self._factors, noise).free()
+        kept = [k for k, i in enumerate(i for i in self._factors.left if i in noise)]
+        number = {i: k for k, i in enumerate(sorted(noise))}
+        found = [(number[i], k, x) for k in kept for i, x in rows[k].items()]
+        program = Program.from_graph(self._assembly.graph, self._inputs, [(FREE, [x for _, _, x in found])])
+        return program, np.array([x[:2] for x in found], dtype=int).reshape(-1, 2).T
 
     def results(self) -> Program:
         """The program of the outputs at a state.

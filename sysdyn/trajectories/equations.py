@@ -15,7 +15,7 @@ from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
 from sysdyn.measurements.noise import ModelNoise, Switchable, noise_of
 from sysdyn.measurements.raw import ExternalWrench
-from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, SHARES, Instant
+from sysdyn.offline.instant import ERRORS, FREE, JACOBIAN, RESIDUAL, SHARES, Instant
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.online.posterior import CODE_LEVEL
 from sysdyn.problem import Problem
@@ -27,6 +27,8 @@ from sysdyn.trajectories.path import Path, Unknowns
 # Standard deviation of a row that holds exactly, as a share of that of the unknown of it that is known best without it:
 # less would cost covariances digits, since the rows are squared (chosen).
 EXACT_SHARE = 1e-2
+# Share of its own variance in a residual below which nothing else checks a reading (chosen).
+UNCHECKED_SHARE = 1e-4
 # Most numbers of the dense rows of instants that are held at a time: 64 MB (chosen).
 DENSE_NUMBERS = 2**23
 
@@ -224,14 +226,37 @@ class OfDynamics:
         In units of standard deviations and variances of the noise; what nothing else checks has variance 0.
         """
         outputs, _ = self._program.results(self._inputs(path, readings), len(path))
+        errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, SHARES))
+        return {name: (e, shares[name]) for name, e in errors.items()}
+
+    @cached_property
+    def _free(self) -> tuple[Executable, np.ndarray]:
+        program, places = self._instant.free()
+        return machine_code(program), places
+
+    def normalised(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, np.ndarray]:
+        """Residuals {name: (N, m)} after all readings, relative to their standard deviations (Baarda 1968).
+
+        path, P (N, unknowns, unknowns): the states before these readings. 0 for what nothing else checks.
+        """
+        lines, (program, places) = self.at(path, readings), self._free
+        J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
+        F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
+        F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
+        S = J @ P @ J.swapaxes(1, 2) + np.eye(r.shape[1])
+        both = np.linalg.solve(S, np.concatenate([r[:, :, None], F.swapaxes(1, 2)], axis=2))
+        e = (F @ both[:, :, :1])[..., 0]
+        variance = np.einsum("nij,nji->ni", F, both[:, :, 1:])
+        checked = variance > UNCHECKED_SHARE
+        w = np.where(checked, e / np.sqrt(np.where(checked, variance, 1.0)), 0.0)
+        return self._by_name(w)
+
+    def _by_name(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """{name: (N, m)} of values (N, noisy equations)."""
         places: dict[str, dict[int, int]] = {}
         for column, (name, k) in enumerate(self._rows.noisy):
             places.setdefault(name, {})[k] = column
-        found = {}
-        for name, place in places.items():
-            columns = [place[k] for k in range(len(place))]
-            found[name] = outputs[ERRORS][:, columns], outputs[SHARES][:, columns]
-        return found
+        return {name: x[:, [place[k] for k in range(len(place))]] for name, place in places.items()}
 
     def results(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{output: (values (N, size), standard deviations (N, size))}; P (N, unknowns, unknowns): of the unknowns."""

@@ -16,7 +16,7 @@ from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
 from sysdyn.trajectories.filtering import Event
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import LIMITS, tested
+from sysdyn.trajectories.smoothing import LIMITS, beyond
 from sysdyn.trajectories.statement import Trajectory
 
 # Most readings of dynamic variables that are dropped at an instant (chosen: a robot of which more fail needs a look).
@@ -57,15 +57,15 @@ def _tested(
     trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
 ) -> tuple[Path, np.ndarray, Readings, list[Event]]:
     """(states and covariances of single instants with their dynamic variables, readings that are left, the others)."""
-    path, P = _informed(trajectory, before, of_before, readings)
-    left, events = readings, list[Event]()
+    left, events, whole = readings, list[Event](), slice(0, len(before))
     for _ in range(MOST_DROPPED if robust else 0):
-        off, now = tested(trajectory.dynamics, path, left, LIMITS[-1])
+        errors = trajectory.dynamics.normalised(before, left, of_before)
+        known = {name: e for name, e in errors.items() if name in left.active}
+        off, now = beyond(trajectory.dynamics, [(whole, known)], before, left, LIMITS[-1])
         if not now:
             break
         left, events = left.without(off), events + now
-        path, P = _informed(trajectory, before, of_before, left)
-    return path, P, left, events
+    return *_informed(trajectory, before, of_before, left), left, events
 
 
 def with_biases(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +12,15 @@ import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
-from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
+from sysdyn.trajectories.equations import (
+    DENSE_NUMBERS,
+    EXACT_SHARE,
+    UNCHECKED_SHARE,
+    Lines,
+    OfDynamics,
+    OfStates,
+    Readings,
+)
 from sysdyn.trajectories.filtering import CONFIDENCE, Belief, Event
 from sysdyn.trajectories.motion import transition
 from sysdyn.trajectories.path import Path, Unknowns
@@ -37,8 +45,6 @@ SLIPS = float(scipy.special.stdtrit(FREEDOMS, 0.5 + 0.5 * CONFIDENCE))
 
 # Weight of stances while they are tested against all sensors: 100 times their noise (chosen).
 WEAKENED = 1e-4
-# Share of its own variance in a residual below which nothing else checks a reading (chosen).
-UNCHECKED_SHARE = 1e-4
 
 Dropped = dict[str, np.ndarray]  # {measurement: (N, m) bool}.
 
@@ -319,8 +325,16 @@ def tested(
 
     Of dynamic variables the farthest of each instant alone.
     """
+    return beyond(source, residuals(source, path, readings), path, readings, limit)
+
+
+def beyond(
+    source: OfStates | OfDynamics, errors: Iterable[tuple[slice, dict[str, np.ndarray]]], path: Path,
+    readings: Readings, limit: float,
+) -> tuple[Dropped, list[Event]]:  # fmt: skip
+    """`tested`, of residuals {measurement: (n, m)} of instants."""
     off, events = Dropped(), []
-    for part, found in residuals(source, path, readings):
+    for part, found in errors:
         far = {}
         for name, e in found.items():
             own = limit
