@@ -28,7 +28,7 @@ from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.program import Program
 from sysdyn.sparse.information import OfFactors, product
 from sysdyn.sparse.least_squares import Order, least_squares
-from sysdyn.sparse.lu import Factors, eliminate, solve_and_left
+from sysdyn.sparse.lu import eliminate, solve_and_left
 
 # Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
 RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
@@ -185,10 +185,6 @@ class Instant:
         shown = self._assembly.shown
         name = output_name(output)
         return shown[name].rows if name in shown else self.system.reported(name)
-
-    @property
-    def factors(self) -> Factors:
-        return self._factors
 
 
 def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:

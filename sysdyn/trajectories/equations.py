@@ -189,11 +189,6 @@ class OfDynamics:
     def _results(self) -> Executable:
         return machine_code(self._instant.results())
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Operations of the rows and of the results."""
-        return len(self._rows.program), len(self._instant.results())
-
     def _inputs(self, path: Path, readings: Readings) -> dict[str, np.ndarray]:
         given = path.state()
         for name, group in self.problem.inputs.items():

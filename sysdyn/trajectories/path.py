@@ -74,14 +74,6 @@ class Unknowns:
             return ("q", "qd", "qdd").index(name) * nv + k
         return self.n_states + self.biases[name.partition(":")[2]].place.start + k
 
-    def names(self) -> list[str]:
-        """Name of each unknown, as of columns of logs."""
-        model = self.model
-        rates = [f"{x}:{name}" for x in ("q", "qd", "qdd", "qddd")[: self.motion.order] for name in model.dof_names]
-        biases = [f"bias of {b.measurement.name}: {c}" for b in self.biases.values()
-                  for c in b.measurement.components(model)]  # fmt: skip
-        return [*rates, *biases]
-
 
 def deviations(m: Measurement, model: Model) -> np.ndarray:
     """Declared standard deviations (m,) of a measurement with noise."""

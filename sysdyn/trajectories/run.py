@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -271,8 +271,3 @@ class Run:
 def _renamed(role: str, group: Group) -> Group:
     """The group with a word before its name and those of its columns."""
     return Group(f"{role}{group.name}", group.shape, tuple(f"{role}{x}" for x in group.labels), group.units)
-
-
-def listed(events: Sequence[Event]) -> str:
-    """The events, a line each."""
-    return "\n".join(f"{e.t:.6g} s  {e.measurement}: {e.component}  {e.size:.1f} σ  {e.why}" for e in events)
