@@ -19,7 +19,7 @@ import difflib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class LogColumns:
     renames  {name in the file: name here, or "" for a column to be left out}
     timed    True if time is needed; else it is left out; None: it is taken if it is there
     free     groups ("q", "qd") that may be missing
+    unused   places ("q", k), ("qd", k) of which nothing depends, and which may be missing, too
     states   "exact", or "unknown": columns of sensors of the state in place of q and q̇
 
     names    canonical name of each column, in order: t, q, q̇, the value of each measurement, switches
@@ -69,7 +70,7 @@ class LogColumns:
     def __init__(
         self, problem: Problem, values: Mapping[str, np.ndarray] | Sequence[str] = (),
         renames: Mapping[str, str] | None = None, timed: bool | None = True, free: Sequence[str] = (),
-        states: str = STATES[0],
+        states: str = STATES[0], unused: Collection[tuple[str, int]] = (),
     ):  # fmt: skip
         if states not in STATES:
             raise UnknownName("choice for states", states, STATES)
@@ -83,7 +84,7 @@ class LogColumns:
         for x in ("q", "qd") if exact else ():
             group = problem.inputs[x]
             for k, (label, unit) in enumerate(zip(group.labels, group.units, strict=True)):
-                entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free))
+                entries.append((label.replace(":", ".", 1), unit, (x, k), x not in free and (x, k) not in unused))
         switchable = {m.name for m in problem.measurements if isinstance(m, Switchable)}
         groups = {**problem.values} if exact else {**problem.state_values, **problem.values}
         for name, group in groups.items():
@@ -93,7 +94,7 @@ class LogColumns:
         entries += [(f"active: {name}", "1", (switch_group(name), 0), False) for name in self.optional]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self.sizes = Counter(group for group, _ in self.group)
-        self._timed = timed is not False
+        self._timed, self._unused = timed is not False, frozenset(unused)
         # scalars of quantities by the columns of files of states
         self._stated = {
             (value_group(m.name), k): label
@@ -174,7 +175,7 @@ class LogColumns:
         present = {self.group[n][0] for n in used} - self._in_part
         missing = [
             self._shown(n) for n in range(len(self.names))
-            if n not in used and (self._needed[n] or self.group[n][0] in present)
+            if n not in used and (self._needed[n] or self.group[n][0] in present) and self.group[n] not in self._unused
         ]  # fmt: skip
         if missing:
             near = {x: difflib.get_close_matches(x, missing, n=1, cutoff=0.7) for x in left_out}

@@ -140,7 +140,8 @@ class Log:
         aside = self.problem.state_values if self._exact else {}
         self.values = {name: x for name, x in (values or {}).items() if name not in aside}
         free = ("qd",) if velocities == "difference" else ()
-        self.columns = LogColumns(self.problem, self.values, columns, timed, free, states)
+        unused = _unused(solver) if isinstance(solver, Solver) else ()
+        self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
         self.told = told if told is not None else set()
         self._switchable = self.columns.optional
         self._held: dict[str, np.ndarray] = {}
@@ -364,6 +365,19 @@ class Log:
             self.summary.states += n
             self.summary.unsolved += int(np.sum(~solution.ok))
             yield Estimates(chunk.where, chunk.rows, chunk.t, chunk.q, values, std, solution.ok)
+
+
+def _unused(solver: Solver) -> set[tuple[str, int]]:
+    """Places ("q", k) and ("qd", k) that the program does not read, such as the position of a floating base.
+
+    Nothing depends on them, standard deviations neither. Quaternions are asked for: zeros would be no rotation.
+    """
+    program, model = solver.executable.program, solver.problem.model
+    turning = {("q", k) for _, part in model.quaternions for k in range(*part.indices(model.nq))}
+    found = {
+        (x, k) for x in ("q", "qd") for k in np.flatnonzero(~program.used_inputs[program.input_places[x]]).tolist()
+    }
+    return found - turning
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasing: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,7 @@ from sysdyn.data.log_columns import LogColumns
 from sysdyn.data.sensor_log import Log
 from sysdyn.data.states import read_states
 from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, LogWarning, SingularState, UnknownName
+from tests.robots import floating_tree
 
 N = 23
 FORMATS = [".csv", ".npz", ".parquet"]
@@ -545,3 +547,33 @@ def test_measured_outputs_have_columns(tmp_path):
         np.testing.assert_allclose(found[f"imu: {c}"], solution["imu", c], rtol=1e-12)
         np.testing.assert_allclose(found[f"std:imu: {c}"], solution.std("imu")[:, k], rtol=1e-12)
     assert (solution.std("imu") > 0.0).any()
+
+
+def test_what_nothing_depends_on_needs_no_column():
+    """The position of a floating base: torques and their deviations are the same wherever it is."""
+    model = floating_tree(3, seed=1)
+    torques = sd.JointTorque("all", noise=1.0, name="torques")
+    accelerations = sd.JointAcceleration("all", noise=0.1, name="accelerations")
+    problem = sd.Problem(model, [torques, accelerations, sd.ExternalWrench("all", name="fx")])
+    solver = sd.compile(problem, outputs=["tau"], level="fast")
+    q, qd, qdd = model.random_state(seed=0, batch=4)
+    values = sd.predict(problem, q, qd, qdd, seed=1)
+    columns = {"t": np.arange(4.0)}
+    labels = problem.inputs["q"].labels, problem.inputs["qd"].labels
+    columns |= {
+        label: x for names, part in zip(labels, (q, qd), strict=True) for label, x in zip(names, part.T, strict=True)
+    }
+    columns |= {
+        label: x
+        for m in (torques, accelerations)
+        for label, x in zip((f"{m.name}: {c}" for c in m.components(model)), values[m.name].T, strict=True)
+    }
+    base = [label for k, label in enumerate(labels[0]) if k < 3]
+    whole, without = (
+        next(iter(sd.Log({x: y for x, y in columns.items() if x not in gone}, solver).estimates(solver)))
+        for gone in ((), base)
+    )
+    np.testing.assert_array_equal(whole.values["tau"], without.values["tau"])
+    np.testing.assert_allclose(whole.std["tau"], without.std["tau"], rtol=1e-12)
+    with pytest.raises(InvalidInput, match=re.escape(labels[0][3].replace(":", ".", 1))):  # an attitude is needed
+        sd.Log({x: y for x, y in columns.items() if x not in labels[0][3:7]}, solver)
