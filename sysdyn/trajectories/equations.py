@@ -229,17 +229,23 @@ class OfDynamics:
         program, places = self._instant.free()
         return machine_code(program), places
 
-    def normalised(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, np.ndarray]:
+    def normalised(
+        self, path: Path, readings: Readings, P: np.ndarray, after: bool = False
+    ) -> dict[str, np.ndarray]:  # fmt: skip
         """Residuals {name: (N, m)} after all readings, relative to their standard deviations (Baarda 1968).
 
-        path, P (N, unknowns, unknowns): the states before these readings. 0 for what nothing else checks.
+        path, P (N, unknowns, unknowns): the states before these readings, or after them. 0 if nothing else checks one.
         """
         lines, (program, places) = self.at(path, readings), self._free
         J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
         F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
         F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
-        S = J @ P @ J.swapaxes(1, 2) + np.eye(r.shape[1])
-        both = np.linalg.solve(S, np.concatenate([r[:, :, None], F.swapaxes(1, 2)], axis=2))
+        known, one = J @ P @ J.swapaxes(1, 2), np.eye(r.shape[1])
+        both = np.concatenate([r[:, :, None], F.swapaxes(1, 2)], axis=2)
+        if after:
+            both[:, :, 1:] = (one - known) @ both[:, :, 1:]
+        else:
+            both = np.linalg.solve(one + known, both)
         e = (F @ both[:, :, :1])[..., 0]
         variance = np.einsum("nij,nji->ni", F, both[:, :, 1:])
         checked = variance > UNCHECKED_SHARE

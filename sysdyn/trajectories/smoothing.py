@@ -252,21 +252,22 @@ class Smoother:
         refused: list[Event] = []
         if self.robust:
             path, readings, refused = self._without_false_stances(path, readings)
-        left, off = readings, Dropped()
+        left, off, covariances = readings, Dropped(), None  # covariances of the coupled level
         for round_, limit in enumerate(LIMITS if self.robust else ()):
             before = dict(off)
             self.events = [e for e in self.events if e.measurement not in self._of_states]
             for source in self.sources:
-                now, events = tested(source, path, readings if isinstance(source, OfStates) else left, limit)
+                anew = isinstance(source, OfStates)
+                now, events = tested(source, path, readings if anew else left, limit, covariances)
                 self.events += events
-                merged = (
-                    now if isinstance(source, OfStates) else {x: y | off[x] if x in off else y for x, y in now.items()}
-                )
-                off |= merged
+                off |= now if anew else {x: y | off.get(x, False) for x, y in now.items()}
             if round_ and limit > LIMITS[-1] and _same(off, before):
                 continue
             left = replace(readings.without(off), weights=self._weights(path, readings, round_ == 0))
-            path = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND).path
+            least = self.solve(path, left, ROUGH_DECREASE, STEPS_A_ROUND)
+            path = least.path
+            if any(isinstance(x, OfDynamics) and x.outputs for x in self.sources):
+                covariances = self.sweep(least.linear, covariances=True).covariances
         self.events[:0] = refused
         best = self.solve(path, left)
         return Smoothed(best.path, self.sweep(best.linear, covariances=True).covariances, best.objective), left
@@ -319,13 +320,14 @@ class Smoother:
 
 
 def tested(
-    source: OfStates | OfDynamics, path: Path, readings: Readings, limit: float
+    source: OfStates | OfDynamics, path: Path, readings: Readings, limit: float,
+    covariances: chain.Covariances | None = None,
 ) -> tuple[Dropped, list[Event]]:  # fmt: skip
     """({name: (N, m) bool}, events) of components whose residuals are beyond this multiple of what they may be.
 
-    Of dynamic variables the farthest of each instant alone.
+    Of dynamic variables the farthest of each instant alone. covariances: of the path; None: it counts as known.
     """
-    return beyond(source, residuals(source, path, readings), path, readings, limit)
+    return beyond(source, residuals(source, path, readings, covariances), path, readings, limit)
 
 
 def beyond(
@@ -362,17 +364,21 @@ def stances(source: OfStates | OfDynamics) -> frozenset[str]:
 
 
 def residuals(
-    source: OfStates | OfDynamics, path: Path, readings: Readings
+    source: OfStates | OfDynamics, path: Path, readings: Readings, covariances: chain.Covariances | None = None
 ) -> Iterator[tuple[slice, dict[str, np.ndarray]]]:  # fmt: skip
     """(instants, {measurement: residuals (n, m)}) of everything measured with noise, in standard deviations.
 
-    Those of dynamic variables are relative to the residuals that they have if the states are known.
+    Those of dynamic variables are relative to what they may be, with these covariances or if the states are known.
     """
     for part in _parts(len(path), source, path.unknowns.size):
         some, read = path.part(part), readings.part(part)
         if isinstance(source, OfStates):
             r = source.at(some, read, weighted=False).r
             yield part, {name: r[:, rows] for name, rows in source.groups().items()}
+            continue
+        if covariances is not None and source.outputs:
+            found = source.normalised(some, read, covariances.part(part).dense(), after=True)
+            yield part, {name: e for name, e in found.items() if name in readings.active}
             continue
         found = {}
         for name, (e, share) in source.errors(some, read).items():
