@@ -273,7 +273,7 @@ STATED = {
     "armature": lambda x: ARM.replace(armature=x),
     "position": lambda x: forward_kinematics(ARM, x),
     "position of a frame": lambda x: sd.frame_pose(ARM, x, "body2"),
-    "table": lambda x: sd.from_dh(x, [0.0] * 3, [0.0] * 3, [0.0] * 3, [1.0] * 3, np.zeros((3, 3)), np.zeros((3, 3, 3))),
+    "table": lambda x: sd.from_dh(x, [0.0] * 3, [0.0] * 3, [1.0] * 3, np.zeros((3, 3)), np.zeros((3, 3, 3))),
     "start": lambda x: sd.inverse_kinematics(ARM, np.eye(4), "body2", q0=x),
     "deviation": lambda x: identified()(*np.zeros((3, 4, 3)), tau=np.zeros((4, 3)), noise=x),
 }  # fmt: skip
