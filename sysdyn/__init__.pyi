@@ -131,7 +131,7 @@ from sysdyn.reference import rnea as rnea
 from sysdyn.reference import rnea_derivatives as rnea_derivatives
 from sysdyn.reference import sparsity as sparsity
 from sysdyn.reference.flops import count_flops as count_flops
-from sysdyn.trajectories.filtering import Event as Event
+from sysdyn.trajectories.believed import Event as Event
 from sysdyn.trajectories.live import Live as Live
 from sysdyn.trajectories.live import filter as filter
 from sysdyn.trajectories.run import Run as Run

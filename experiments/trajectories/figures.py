@@ -32,7 +32,7 @@ WINDOW = 11
 OUTLIERS, WRONG, OFFSET = 0.01, 30.0, 1.0
 # Seconds by which contact times come late.
 LATE = 0.004
-# What is wanted of each figure: the targets, of this quadruped and, where "late", of a trotting ANYmal.
+# Aims: of another quadruped's walk, and of a trotting ANYmal if contacts are late.
 WANTED: dict[tuple[str, str], str] = {
     ("arm, encoders alone: torques", "smoother"): "2.5",
     ("quadruped: base velocity x", "kinematic"): "0.008", ("quadruped: base velocity y", "kinematic"): "0.008",

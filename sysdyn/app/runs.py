@@ -1,4 +1,4 @@
-"""Runs of logs whose states are unknown: on the terminal, in files and in pictures. scipy.stats is loaded with it."""
+"""Runs of logs whose states are unknown: on the terminal, in files and in pictures."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def unknown_log(task: Task, path: Path) -> Log:
 
 def smoothed(task: Task, log: Log, coupled: bool, order: int | None) -> Run:
     """The run of a log of unknown states, with its progress on the terminal."""
-    with Bar("smoothing"):
-        return smooth(task.problem, log, _outputs_of_run(task), coupled=coupled, order=order)
+    with Bar("log") as bar:
+        return smooth(task.problem, log, _outputs_of_run(task), coupled=coupled, order=order, progress=bar)
 
 
 def _outputs_of_run(task: Task) -> tuple[Output, ...]:

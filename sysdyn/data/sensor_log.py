@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from sysdyn.errors import FileError, InvalidInput, LogWarning, SingularState, Un
 from sysdyn.files.tables import ROWS, Table, read_table
 from sysdyn.measurements.groups import SWITCH, VALUE, group_of, label_of, switch_group, value_group
 from sysdyn.measurements.noise import Switchable
+from sysdyn.measurements.standing import Standing
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.online.solver import Solver
 from sysdyn.problem import Problem
@@ -140,11 +141,12 @@ class Log:
         aside = self.problem.state_values if self._exact else {}
         self.values = {name: x for name, x in (values or {}).items() if name not in aside}
         free = ("qd",) if velocities == "difference" else ()
-        unused = _unused(solver) if isinstance(solver, Solver) else ()
+        # a `CheckedSolver` reads more than its program
+        unused = _unused(solver) if type(solver) is Solver else ()
         self.columns = LogColumns(self.problem, self.values, columns, timed, free, states, unused)
         self.told = told if told is not None else set()
         self._switchable = self.columns.optional
-        self._held: dict[str, np.ndarray] = {}
+        self._standing = Standing(self.problem)
         self._first = self._opened(self.files[0])
         self.summary = Summary()
 
@@ -174,7 +176,7 @@ class Log:
             )  # fmt: skip
 
     def __iter__(self) -> Iterator[Chunk]:
-        last, self._held = -np.inf, {}
+        last, self._standing = -np.inf, Standing(self.problem)
         for k, path in enumerate(self.files):
             file = self._opened(path) if k else self._first
             blocks = self._blocks(file)
@@ -304,32 +306,9 @@ class Log:
             return Chunk(file.where, rows, t, arrays["q"], arrays["qd"], y, active)
         y = {name: np.broadcast_to(value, (len(x), np.shape(value)[-1])) for name, value in y.items()}
         by_column = {group_of(group).name for group in arrays if group_of(group).role == SWITCH}
-        self._stand(y, active, by_column, len(x))
+        self._standing.switch(y, active, by_column, len(x))
         y |= {name: np.zeros(on.shape) for name, on in active.items() if name not in y}
         return Chunk(file.where, rows, t, np.empty((len(x), 0)), np.empty((len(x), 0)), y, active)
-
-    def _stand(
-        self, y: Mapping[str, np.ndarray], active: dict[str, np.ndarray], by_column: Collection[str], n: int
-    ) -> None:
-        """Switches of stances by their conditions, into `active`, but of those that a column switches.
-
-        A value that is compared holds until the next one is measured; before the first one a stance is off.
-        """
-        groups = {**self.problem.values, **self.problem.state_values}
-        labels = {name: group.labels for name, group in groups.items()}
-        asked = {name: when for name, when in self.problem.conditions.items() if name not in by_column}
-        held: dict[str, np.ndarray] = {}
-        for source in dict.fromkeys(x for when in asked.values() for x in when.measurements):
-            group = groups[source]
-            nothing = np.full(group.size, np.nan) if group.default is None else group.default
-            x = np.where(active.get(source, True), y.get(source, np.broadcast_to(nothing, (n, group.size))), np.nan)
-            x = np.vstack([self._held.get(source, np.full(group.size, np.nan)), x])
-            last = np.maximum.accumulate(np.where(np.isnan(x), 0, np.arange(n + 1)[:, None]), axis=0)
-            x = np.take_along_axis(x, last, axis=0)
-            self._held[source], held[source] = x[-1], x[1:]
-        for name, when in asked.items():
-            stands = np.broadcast_to(when.holds(held, labels)[:, None], (n, groups[name].size))
-            active[name] = stands & active.get(name, True)
 
     def _switched(self, file: _File, group: str, switch: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(n, components) bool: a column active:NAME (n, 1) as it holds for each component of the measurement."""

@@ -6,7 +6,7 @@ that the estimate is a least-squares solution. Golub (1965); Bierman (1977).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -80,20 +80,19 @@ class WhitenedSystem(LinearSystem):
         }
         for (noise, chosen), (_, numbers) in zip(self.places(), groups, strict=True):
             active: Sequence = switches[noise.name][1].tolist() if noise.name in switches else [1.0] * noise.size
-            factor = _cholesky(noise, numbers, active)
+            factor = cholesky(noise, numbers, active)
+            values = solved(factor, [plain.b[r] * x for r, x in zip(chosen, active, strict=True)])
             for k, r in enumerate(chosen):  # forward substitution
-                row, rest = _scaled(plain.rows[r], active[k]), plain.b[r] * active[k]
+                row = _scaled(plain.rows[r], active[k])
                 for l, x in factor[k].items():
                     if l < k:
                         _subtract(row, x, rows[chosen[l]])
-                        rest = rest - x * b[chosen[l]]
-                weight = 1.0 / factor[k][k]
-                rows[r], b[r] = _scaled(row, weight), rest * weight
+                rows[r], b[r] = _scaled(row, 1.0 / factor[k][k]), values[k]
         inputs = (*plain.inputs, *groups, *switches.values())
         return Assembly(plain.graph, inputs, rows, b, plain.names, plain.blocks, plain.shown)
 
 
-def _cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
+def cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
     """Rows of L, L L^T = Σ; in a full Σ, components that are switched off are independent of all others."""
     if not noise.full:
         return [{k: sqrt(numbers[k])} for k in range(noise.size)]
@@ -109,6 +108,17 @@ def _cholesky(noise: Noise, numbers: np.ndarray, active: Sequence) -> list[Row]:
             row[j] = sqrt(x) if i == j else x / L[j][j]
         L.append(row)
     return L
+
+
+def solved(factor: Sequence[Row], values: Iterable) -> list:
+    """L⁻¹ values, of rows of L, by forward substitution."""
+    found: list = []
+    for k, x in enumerate(values):
+        for l, entry in factor[k].items():
+            if l < k:
+                x = x - entry * found[l]
+        found.append(x * (1.0 / factor[k][k]))
+    return found
 
 
 def _scaled(row: Row, x) -> Row:

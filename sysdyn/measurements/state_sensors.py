@@ -226,34 +226,33 @@ class FrameStateSensor(StateSensor):
         return ctx.R(self.frame) @ x if self.reference == "world" else x
 
 
-class Gyroscope(FrameStateSensor):
+class FrameVelocity(FrameStateSensor):
+    """One of the two vectors of the velocity (6,) of a frame: the part of_twist."""
+
+    of_twist: slice
+
+    def __init__(
+        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
+        bias: Drift | None = None,
+    ):  # fmt: skip
+        super().__init__(frame, components, name, noise, bias, reference=reference)
+
+    def all_values(self, ctx):
+        return self.turned(ctx, ctx.v(self.frame)[self.of_twist])
+
+
+class Gyroscope(FrameVelocity):
     """Angular velocity [rad/s] of a frame."""
 
+    of_twist = slice(0, 3)
     scalars = TWIST[:3]
 
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
 
-    def all_values(self, ctx):
-        return self.turned(ctx, ctx.v(self.frame)[:3])
-
-
-class Velocimeter(FrameStateSensor):
+class Velocimeter(FrameVelocity):
     """Linear velocity [m/s] of the origin of a frame, as a point."""
 
+    of_twist = slice(3, 6)
     scalars = TWIST[3:]
-
-    def __init__(
-        self, frame: Place, components: Names = "all", reference: str = "local", name: str | None = None, noise=None,
-        bias: Drift | None = None,
-    ):  # fmt: skip
-        super().__init__(frame, components, name, noise, bias, reference=reference)
-
-    def all_values(self, ctx):
-        return self.turned(ctx, ctx.v(self.frame)[3:])
 
 
 class FramePosition(FrameStateSensor):
@@ -357,15 +356,12 @@ class Direction(FrameStateSensor):
 
     def check(self, model: Model) -> None:
         super().check(model)
-        if isinstance(self.vector, str) and not any(map(_is_there, model.gravity)):
-            raise InvalidInput(f"{self.name!r}: the model has no gravity, so that nothing tells where up is")
+        if isinstance(self.vector, str):
+            _check_gravity(self.name, model)
 
     def all_values(self, ctx):
-        vector = self.vector
-        if isinstance(vector, str):
-            g = np.asarray(ctx.model.gravity, dtype=object)
-            vector = -g / sqrt(g @ g)
-        return ctx.R(self.frame).T @ np.asarray(vector, dtype=object)
+        vector = _upwards(ctx.model) if isinstance(self.vector, str) else np.asarray(self.vector, dtype=object)
+        return ctx.R(self.frame).T @ vector
 
 
 class Stance(FrameStateSensor):
@@ -406,10 +402,14 @@ class Stance(FrameStateSensor):
     def all_values(self, ctx):
         v = ctx.v(self.frame)
         if self.radius:
-            down = ctx.model.gravity / np.linalg.norm(ctx.model.gravity)
-            point = ctx.R(self.frame).T @ (self.radius * down).astype(object)
-            v = np.concatenate([v[:3], v[3:] + cross(v[:3], point)])
+            lowest = ctx.R(self.frame).T @ (-self.radius * _upwards(ctx.model))
+            v = np.concatenate([v[:3], v[3:] + cross(v[:3], lowest)])
         return np.concatenate([self.turned(ctx, v[:3]), self.turned(ctx, v[3:])])
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if self.radius:
+            _check_gravity(self.name, model)
 
     def describe(self, model: Model | None = None) -> dict:
         when = {} if self.when is None else {"when": self.when.text}
@@ -577,8 +577,16 @@ def _vector(*entries: Any) -> np.ndarray:
     return result
 
 
-def _is_there(x: Any) -> bool:
-    return isinstance(x, Expr) or x != 0.0
+def _upwards(model: Model) -> np.ndarray:
+    """The unit vector (3,) against gravity, in world axes."""
+    g = np.asarray(model.gravity, dtype=object)
+    return -g / sqrt(g @ g)
+
+
+def _check_gravity(name: str, model: Model) -> None:
+    """Raise InvalidInput if the model has no gravity."""
+    if not any(isinstance(x, Expr) or x != 0.0 for x in model.gravity):
+        raise InvalidInput(f"{name!r}: the model has no gravity, so that nothing tells where up is")
 
 
 def _without_components(described: dict) -> dict:

@@ -16,22 +16,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sysdyn.backends import interpreter
 from sysdyn.equations.whitened import WhitenedSystem, whitened_system
 from sysdyn.errors import NoSafeOrdering, ProblemError
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.measurement import Output, output_name
 from sysdyn.offline.elimination import output_groups
+from sysdyn.offline.sampling import SAFETY_SEED, sample_states
 from sysdyn.offline.sensitivity_implicit import rates
-from sysdyn.offline.square_root import from_leaves, sampled_rows
+from sysdyn.offline.square_root import LARGEST_ERROR, from_leaves, sampled_rows
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.program import Program
-from sysdyn.sparse.information import OfFactors, product
+from sysdyn.sparse.information import OfFactors, OfMatrix, product
 from sysdyn.sparse.least_squares import Order, least_squares
 from sysdyn.sparse.lu import eliminate, solve_and_left
 
 # Groups of outputs: rows of the state and their entries; whitened residuals of noisy equations, and their variances.
 RESIDUAL, JACOBIAN, ERRORS, SHARES, FREE = "residual", "jacobian", "errors", "shares", "free"
+
+
+# States at which an elimination is judged, and condition beyond which a state has no digits to compare (chosen).
+JUDGED, WITHOUT_DIGITS = 8, 1e12
 
 
 class Rows(NamedTuple):
@@ -53,8 +59,9 @@ class Rows(NamedTuple):
 class Instant:
     """The eliminated equations of a problem at a state.
 
-    biased: measurements whose values have columns, too. Raises ProblemError if q̈ is known, or if d is not determined
-    by the state and the equations.
+    biased: measurements whose values have columns, too. It is judged at sampled states by dense matrices with pivoting;
+    an order that loses digits gives way to the next. Raises ProblemError if q̈ is known, or if d is not determined by
+    the state and the equations; NoSafeOrdering if every order loses digits.
     """
 
     def __init__(self, problem: Problem, outputs: Sequence[Output], biased: Sequence[str] = ()):
@@ -67,7 +74,20 @@ class Instant:
         system = self.system = whitened_system(problem, known="substituted", outputs=[*outputs])
         moving = [c for c, block in enumerate(system.col_blocks) if block[0] == "qdd"]
         rest = [c for c in range(system.shape[1]) if c not in set(moving)]
-        order = _ordered(system, rest)
+        self._rest, self._moving = rest, moving
+        worst = []
+        for order in _ordered(system, rest):
+            self._eliminate(order)
+            worst.append(self._error())
+            if worst[-1] <= LARGEST_ERROR:
+                break
+        else:
+            raise NoSafeOrdering(f"no order of the equations of an instant keeps digits: errors are {min(worst):.2g}")
+        self._differentiate(biased)
+
+    def _eliminate(self, order: Order) -> None:
+        """Eliminate the dynamic variables in this order."""
+        system, rest, moving, problem = self.system, self._rest, self._moving, self.problem
         assembly = self._assembly = system.assemble(Graph("algebraic"))
         qdd = assembly.graph.inputs("qdd", problem.model.nv)
         self._inputs = (*assembly.inputs, ("qdd", qdd))
@@ -82,24 +102,55 @@ class Instant:
                     b[i] = b[i] + row[c] * qdd[k]
         assembly.graph.mark()
         self._factors = eliminate(rows, b, *order.pivots, early=order.early, across=order.across)
-        d = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
-        self._solution = d
-        shown = {x.name for x in outputs if not isinstance(x, str)}
+        self._solution = self._full(self._factors.solution, rest, dict(zip(moving, qdd, strict=True)))
+        self._held = held
+
+    def _differentiate(self, biased: Sequence[str]) -> None:
+        """Solve for the change of d along each column, with the rows that are left."""
+        system, assembly, d = self.system, self._assembly, self._solution
+        shown = {x.name for x in self.outputs if not isinstance(x, str)}
         self._columns: list[tuple[str, int]] = []
         self._changes: list[dict[int, Any]] = []
         self._own: list[dict[str, list]] = []
         for name in ("q", "qd"):
             assembly.graph.mark()
             self._add(name, *rates(system, assembly, d, name, shown))
-        for k, change in enumerate(held):
+        for k, change in enumerate(self._held):
             self._columns.append(("qdd", k))
             self._changes.append(change)
             self._own.append({})
         for name in biased:
             self._add(value_group(name), *rates(system, assembly, d, value_group(name), shown))
-        self._rest, self._moving = rest, moving
         assembly.graph.mark()
         self._along = [solve_and_left(self._factors, change) for change in self._changes]
+
+    def _error(self) -> float:
+        """Greatest difference of residuals of noisy equations from those of dense matrices, at sampled states.
+
+        Relative to the greatest residual of a state, at least 1. States at which no digits are left do not count.
+        """
+        system, noise = self.system, self.system.plain.noise_by_row
+        states = sample_states(self.problem, JUDGED, SAFETY_SEED)
+        qdd = np.random.default_rng(SAFETY_SEED).standard_normal((JUDGED, self.problem.model.nv))
+        errors = OfFactors(self._factors, noise).residuals()
+        groups = [(ERRORS, [errors.get(i, 0.0) for i in sorted(noise)])]
+        program = Program.from_graph(self._assembly.graph, self._inputs, groups)
+        found = interpreter.run_groups(program, {**states, "qdd": qdd})[ERRORS]
+        entries, b = (np.broadcast_to(x, (JUDGED, x.shape[1])) for x in system.values(states))
+        kept = sorted({*self._factors.row_perm, *noise})  # exact rows without a pivot are rows of states
+        noisy = [k for k, i in enumerate(kept) if i in noise]
+        scales, worst = system.plain.scaling[1][self._rest], 0.0
+        for k in range(JUDGED):
+            matrix = system.matrix(entries[k]).toarray()
+            right = b[k] + matrix[:, self._moving] @ qdd[k]
+            dense = OfMatrix(matrix[np.ix_(kept, self._rest)], right[kept], noisy, scales)
+            if not dense.condition < WITHOUT_DIGITS:
+                continue
+            residuals = dense.residuals()
+            expected = np.array([residuals[i] for i in noisy])
+            size = max(1.0, np.abs(expected).max(initial=0.0))
+            worst = max(worst, float(np.abs(found[k] - expected).max(initial=0.0) / size))
+        return worst
 
     def _add(self, name: str, changes: Sequence[dict[int, Any]], own: list[dict[str, list]]) -> None:
         self._columns += [(name, k) for k in range(len(changes))]
@@ -196,25 +247,25 @@ def _transposed(rows: Sequence[Mapping[int, Any]]) -> dict[int, dict[int, Any]]:
     return found
 
 
-def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> Order:
-    """The cheapest order of these columns, from sampled states. Raises ProblemError if they are not determined."""
+def _ordered(system: WhitenedSystem, rest: Sequence[int]) -> list[Order]:
+    """Orders of these columns, the cheapest first, from sampled states. Raises ProblemError if there is none."""
     number = {c: k for k, c in enumerate(rest)}
     rows = [{number[c]: x for c, x in row.items() if c in number} for row in sampled_rows(system)]
     exact = [r not in system.plain.noise_by_row for r in range(len(rows))]
     fronts = [[number[c] for c in part if c in number] for part in from_leaves(system)]
     definitions = [(r, number[c]) for r, c in system.plain.definitions() if c in number]
-    found: Order | None = None
+    found: list[Order] = []
     failed: NoSafeOrdering | None = None
     tried: list[tuple[Sequence[tuple[int, int]], Sequence[Sequence[int]]]]
     tried = [((), fronts), (definitions, [range(len(rest))])]
     for first, parts in tried:
         try:
-            found = least_squares(rows, exact, first, parts, found.operations if found else np.inf)
+            found.append(least_squares(rows, exact, first, parts))
         except NoSafeOrdering as error:
             failed = error
-    if found is None:
+    if not found:
         raise ProblemError(
             f"the states do not determine the dynamic variables ({failed}): state what is not measured, such as "
             "external wrenches, or give them a Prior"
         )
-    return found
+    return sorted(found, key=lambda order: order.operations)

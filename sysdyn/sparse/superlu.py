@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
+from sysdyn.sparse.dulmage import maximum_matching
+
 # Patterns of which it is kept whether they have a pivot in each column; states of a problem share few (chosen).
 PATTERNS = 256
 
@@ -37,7 +39,10 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
 
 @lru_cache(maxsize=PATTERNS)
 def _matched(starts: bytes, rows: bytes, shape: tuple[int, int]) -> bool:
-    """True if each column can have a pivot in a row of its own. starts, rows: of the CSC pattern, as int32."""
+    """True if each column can have a pivot in a row of its own. starts, rows: of the CSC pattern, as int32.
+
+    `scipy.sparse.csgraph.structural_rank` is faster on small patterns, and needs minutes for long chains on load cells.
+    """
     indptr, indices = (np.frombuffer(x, dtype=np.int32) for x in (starts, rows))
-    pattern = scipy.sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=shape)
-    return bool(scipy.sparse.csgraph.structural_rank(pattern) == shape[1])
+    ones = np.ones(len(indices))
+    return bool((maximum_matching(scipy.sparse.csc_matrix((ones, indices, indptr), shape=shape)) >= 0).all())

@@ -9,8 +9,8 @@ import numpy as np
 from sysdyn.errors import InvalidInput
 from sysdyn.model import Model
 from sysdyn.program.reals import real
+from sysdyn.trajectories.believed import FAR_SQUARED
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.filtering import LIMIT
 from sysdyn.trajectories.motion import Motion, covariance, transition
 from sysdyn.trajectories.path import Path
 
@@ -59,7 +59,7 @@ def of_encoders(
             P = F @ P @ F.swapaxes(-1, -2) + Q[:, k - 1][:, None, None] * spread[..., None, None]
         S = P[..., 0, 0] + 1.0
         e = y[:, k][:, None] - x[..., 0]
-        S = np.maximum(S, e * e / LIMIT)  # what is beyond belief counts as if it were at its limit
+        S = np.maximum(S, e * e / FAR_SQUARED)  # what is beyond belief counts as if it were at its limit
         here = seen[:, k][:, None]
         if k >= FORGOTTEN:
             found -= 0.5 * np.where(here, np.log(S) + e * e / S, 0.0).sum(axis=0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
+from sysdyn.equations.whitened import cholesky, solved
 from sysdyn.errors import InvalidInput
 from sysdyn.measurements.groups import NOISE, SWITCH, VALUE, group_of
 from sysdyn.measurements.measurement import Constraint, Context, Measurement, Output
@@ -102,8 +103,8 @@ class OfStates:
             if len(found) != size:
                 raise InvalidInput(f"the residual of {m.name!r} has {len(found)} entries, but {size} components")
             noise = self._noise[m.name]
-            if noise.full and len(found) == size:
-                found = np.linalg.inv(np.linalg.cholesky(noise.matrix(noise.declared))).astype(object) @ found
+            if noise.full:
+                found = np.array(solved(cholesky(noise, noise.declared, [1.0] * size), found), dtype=object)
             values += list(found)
             names += [(m.name, k) for k in range(size)]
         for link in model.couplings:
@@ -270,6 +271,13 @@ class OfDynamics:
             variance = outputs[f"var {name}"] + np.einsum("nij,nij->ni", slopes @ chosen, slopes)
             found[name] = x, np.sqrt(np.maximum(variance, 0.0))
         return found
+
+
+def in_parts(n: int, source: OfStates | OfDynamics) -> list[slice]:
+    """Instants in parts whose dense rows and covariances fit into memory."""
+    size = source.unknowns.size
+    step = max(1, DENSE_NUMBERS // (max(len(source.exact), size) * size))
+    return [slice(at, min(at + step, n)) for at in range(0, n, step)]
 
 
 def unbiased(name: str, path: Path, readings: Readings) -> np.ndarray:

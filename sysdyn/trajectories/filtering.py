@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
-import scipy  # which loads scipy.linalg and scipy.special where they are first used
+import scipy  # which loads scipy.linalg where it is first used
 
+from sysdyn.trajectories.believed import FAR_SQUARED, Event, snooped
 from sysdyn.trajectories.equations import EXACT_SHARE, Lines, OfDynamics, OfStates, Readings
 from sysdyn.trajectories.path import Path, Unknowns
 
-# Probability beyond which a reading is dropped at its instant (house rule of χ² tests of innovations: 99.9 %).
-CONFIDENCE = 0.999
-# Square of the innovation that belongs to it, in variances.
-LIMIT = float(scipy.special.chdtri(1.0, 1.0 - CONFIDENCE))
 # Instants at the start at which nothing is dropped, since the state is not known well.
 UNTESTED = 20
 # Steps of Gauss-Newton for the first state, and the size of a step below which it has converged (chosen).
 FIRST_STEPS, FIRST_CONVERGED = 50, 1e-9
-
-
-class Event(NamedTuple):
-    """A component of a measurement that was not believed at an instant: its number and time [s], and names.
-
-    size: in units of the standard deviation that was expected. why: "innovation" (filter) or "residual" (smoother).
-    """
-
-    instant: int
-    t: float
-    measurement: str
-    component: str
-    size: float
-    why: str
 
 
 @dataclass
@@ -48,7 +30,8 @@ class Belief:
 class Filter:
     """Filter of the rows of `sources`, density (nv,) of the motion.
 
-    run(…) goes over instants. events: what it dropped.
+    events: innovations that it did not believe. Sensors of states beyond CONFIDENCE count as if they were at it; of
+    dynamic variables of the coupled level the farthest are dropped.
     """
 
     unknowns: Unknowns
@@ -83,6 +66,9 @@ class Filter:
         """The belief after the readings of one instant, the first of `readings`."""
         path, P = belief.path, belief.P
         for source in self.sources:
+            if self.gate and isinstance(source, OfDynamics) and source.outputs:
+                readings, events = snooped(source, path, readings, P[None])
+                self.events += [e._replace(instant=self._seen, why="innovation") for e in events]
             lines = source.at(path, readings)
             J, r = lines.J[0], lines.r[0]
             if self.gate and isinstance(source, OfStates):
@@ -104,17 +90,17 @@ class Filter:
         return Belief(path, P)
 
     def _believed(self, lines: Lines, P: np.ndarray, path: Path) -> np.ndarray:
-        """(rows,): weights of rows, less than 1 for innovations beyond CONFIDENCE: they count as if they were at it."""
+        """(rows,): weights of rows, less than 1 for innovations beyond belief."""
         J, r = lines.J[0], lines.r[0]
         far = r * r / (np.einsum("ij,ij->i", J @ P, J) + 1.0)
-        wrong = (far > LIMIT) & ~lines.exact
+        wrong = (far > FAR_SQUARED) & ~lines.exact
         if self._seen >= UNTESTED:
             for i in np.flatnonzero(wrong):
                 name, k = lines.names[i]
                 self.events.append(
                     Event(self._seen, float(path.t[0]), name, str(k), float(far[i] ** 0.5), "innovation")
                 )
-        return np.where(wrong, np.sqrt(LIMIT / np.where(wrong, far, 1.0)), 1.0)
+        return np.where(wrong, np.sqrt(FAR_SQUARED / np.where(wrong, far, 1.0)), 1.0)
 
     def backwards(self, found: Sequence[Belief], ahead: Sequence[Belief]) -> list[Belief]:
         """Beliefs of successive instants smoothed once; ahead: the predictions of all but the first."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.data.sensor_log import Log
-from sysdyn.errors import InvalidInput
+from sysdyn.data.sensor_log import Chunk
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.measurements.measurement import Output
+from sysdyn.measurements.standing import Standing
 from sysdyn.problem import Problem
+from sysdyn.program.reals import real
 from sysdyn.trajectories import densities
 from sysdyn.trajectories.chain import Covariances
+from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.motion import ORDER
 from sysdyn.trajectories.pieces import joined, pieces_of
@@ -66,7 +68,9 @@ class Live:
         self._filter = Filter(trajectory.unknowns, trajectory.sources, density, gate=robust)
         self._found: list[Belief] = []
         self._ahead: list[Belief] = []
-        self._read: list[Any] = []
+        self._read: list[Readings] = []
+        self._standing = Standing(self.problem)
+        self._groups = {**self.problem.values, **self.problem.state_values}
         self._chosen: tuple[str, ...] = ()
 
     def __call__(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike] | None = None) -> Run:
@@ -81,10 +85,7 @@ class Live:
     def _estimate(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Run:
         if self._found and not t > self._found[-1].path.t[0]:
             raise InvalidInput(f"time goes from {self._found[-1].path.t[0]:.9g} s to {t:.9g} s: it must increase")
-        row: dict[str, np.ndarray] = {"t": np.array([float(t)])}
-        row |= {name: np.atleast_1d(np.asarray(x, dtype=float))[None] for name, x in y.items()}
-        row |= {f"active: {name}": np.array([float(np.all(x))]) for name, x in active.items()}
-        now = readings(self.problem, Log(row, self.problem, states="unknown"))
+        now = self._readings(float(t), y, active)
         if self._found:
             belief = self._filter.predicted(self._found[-1], float(t))
             self._ahead.append(belief)
@@ -102,3 +103,32 @@ class Live:
         pieces = pieces_of(self._trajectory, smoothed.path, covariances, self._read[0], self._filter.gate, events)
         events = [e._replace(instant=0) for e in events]
         return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0]).first()
+
+    def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Readings:
+        """The readings of one instant, checked. Raises UnknownName, InvalidInput."""
+        problem, on = self.problem, dict[str, np.ndarray]()
+        measured = {m.name: m for m in (*problem.state_sensors, *problem.valued)}
+        for name in (*y, *active):
+            if name not in measured:
+                raise UnknownName("measurement", name, measured)
+        values = {}
+        for name, value in y.items():
+            size = self._groups[name].size
+            x = real(name, value)
+            if x.size != size or np.isinf(x).any():
+                raise InvalidInput(
+                    f"{name!r} has the value {value!r}: {size} numbers are needed, NaN for a missing one"
+                )
+            on[name] = np.isfinite(x).reshape(1, size)
+            values[name] = np.where(on[name], x.reshape(1, size), 0.0)
+            if measured[name].noise is None and not on[name].all():
+                raise InvalidInput(f"{name!r} is exact and has to have a value at every instant: give it noise")
+        for name, m in measured.items():
+            if name not in y and m.noise is None and not m.has_default:
+                raise InvalidInput(f"no value was given for {name!r}: pass {m.pass_as}")
+        for name, switch in active.items():
+            whole = np.ones((1, self._groups[name].size), dtype=bool)
+            on[name] = on.get(name, whole) & (np.asarray(switch, dtype=float) != 0.0)
+        self._standing.switch(values, on, active.keys(), 1)
+        nothing, rows = np.empty((1, 0)), np.array([1])
+        return readings(problem, [Chunk("now", rows, np.array([t]), nothing, nothing, values, on)])

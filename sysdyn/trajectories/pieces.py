@@ -11,16 +11,12 @@ import numpy as np
 from sysdyn.measurements.measurement import output_name
 from sysdyn.measurements.state_sensors import Stance
 from sysdyn.trajectories import chain
+from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.equations import DENSE_NUMBERS, EXACT_SHARE, Readings
-from sysdyn.trajectories.filtering import Event
+from sysdyn.trajectories.equations import EXACT_SHARE, Readings, in_parts
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.run import Run
-from sysdyn.trajectories.smoothing import LIMITS, beyond
 from sysdyn.trajectories.statement import Trajectory
-
-# Most readings of dynamic variables that are dropped at an instant (chosen: a robot of which more fail needs a look).
-MOST_DROPPED = 8
 
 
 class Piece(NamedTuple):
@@ -40,14 +36,12 @@ def pieces_of(
     robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
     path have been tested before.
     """
-    own, n, pieces = trajectory.unknowns, len(whole), []
-    size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
-    for at in range(0, n, size):
-        part = slice(at, min(at + size, n))
+    pieces = []
+    for part in in_parts(len(whole), trajectory.dynamics):
         path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
         if not trajectory.coupled:
             path, P, read, dropped = _tested(trajectory, path, P, read, robust)
-            events += [e._replace(instant=e.instant + at) for e in dropped]
+            events += [e._replace(instant=e.instant + part.start) for e in dropped]
         std = np.sqrt(np.maximum(np.einsum("nii->ni", P), 0.0))
         pieces.append(Piece(path, std, trajectory.dynamics.results(path, read, P), read.active))
     return pieces
@@ -57,14 +51,9 @@ def _tested(
     trajectory: Trajectory, before: Path, of_before: np.ndarray, readings: Readings, robust: bool
 ) -> tuple[Path, np.ndarray, Readings, list[Event]]:
     """(states and covariances of single instants with their dynamic variables, readings that are left, the others)."""
-    left, events, whole = readings, list[Event](), slice(0, len(before))
-    for _ in range(MOST_DROPPED if robust else 0):
-        errors = trajectory.dynamics.normalised(before, left, of_before)
-        known = {name: e for name, e in errors.items() if name in left.active}
-        off, now = beyond(trajectory.dynamics, [(whole, known)], before, left, LIMITS[-1])
-        if not now:
-            break
-        left, events = left.without(off), events + now
+    left, events = readings, list[Event]()
+    if robust:
+        left, events = snooped(trajectory.dynamics, before, readings, of_before)
     return *_informed(trajectory, before, of_before, left), left, events
 
 
@@ -77,10 +66,8 @@ def with_biases(
     """
     own, columns, n = trajectory.unknowns, trajectory.alone_columns, len(path)
     others = np.setdiff1d(np.arange(own.size), columns)
-    size = max(1, DENSE_NUMBERS // (own.size * max(len(trajectory.dynamics.exact), own.size)))
     H, h = np.zeros((n, len(columns), len(columns))), np.zeros((n, len(columns)))
-    for at in range(0, n, size):
-        part = slice(at, min(at + size, n))
+    for part in in_parts(n, trajectory.dynamics):
         P = covariances.part(part).dense()
         *_, left, _ = _tested(trajectory, path.part(part), P, readings.part(part), robust)
         lines = trajectory.dynamics.at(path.part(part), left)

@@ -20,7 +20,7 @@ from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
-from sysdyn.trajectories.filtering import Event
+from sysdyn.trajectories.believed import Event
 
 # Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).
 HARDLY_KNOWN = 1.0
@@ -66,6 +66,14 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.t)
+
+    @property
+    def ok(self) -> np.ndarray:
+        """(N,) bool: every output is finite, and so is its standard deviation."""
+        lead = np.ndim(self.t)
+        values = (*self._values.values(), *(self._std[x] for x in self._values))
+        finite = (np.isfinite(x).all(axis=tuple(range(lead, x.ndim))) for x in values)
+        return np.logical_and.reduce([np.ones(np.shape(self.t), dtype=bool), *finite])
 
     def first(self) -> Run:
         """The first instant, without the axis N."""

@@ -17,8 +17,10 @@ from sysdyn.offline.stages import Progress, Stages
 from sysdyn.problem import Problem
 from sysdyn.program.reals import real
 from sysdyn.trajectories import densities
+from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
-from sysdyn.trajectories.filtering import Belief, Event
+from sysdyn.trajectories.filtering import Belief
+from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import Piece, joined, pieces_of, with_biases
 from sysdyn.trajectories.readings import read
@@ -135,11 +137,17 @@ def _run(
         end = min(at + n, rows)
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
-        smoother = Smoother(own, trajectory.kinematic, kappa, belief, robust)
+        smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
         found, left = smoother.run(trajectory.first_path(belief, part, kappa), part)
         if trajectory.coupled:
-            smoother = Smoother(own, trajectory.sources, kappa, belief, robust)
+            smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief), robust)
             found, left = smoother.run(found.path, part)
+        if not found.converged:
+            warnings.warn(
+                f"rows {at + 1} to {end} have not converged: values are near the right ones at best, and standard "
+                "deviations do not hold. Give start= near the first position, density=, or sensors of more",
+                LogWarning, stacklevel=3,
+            )  # fmt: skip
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
         path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
         if trajectory.alone:
@@ -147,7 +155,7 @@ def _run(
         pieces += pieces_of(trajectory, path, P, left_here, robust, dropped)
         events += [e._replace(instant=e.instant + at) for e in dropped]
         if end < rows:
-            belief = _condensed(smoother, found, left, end - at)
+            belief = _condensed(smoother.equations, found, left, end - at)
             if trajectory.alone:
                 belief = _with_last_biases(belief, path, P.part(slice(-1, None)).dense()[0], trajectory.alone_columns)
         at = end
@@ -182,11 +190,11 @@ def _with_last_biases(belief: Belief, path: Path, P: np.ndarray, columns: np.nda
     return Belief(replace(belief.path, biases=biases), whole)
 
 
-def _condensed(smoother: Smoother, found: Smoothed, readings: Readings, at: int) -> Belief:
+def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: int) -> Belief:
     """The state of instant `at` from all before it, without what it reads itself."""
     part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
     some = readings.part(part)
     some = replace(some, active={name: x & before for name, x in some.active.items()})
-    solved = smoother.sweep(smoother.linear(found.path.part(part), some)[0], covariances=True)
+    solved = equations.sweep(equations.about(found.path.part(part), some), covariances=True)
     P = solved.covariances.part(slice(-1, None)).dense()[0]
     return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), P)

@@ -15,6 +15,7 @@ from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split, without_states
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
+from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.motion import Motion
 from sysdyn.trajectories.path import Path, Unknowns, deviations
 from sysdyn.trajectories.smoothing import Smoother
@@ -171,12 +172,12 @@ class Trajectory:
         part = readings.part(slice(0, LEARNT_OVER))
         start, _ = self.belief(part, q, density)
         path = self.first_path(start, part, density)
-        first = Smoother(self.unknowns, self.kinematic, density, start)
-        found, part = first.run(path, part)
+        first = Linearised(self.unknowns, self.kinematic, density, start)
+        found, part = Smoother(first).run(path, part)
         path = found.path
         for _ in range(ITERATIONS):
-            smoother = Smoother(self.unknowns, self.kinematic, density, start, sizes=first.sizes)
-            solved = smoother.sweep(smoother.linear(path, part)[0], covariances=True)
+            equations = replace(first, density=density)
+            solved = equations.sweep(equations.about(path, part), covariances=True)
             path = path.moved(solved.step)
             change = densities.expected(path, solved.covariances, density, free) / density
             density = density * np.where(free, change**FASTER, 1.0)

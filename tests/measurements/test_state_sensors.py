@@ -54,6 +54,7 @@ def every_sensor(model: sd.Model, seed: int = 0) -> list[sd.Measurement]:
         sd.Direction(last, noise=0.1, name="tilt"),
         sd.Direction(last, (0.2, -0.3, 0.5), noise=0.1, name="magnetometer"),
         *(sd.Stance(last, "fixed", reference=x, noise=0.1, name=f"stance {x}") for x in ("local", "world")),
+        sd.Stance(last, radius=0.3, noise=0.1, name="ball"),
         sd.FrameDistance(first, last, noise=0.1, name="cable"),
         sd.StateFunction("energy", lambda ctx: [ctx.qd @ ctx.qd, ctx.p(last)[2]], ["speed", "height"], noise=0.1),
     ]
@@ -91,6 +92,7 @@ def test_values_are_those_of_pinocchio(seed):
         "flow world": R @ twist.linear, "position": p[[2, 0]], "attitude": pin.log3(R), "pose": [*p, *pin.log3(R)],
         "tilt": R.T @ -model.gravity / np.linalg.norm(model.gravity), "magnetometer": R.T @ [0.2, -0.3, 0.5],
         "stance local": [*twist.angular, *twist.linear], "stance world": [*R @ twist.angular, *R @ twist.linear],
+        "ball": twist.linear + np.cross(twist.angular, 0.3 * R.T @ model.gravity / np.linalg.norm(model.gravity)),
         "cable": [np.linalg.norm(p - first)], "energy": [qd @ qd, p[2]],
         "encoders": [q[model.q_slice(i).start] for i, x in enumerate(model.joints) if x.nq == x.nv == 1],
     }  # fmt: skip
@@ -239,6 +241,7 @@ def whole(model: sd.Model) -> list[sd.Measurement]:
         sd.Direction(tip, noise=0.1, name="tilt", bias=sd.RandomWalk([1e-3, 2e-3, 3e-3], 0.1)),
         sd.Stance(tip, "plane", noise=1e-3, when="cells: fy > 40 and gyro: omega_x<=-1e-1", name="foot"),
         sd.Switchable(sd.Stance((tip, placed(3)), components=["v_z"], noise=1e-3), name="toe"),
+        sd.Stance(tip, radius=0.02, noise=1e-3, name="round"),
         sd.FrameDistance(model.body_names[0], (tip, placed(4)), noise=0.1, name="cable"),
         sd.LoadCells(tip, ["nx", "fy"], noise=0.1, name="cells", bias=sd.Constant([1.0, 2.0])),
         sd.JointTorque("all", noise=0.3, name="currents", bias=sd.RandomWalk(0.1, 0.5)),
@@ -432,6 +435,10 @@ WRONG = {
     "no gravity": (lambda: sd.Problem(TREE.replace(gravity=(0, 0, 0)), [sd.Direction(BODY, noise=1.0)]), InvalidInput,
                    "no gravity"),
     "kind of stance": (lambda: sd.Stance(BODY, "sphere", noise=1.0), UnknownName, "'sphere'"),
+    "radius": (lambda: sd.Stance(BODY, noise=1.0, radius=-0.1), InvalidInput, r"radius of 'Stance.*' is -0.1"),
+    "endless radius": (lambda: sd.Stance(BODY, noise=1.0, radius=np.inf), InvalidInput, "is inf: a length"),
+    "round without gravity": (lambda: sd.Problem(TREE.replace(gravity=(0, 0, 0)),
+                                                 [sd.Stance(BODY, noise=1.0, radius=0.1)]), InvalidInput, "no gravity"),
     "same body": (lambda: sd.Problem(TREE, [sd.FrameDistance(BODY, (BODY, placed(0)), noise=1.0)]), InvalidInput,
                   "never changes"),
     "covariance": (lambda: sd.Problem(TREE, [sd.Gyroscope(BODY, noise=-np.eye(3))]), InvalidInput,
@@ -484,11 +491,11 @@ def test_predicted_values_have_the_declared_noise():
     problem = sd.inverse_dynamics(model) + [m for m in every_sensor(model) if m.name != "cable"]
     q, qd, qdd = model.random_state(seed=4)
     exact = predict(problem, q, qd, qdd, state_sensors=True)
-    assert set(exact) - set(problem.values) == {m.name for m in problem.state_sensors if "stance" not in m.name}
+    assert set(exact) - set(problem.values) == {m.name for m in problem.state_sensors if not isinstance(m, sd.Stance)}
     drawn = predict(problem, *(np.tile(x, (4000, 1)) for x in (q, qd, qdd)), seed=1, state_sensors=True)
     ctx = at(model, q, qd)
     for m in problem.state_sensors:
-        if "stance" in m.name:
+        if isinstance(m, sd.Stance):
             continue
         np.testing.assert_allclose(exact[m.name], floats(m.value(ctx)), rtol=0, atol=1e-10, err_msg=m.name)
         errors = np.array([floats(m.residual(ctx, y)) for y in drawn[m.name][:400]])

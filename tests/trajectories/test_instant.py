@@ -10,7 +10,8 @@ import pytest
 import sysdyn as sd
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.registry import backend_named
-from sysdyn.errors import ProblemError
+from sysdyn.errors import NoSafeOrdering, ProblemError
+from sysdyn.offline import instant
 from sysdyn.offline.instant import ERRORS, JACOBIAN, RESIDUAL, Instant
 from tests.estimates import dense
 from tests.robots import floating_tree
@@ -254,3 +255,25 @@ def test_dynamic_variables_must_be_determined():
     model = sd.chain(2)
     with pytest.raises(ProblemError, match="do not determine the dynamic variables"):
         Instant(sd.Problem(model, [sd.ExternalWrench(model.body_names[0])]), ("tau",))
+
+
+# ---- judged ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("spoilt", [1, 10])
+def test_an_elimination_that_loses_digits_is_not_kept(monkeypatch, kind, spoilt):
+    """The first ones have a wrong right-hand side: another order is taken, or none is left."""
+    true, calls = instant.eliminate, []
+
+    def eliminate(rows, b, *args, **options):
+        calls.append(len(b))
+        return true(rows, [x + 1e-3 for x in b] if len(calls) <= spoilt else b, *args, **options)
+
+    monkeypatch.setattr(instant, "eliminate", eliminate)
+    if spoilt == 1:
+        good = Instant(PROBLEMS[kind](), OUTPUTS)
+        assert len(calls) == 2 and good._error() < 1e-9
+    else:
+        with pytest.raises(NoSafeOrdering, match="no order of the equations of an instant keeps digits"):
+            Instant(PROBLEMS[kind](), OUTPUTS)

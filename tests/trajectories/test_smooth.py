@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import sysdyn as sd
 from sysdyn.errors import LogWarning
 from sysdyn.model.closures import Coupling
 from sysdyn.model.joints import Free
+from sysdyn.trajectories.smoothing import Smoother
 from tests.robots import floating_tree
 
 with pytest.MonkeyPatch.context() as patch:
@@ -352,6 +354,17 @@ def test_stances_that_agree_stay():
     assert run.contacts["foot"].all() and run.contacts["heel"].all()
     assert (run.contacts["tip"] == ~SWAYS).sum() > 197 and not run.contacts["tip"][SWAYS].any()
     assert len([e for e in run.events if e.measurement in ("foot", "heel", "tip")]) < 5
+
+
+def test_a_run_that_has_not_converged_says_so(monkeypatch):
+    problem, log, _ = standing()
+    log["active: tip"] = (~SWAYS).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LogWarning)
+        sd.smooth(problem, log)
+    monkeypatch.setattr(Smoother.solve, "__defaults__", (1e-4, 1))
+    with pytest.warns(LogWarning, match="rows 1 to 200 have not converged"):
+        sd.smooth(problem, log)
 
 
 def test_outliers_are_dropped_and_named():
