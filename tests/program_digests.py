@@ -10,11 +10,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import sysdyn as sd
+from sysdyn.offline.instant import Instant
 from sysdyn.papers.nori.arms import load_arm
 from sysdyn.papers.nori.problems import load_cells
+from sysdyn.program.program import Program
+from sysdyn.trajectories.statement import Trajectory
 
 FILES = Path(__file__).parent
+# The programs of a problem over time.
+OVER_TIME = "over time"
 
 
 def walker() -> sd.Problem:
@@ -76,15 +83,40 @@ PROBLEMS: dict[str, Callable[[], tuple[sd.Problem, dict]]] = {
 }
 
 
+def moving() -> sd.Problem:
+    """A tree whose states are estimated: a full covariance of a sensor of the state, motors, an accelerometer."""
+    model = sd.random_tree(4, seed=2, joints=("free", "revolute", "spherical"))
+    last = model.body_names[-1]
+    return sd.Problem(
+        model,
+        [
+            sd.JointVelocity(model.joint_names, noise=0.1, name="rates"),
+            sd.FramePosition(last, noise=np.array([[2.0, 0.3, 0.1], [0.3, 1.0, 0.2], [0.1, 0.2, 3.0]]), name="marker"),
+            sd.Accelerometer(last, noise=0.05, name="acc"),
+            sd.JointTorque("all", noise=0.3, name="torques"),
+            sd.ExternalWrench(model.body_names[:-1], name="none"),
+            sd.Prior(sd.ExternalWrench(last, noise=50.0), name="push"),
+        ],
+    )
+
+
+def programs(name: str) -> dict[str, Program]:
+    """{name: program}: that of a problem, or those of an instant whose state is estimated."""
+    if name != OVER_TIME:
+        problem, options = PROBLEMS[name]()
+        return {name: sd.compile(problem, backend="python", **{"level": "fast", **options}).program}
+    problem, outputs = moving(), ("tau", "fx")
+    instant = Instant(problem.instant, outputs)
+    found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
+    return found | {"states": Trajectory(problem, outputs, 1.0, 3, coupled=True).states.program}
+
+
 def digests(names: list[str]) -> dict[str, list]:
     """{name: [digest of the program, its operations]}"""
-    found = {}
-    for name in names or PROBLEMS:
-        problem, options = PROBLEMS[name]()
-        options = {"level": "fast", **options}
-        program = sd.compile(problem, backend="python", **options).program
-        found[name] = [program.digest, program.flops.total]
-    return found
+    found: dict[str, Program] = {}
+    for name in names or [*PROBLEMS, OVER_TIME]:
+        found |= programs(name)
+    return {name: [program.digest, program.flops.total] for name, program in found.items()}
 
 
 if __name__ == "__main__":

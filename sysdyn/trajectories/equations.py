@@ -127,22 +127,26 @@ class OfStates:
                     places.append((i, unknowns.column(name, k)))
         self.places = np.array(places, dtype=int).reshape(-1, 2).T
         groups = [(RESIDUAL, values), (JACOBIAN, entries)]
-        self._program = machine_code(Program.from_graph(graph, tuple(inputs.items()), groups)) if values else None
+        self.program = Program.from_graph(graph, tuple(inputs.items()), groups)
         parts: dict[str, list[int]] = {}
         for i, (name, _) in enumerate(names):
             parts.setdefault(name, []).append(i)
         self._rows = {m.name: np.array(parts[m.name]) for m in self.sensors}
 
+    @cached_property
+    def _executable(self) -> Executable:
+        return machine_code(self.program)
+
     def at(self, path: Path, readings: Readings, weighted: bool = True) -> Lines:
         """The rows about a path."""
         n = len(path)
-        if self._program is None:
+        if not self.names:
             return self._lines(np.zeros((n, 0)), np.zeros((n, 0)))
         given = {"q": path.q, "qd": path.rates[:, 0]}
         for sensor in self.sensors:
             given[f"y:{sensor.name}"] = unbiased(sensor.name, path, readings)
         given = {name: np.ascontiguousarray(x) for name, x in given.items()}
-        outputs, status = self._program.results(given, n)
+        outputs, status = self._executable.results(given, n)
         r, entries = outputs[RESIDUAL], outputs[JACOBIAN]
         weight = np.ones_like(r)
         for name, rows in self._rows.items():

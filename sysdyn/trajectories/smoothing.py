@@ -23,6 +23,9 @@ STEPS_A_ROUND = 3
 DECREASE, ROUGH_DECREASE = 1e-4, 1e-1
 # Share of the objective below which a decrease is rounding, in units of the above (chosen).
 ROUNDING = 1e-4
+# Root mean square of a further step, in standard deviations, up to which a path that stays is good enough (chosen):
+# stiff motions cost digits, so that steps of a few hundredths follow each other without end.
+CLOSE = 0.1
 # Steps that may increase the objective before the best path goes on, and the least share of a step (chosen).
 WATCHED_STEPS, LEAST_OF_A_STEP = 3, 1e-3
 # Residuals that are dropped, in standard deviations, round by round, down to the last limit (chosen).
@@ -74,7 +77,8 @@ class Smoother:
                     now, share, waited = best, 0.25 * share, 0
                     if share < LEAST_OF_A_STEP:
                         break
-        return best, False
+        after = own.about(best.path.moved(own.sweep(best).step), readings)
+        return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.unknowns.size
 
     def run(self, path: Path, readings: Readings) -> tuple[Smoothed, Readings]:
         """The smoothed path and the readings that are left.
