@@ -49,21 +49,25 @@ def spread(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV as a table. columns {header: (column, how it is written)}, or a function of the row."""
+    """A CSV as a table. columns {header: (column, how it is written)}, or a function of the row.
+
+    script: in experiments/; by default the benchmark of the same name.
+    """
 
     csv: str
     title: str
-    script: str
     text: str
     columns: dict[str, tuple[str, Callable[[str], str]] | Callable[[Row], str]]
     only: Callable[[Row], bool] = field(default=lambda row: True)
+    script: str = ""
 
     def written(self) -> str:
         lines = (ROOT / "experiments" / "results" / f"{self.csv}.csv").read_text(encoding="utf-8").splitlines()
         said = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
         rows = [row for row in csv.DictReader(line for line in lines if not line.startswith("#")) if self.only(row)]
+        script = self.script or f"benchmarks/{self.csv}.py"
         parts = [
-            f"## {self.title}\n\n{self.text} `python experiments/benchmarks/{self.script}`; {said['cpu']}, commit "
+            f"## {self.title}\n\n{self.text} `python experiments/{script}`; {said['cpu']}, commit "
             f"{said['sysdyn'].split('(')[-1].rstrip(')')}.\n",
             "| " + " | ".join(self.columns) + " |",
             "|" + "|".join("---" if k == 0 else "---:" for k in range(len(self.columns))) + "|",
@@ -83,7 +87,7 @@ LONG = {header: column for header, column in COMPARED.items() if header != "oper
 
 TABLES = (
     Table(
-        "counts", "Exact operation counts", "counts.py",
+        "counts", "Exact operation counts",
         "End to end from q and q̇, without external wrenches where the literature has none; beside the fewest that were "
         "published or could be made by hand.",
         {
@@ -93,11 +97,11 @@ TABLES = (
         },
     ),
     Table(
-        "kernels", "Kernels beside Pinocchio's C++ and MuJoCo's C", "kernels.py",
+        "kernels", "Kernels beside Pinocchio's C++ and MuJoCo's C",
         "One state at a time and batches, both called in C, one thread, medians of turns that alternate.", COMPARED,
     ),
     Table(
-        "peers", "One table of peers", "peers.py",
+        "peers", "One table of peers",
         "One state, all called in C; ×: how many times longer a peer takes; errors from answers with 50 digits.",
         {
             "robot": ("robot", str), "function": ("function", str), "ours": ("ns", nanoseconds),
@@ -108,24 +112,24 @@ TABLES = (
         },
     ),
     Table(
-        "generated", "Kernels beside code generated from Pinocchio", "generated.py",
+        "generated", "Kernels beside code generated from Pinocchio",
         "Pinocchio's algorithms on CasADi's symbols, as C.", COMPARED,
     ),
     Table(
-        "python_calls", "Calls from Python", "python_calls.py",
+        "python_calls", "Calls from Python",
         "Plain calls with their checks, bound calls, and batches, beside Pinocchio's Python bindings.", COMPARED,
     ),
     Table(
-        "batches", "Batches of many states, and of arrays of other kinds", "batches.py",
+        "batches", "Batches of many states, and of arrays of other kinds",
         "Plain calls on one thread; ratio: the time of a state over that in a bound batch of 128.",
         {
             "": ("what", str), "states": ("states", number), "a state": ("ns", nanoseconds), "ratio": ("ratio", ratio),
             "least … greatest": spread,
         },
     ),
-    Table("long_chain", "A chain of 1,000 bodies", "long_chain.py", "Forward dynamics of one state.", LONG),
+    Table("long_chain", "A chain of 1,000 bodies", "Forward dynamics of one state.", LONG),
     Table(
-        "derivatives", "Derivatives of forward dynamics of the iCub", "derivatives.py",
+        "derivatives", "Derivatives of forward dynamics of the iCub",
         "By q, q̇ and τ, all of them; ratio: the time of the first line of a group over this.",
         {
             "base": ("base", str), "of": ("of", str), "what": ("what", str), "operations": ("operations", number),
@@ -133,14 +137,14 @@ TABLES = (
         },
     ),
     Table(
-        "icub", "The iCub from file to solution", "icub.py", "With external wrenches; ratio: pin in a loop over this.",
+        "icub", "The iCub from file to solution", "With external wrenches; ratio: pin in a loop over this.",
         {
             "base": ("base", str), "problem": ("problem", str), "what": ("what", str), "time": ("seconds", time),
             "ratio": ("ratio", ratio),
         },
     ),
     Table(
-        "estimation", "Estimates", "estimation.py",
+        "estimation", "Estimates",
         "Errors of means and standard deviations beside dense least squares, relative; times a state.",
         {
             "what": ("what", str), "problems": ("problems", number), "mean": ("mean", str), "std": ("std", str),
@@ -148,14 +152,14 @@ TABLES = (
         },
     ),
     Table(
-        "berdy", "Estimates beside BERDY", "berdy.py", "The same variables, covariances and readings; means only.",
+        "berdy", "Estimates beside BERDY", "The same variables, covariances and readings; means only.",
         {
             "robot": ("robot", str), "what": ("what", str), "time": ("seconds", time), "ratio": ("ratio", ratio),
             "difference of means": ("difference", str),
         },
     ),
     Table(
-        "load_cells", "The load cells of the paper's Figure 2", "load_cells.py", "All unknowns; compile: CPU time.",
+        "load_cells", "The load cells of the paper's Figure 2", "All unknowns; compile: CPU time.",
         {
             "bodies": ("bodies", number), "order": ("ordering", str), "operations": ("operations", number),
             "a body": ("a_body", number), "compile": ("seconds", lambda x: f"{x} s"), "states": ("states", number),
@@ -163,7 +167,7 @@ TABLES = (
         },
     ),
     Table(
-        "accuracy", "Distance from the exact answer", "accuracy.py",
+        "accuracy", "Distance from the exact answer",
         "Forward dynamics of the iCub by each order, of the torques that the RNEA gives for known accelerations, at "
         "20,000 random states; relative errors.",
         {
@@ -172,7 +176,7 @@ TABLES = (
         },
     ),
     Table(
-        "robot_files", "Robot files of others", "robot_files.py",
+        "robot_files", "Robot files of others",
         "Files that Pinocchio or MuJoCo load, and how many of these agree with their rnea, crba and frames.",
         {
             "package": ("package", str), "base": ("base", str), "files": ("files", number),
@@ -181,7 +185,7 @@ TABLES = (
         },
     ),
     Table(
-        "scale", "Large robots", "scale.py", "Forward dynamics; time a body of one state.",
+        "scale", "Large robots", "Forward dynamics; time a body of one state.",
         {
             "robot": ("model", str), "operations a body": ("operations_a_body", number),
             "compile": ("compile_s", lambda x: f"{x} s"), "a body": ("ns_a_body", nanoseconds),
@@ -189,11 +193,21 @@ TABLES = (
         },
     ),
     Table(
-        "streaming", "Logs", "streaming.py", "Estimates of long logs: memory does not grow with them.",
+        "streaming", "Logs", "Estimates of long logs: memory does not grow with them.",
         {
             "kind": ("kind", str), "states": ("states", number),
             "peak memory": ("peak_memory_MiB", lambda x: f"{x} MiB"), "a state": ("us_a_state", lambda x: f"{x} µs"),
         },
+    ),
+    Table(
+        "trajectories", "Trajectories from raw logs",
+        "Errors from the truth of logs of one second: an arm from its encoders, a trotting quadruped in MuJoCo, and 20 "
+        "draws of the declared process. Mean squares are of errors in standard deviations: 1 is right, 3 for a vector.",
+        {
+            "": ("what", str), "level": ("level", str), "rms": lambda row: f"{row['rms']} {row['unit']}",
+            "aim": ("wanted", str), "mean square": ("nees", str), "% within 2 σ": ("within 2 sigma", str),
+        },
+        script="trajectories/figures.py",
     ),
 )  # fmt: skip
 

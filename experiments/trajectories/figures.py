@@ -28,6 +28,8 @@ from sysdyn.papers.nori import experiments
 RESULT = Path(__file__).resolve().parents[1] / "results" / "trajectories.csv"
 # Rows of the parabolas by which velocities and accelerations are differences, as of `velocities="difference"`.
 WINDOW = 11
+# Seconds that the filter stays behind, and rows before it is judged.
+LAG, SETTLED = 0.02, 100
 # Share of torques that are outliers, their standard deviation, and biases of the torques [N m].
 OUTLIERS, WRONG, OFFSET = 0.01, 30.0, 1.0
 # Seconds by which contact times come late.
@@ -113,6 +115,15 @@ def arm_rows(table: Table, seconds: float, seed: int) -> None:
     error = run["tau"] - tau
     table.add("arm, encoders alone: torques", "smoother", rms(error), "N m", run.std("tau"), error)
     print(f"  order {run.order}, {1e6 * used / len(tau):.0f} µs a row")
+    for level, lag in (("filter", 0.0), (f"filter, {1e3 * LAG:.0f} ms behind", LAG)):
+        live = sd.filter(logs.arm_problem(log), ["tau"], motion=run, lag=lag)
+        began = time.process_time()
+        now = [live(t, {"encoders": z}) for t, z in zip(log.log["t"], log.log["encoders"], strict=True)][SETTLED:]
+        used = time.process_time() - began
+        error = np.array([x["tau"] for x in now]) - tau[np.searchsorted(log.truth.t, [x.t for x in now])]
+        std = np.array([x.std("tau") for x in now])
+        table.add("arm, encoders alone: torques", level, rms(error), "N m", std, error)
+        print(f"  {1e6 * used / len(tau):.0f} µs a row")
 
 
 # ---- the quadruped ---------------------------------------------------------------------------------------------------

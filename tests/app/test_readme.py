@@ -93,7 +93,7 @@ def test_the_first_example_is_short():
 def test_command_lines_run(tmp_path, monkeypatch, fast_commands):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "problems", "problems")
-    maker = ROOT / "experiments" / "benchmarks" / "arm.py"
+    maker = ROOT / "experiments" / "trajectories" / "arm.py"
     subprocess.run([sys.executable, maker, "--log", "arm.npz", "--rows", "60"], check=True)
     page = ROOT / "docs" / "command-line.md"
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]

@@ -349,7 +349,7 @@ def test_bars_last_as_long_as_contacts_do():
 
 @pytest.mark.slow(after=1)
 def test_offsets_of_currents_are_found(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments" / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "experiments" / "trajectories"))
     arm = importlib.import_module("arm")
     log, tau = arm.log(200)
     problem = load_task(arm.FILE).problem

@@ -1,4 +1,4 @@
-"""A log of the seven-joint arm of problems/arm_from_encoders.toml: python experiments/benchmarks/arm.py --log arm.npz
+"""A log of the seven-joint arm of problems/arm_from_encoders.toml: python experiments/trajectories/arm.py --log arm.npz
 
 Encoders and motor currents as the problem declares them, with an offset of each current, at 500 Hz.
 """
