@@ -43,6 +43,7 @@ from sysdyn.measurements.constraints import closures as closures
 from sysdyn.measurements.declared import declared_sensors as declared_sensors
 from sysdyn.measurements.declared import sensor as sensor
 from sysdyn.measurements.drifts import Constant as Constant
+from sysdyn.measurements.drifts import GaussMarkov as GaussMarkov
 from sysdyn.measurements.drifts import RandomWalk as RandomWalk
 from sysdyn.measurements.linear import Linear as Linear
 from sysdyn.measurements.linear import MotorTorque as MotorTorque
@@ -146,18 +147,18 @@ __all__ = [
     "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "Derivatives",
     "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "FileError", "Flops",
     "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
-    "FrameDistance", "FramePose", "FramePosition", "Function", "Graph", "Gyroscope", "IKResult", "Identified",
-    "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling", "JointPosition",
-    "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live", "LoadCells",
-    "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate",
-    "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning", "PointContact",
-    "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "SingularState", "Solution",
-    "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable",
-    "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile",
-    "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "estimate_log", "filter",
-    "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh", "from_mujoco",
-    "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics",
-    "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf", "load_solver",
-    "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "smooth",
-    "sparsity",
+    "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult",
+    "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
+    "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live",
+    "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise",
+    "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning",
+    "PointContact", "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety",
+    "SingularState", "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement",
+    "StructurallySingular", "Switchable", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree",
+    "chain", "closures", "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors",
+    "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
+    "from_mujoco", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics",
+    "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf",
+    "load_solver", "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor",
+    "show", "smooth", "sparsity",
 ]  # fmt: skip

@@ -42,6 +42,9 @@ ARM_ENCODERS = 1e-4
 # Densities of jerk [rad/s³/√Hz] and snap that are drawn, and standard deviations of the drawn sensors, in their units.
 DRAWN, DRAWN_SNAP = 500.0, 2e4
 DRAWN_STD = {"encoders": 1e-3, "torques": 0.5, "bias": 1.0, "push": 5.0}
+# White noise of the velocity of a foot that stands [m/s], and the standard deviation and time [m/s, s] of an error that
+# lasts: it rolls, slips and rings on a soft floor (after touch-downs 0.1 to 0.6 m/s, after 20 ms 0.01: measured).
+SLIP, SLIPS = 2e-3, (0.02, 0.02)
 # Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured).
 ROLLING = 0.1
 
@@ -244,7 +247,7 @@ def with_contacts(log: RawLog, late: float = 0.0) -> dict[str, np.ndarray]:
     return {**log.log, **{f"active: {leg}": stands[:, k].astype(float) for k, leg in enumerate(LEGS)}}
 
 
-def quadruped_problem(log: RawLog, slip: float = 2e-3, torque_bias: sd.Constant | None = None) -> sd.Problem:
+def quadruped_problem(log: RawLog, torque_bias: sd.Constant | None = None) -> sd.Problem:
     """What the log of the quadruped says: sensors with biases, feet that stand and roll, and forces at these alone."""
     model = log.model
     calves = [f"{leg}_calf" for leg in LEGS]
@@ -258,7 +261,8 @@ def quadruped_problem(log: RawLog, slip: float = 2e-3, torque_bias: sd.Constant 
         sd.ExternalWrench([x for x in model.body_names if x not in calves], name="no contact"),
         sd.Prior(sd.ExternalWrench(calves, noise=200.0), name="contact"),
         *(sd.PointContact(f"{leg}_foot", noise=ROLLING, name=f"point {leg}") for leg in LEGS),
-        *(sd.Switchable(sd.Stance(f"{leg}_foot", noise=slip, radius=FOOT), name=leg) for leg in LEGS),
+        *(sd.Switchable(sd.Stance(f"{leg}_foot", noise=SLIP, radius=FOOT, bias=sd.GaussMarkov(*SLIPS)), name=leg)
+          for leg in LEGS),
     ])  # fmt: skip
 
 

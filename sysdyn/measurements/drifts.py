@@ -1,4 +1,4 @@
-"""Biases of sensors over a log: unknown constants, and random walks.
+"""Biases of sensors over a log: unknown constants, random walks, and errors that last for a while.
 
 The value of a sensor with a bias is Y d + b_Y + β = y + ε, or h(q, q̇) + β = y + ε for a sensor of the state. β is an
 unknown of whole trajectories; solvers of one state leave it out.
@@ -21,7 +21,7 @@ SMALLEST, LARGEST = 1e-60, 1e60
 # A number for all components, or one for each.
 Numbers: TypeAlias = float | tuple[float, ...]
 # Keys of the stored forms of biases.
-CONSTANT, WALK, START = "constant", "random_walk", "std"
+CONSTANT, WALK, START, MARKOV, TIME = "constant", "random_walk", "std", "gauss_markov", "time"
 
 
 class Drift(ABC):
@@ -33,7 +33,11 @@ class Drift(ABC):
 
     @abstractmethod
     def densities(self, m: int) -> np.ndarray:
-        """(m,) density of the random walk of each of m components [unit/√s]; 0 for constants."""
+        """(m,) density of the noise that drives each of m components [unit/√s]; 0 for constants."""
+
+    def times(self, m: int) -> np.ndarray:
+        """(m,) time in which each of m components is forgotten [s]; infinite unless it is."""
+        return np.full(m, np.inf)
 
     @abstractmethod
     def deviations(self, m: int) -> np.ndarray:
@@ -104,6 +108,38 @@ class RandomWalk(Drift):
         return np.array(np.broadcast_to(np.inf if self.std is None else self.std, m), dtype=float)
 
 
+@dataclass(frozen=True)
+class GaussMarkov(Drift):
+    """An error that lasts for a while: β ~ N(0, std²) at each instant, correlated by exp(−Δ/time) over Δ.
+
+    White noise says that a thousand readings are wrong by a thousand errors; those of a soft foot, a hysteresis or a
+    model that is wrong are wrong by the same one for a while, and tell so much less. std: in the unit of the
+    measurement; time: of the correlation [s]. Each one for all components, or (m,) one for each. Raises InvalidInput if
+    a number is not positive and finite.
+
+    Source: Gelb (1974), "Applied Optimal Estimation", §3.6 (first-order Gauss-Markov process).
+    """
+
+    std: Numbers
+    time: Numbers
+
+    def __init__(self, std: Any, time: Any):
+        object.__setattr__(self, "std", _positive("standard deviation of a GaussMarkov bias", std))
+        object.__setattr__(self, "time", _positive("time of a GaussMarkov bias", time))
+
+    def describe(self) -> dict[str, Any]:
+        return {MARKOV: _stored(self.std), TIME: _stored(self.time)}
+
+    def densities(self, m: int) -> np.ndarray:
+        return np.asarray(self.deviations(m) * np.sqrt(2.0 / self.times(m)))
+
+    def times(self, m: int) -> np.ndarray:
+        return np.array(np.broadcast_to(self.time, m), dtype=float)
+
+    def deviations(self, m: int) -> np.ndarray:
+        return np.array(np.broadcast_to(self.std, m), dtype=float)
+
+
 def drift_of(name: str, bias: object) -> Drift | None:
     """The bias of the measurement `name` out of bias=: one, its stored form, or None. Raises InvalidInput."""
     if bias is None or isinstance(bias, Drift):
@@ -111,8 +147,9 @@ def drift_of(name: str, bias: object) -> Drift | None:
     if isinstance(bias, Mapping):
         return _from_stored(repr(name), bias)
     raise InvalidInput(
-        f"the bias of {name!r} is {bias!r}: say how it is unknown, bias=sysdyn.Constant(std) if it stays the same, or "
-        "bias=sysdyn.RandomWalk(density) if it drifts; a known one is to be taken off the values"
+        f"the bias of {name!r} is {bias!r}: say how it is unknown, bias=sysdyn.Constant(std) if it stays the same, "
+        "bias=sysdyn.RandomWalk(density) if it drifts, or bias=sysdyn.GaussMarkov(std, time) if it lasts for a while; "
+        "a known one is to be taken off the values"
     )
 
 
@@ -127,8 +164,11 @@ def _from_stored(what: str, data: Mapping[Any, Any]) -> Drift:
         return Constant(data[CONSTANT])
     if WALK in keys and keys <= {WALK, START}:
         return RandomWalk(data[WALK], data.get(START))
+    if keys == {MARKOV, TIME}:
+        return GaussMarkov(data[MARKOV], data[TIME])
     raise InvalidInput(
-        f"the bias of {what} is {dict(data)!r}: it is {{{CONSTANT} = std}}, or {{{WALK} = density, {START} = std}}"
+        f"the bias of {what} is {dict(data)!r}: it is {{{CONSTANT} = std}}, {{{WALK} = density, {START} = std}}, or "
+        f"{{{MARKOV} = std, {TIME} = time}}"
     )
 
 

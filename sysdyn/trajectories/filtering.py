@@ -47,18 +47,19 @@ class Filter:
         path, own, dt = belief.path, self.unknowns, np.array([t - belief.path.t[0]])
         q, rates = own.motion.predicted(path.q, path.rates, dt)
         F, Q = self.step(path, dt)
-        return Belief(Path(own, np.array([t]), q, rates, path.biases), F @ belief.P @ F.T + Q)
+        biases = own.walk(dt)[0] * path.biases
+        return Belief(Path(own, np.array([t]), q, rates, biases), F @ belief.P @ F.T + Q)
 
     def step(self, path: Path, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(Φ, Q) (unknowns, unknowns) of the error of a path of one instant."""
         own, n = self.unknowns, self.unknowns.n_states
-        F = np.eye(own.size)
+        F, k = np.zeros((own.size, own.size)), np.arange(n, own.size)
         F[:n, :n] = own.motion.transition(path.rates, dt)[0]
+        F[k, k], walk = (x[0] for x in own.walk(dt))
         if self._noise is None or self._noise[0] != dt[0]:
             Q = np.zeros((own.size, own.size))
             Q[:n, :n] = own.motion.noise(dt, self.density)[0]
-            k = np.arange(n, own.size)
-            Q[k, k] = own.bias_density**2 * dt[0]
+            Q[k, k] = walk
             self._noise = dt[0], Q
         return F, self._noise[1]
 
@@ -83,9 +84,8 @@ class Filter:
             S[np.arange(len(r)), np.arange(len(r))] += np.where(exact, EXACT_SHARE**2 * np.diagonal(S), 1.0)
             factor = scipy.linalg.cho_factor(S, lower=True, check_finite=False)
             K = scipy.linalg.cho_solve(factor, PJ.T, check_finite=False).T
-            path = path.moved(-(K @ r)[None])
-            P = P - K @ PJ.T
-            P = 0.5 * (P + P.T)
+            step, P = -(K @ r), P - K @ PJ.T
+            path, P = path.moved(step[None]), self.unknowns.turned(0.5 * (P + P.T), step)
         self._seen += 1
         return Belief(path, P)
 
@@ -109,18 +109,20 @@ class Filter:
             F, _ = self.step(before.path, prediction.path.t - before.path.t)
             factor = scipy.linalg.cho_factor(prediction.P, check_finite=False)  # whatever the units
             K = scipy.linalg.cho_solve(factor, F @ before.P, check_finite=False).T
-            path = before.path.moved((K @ last.path.beyond(prediction.path))[None])
-            P = before.P + K @ (last.P - prediction.P) @ K.T
-            last = Belief(path, 0.5 * (P + P.T))
+            away = last.path.beyond(prediction.path)
+            step, P = K @ away, before.P + K @ (self.unknowns.turned(last.P, away, back=True) - prediction.P) @ K.T
+            last = Belief(before.path.moved(step[None]), self.unknowns.turned(0.5 * (P + P.T), step))
             smoothed.append(last)
         return smoothed[::-1]
 
     def started(self, belief: Belief, readings: Readings) -> Belief:
         """The belief of the first instant, by Gauss-Newton from a prior: the readings of one instant."""
         prior, P = belief.path, belief.P
-        inverse, path = np.linalg.inv(P), prior
+        path = prior
         for _ in range(FIRST_STEPS):
-            H, g = inverse.copy(), inverse @ path.beyond(prior)
+            away = path.beyond(prior)
+            H = np.linalg.inv(self.unknowns.turned(P, away))
+            g = H @ away
             for source in self.sources:
                 lines = source.at(path, readings)
                 weight = np.where(lines.exact, 1.0 / EXACT_SHARE, 1.0)

@@ -66,11 +66,14 @@ class Linearised:
             pattern[column, first[row]] = True
         found = chain.components(pattern)
         grouped = np.concatenate([[-1], *(np.arange(nv)[part] for _, _, part in own.motion.groups)])
-        single = [len(x) == own.motion.order and x[0] < own.n_states and x[0] not in grouped for x in found]
-        parts = [_Unknowns(x[None], x[x < nv]) for x, alone in zip(found, single, strict=True) if not alone]
-        if any(single):
-            columns = np.array([x for x, alone in zip(found, single, strict=True) if alone])
-            parts.append(_Unknowns(columns, columns[:, 0], single=True))
+        single = [x for x in found if len(x) == own.motion.order and x[0] < own.n_states and x[0] not in grouped]
+        biases = [x for x in found if len(x) == 1 and x[0] >= own.n_states]
+        beside = {int(x[0]) for x in (*single, *biases)}
+        parts = [_Unknowns(x[None], x[x < nv]) for x in found if int(x[0]) not in beside]
+        if single:
+            parts.append(_Unknowns(np.array(single), np.array(single)[:, 0], single=True))
+        if biases:
+            parts.append(_Unknowns(np.array(biases), np.zeros(0, dtype=int)))
         return parts
 
     def about(self, path: Path, readings: Readings) -> Least:
@@ -80,6 +83,7 @@ class Linearised:
         H = [np.zeros((n, *x.columns.shape, x.columns.shape[1])) for x in self._parts]
         h = [np.zeros((n, *x.columns.shape)) for x in self._parts]
         total = float(away @ np.linalg.solve(self.start.P, away))
+        start = own.turned(self.start.P, away)
         for number, source in enumerate(self.sources):
             for part in in_parts(n, source):
                 lines = source.at(path.part(part), readings.part(part))
@@ -98,12 +102,13 @@ class Linearised:
         dt, motion = np.diff(path.t), own.motion
         e, step = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
         total += motion.objective(e, dt, self.density)
-        change, walk = np.diff(path.biases, axis=0), own.bias_density**2 * dt[:, None]
+        left, walk = own.walk(dt)
+        change = path.biases[1:] - left * path.biases[:-1]
         total += float((change * change / walk).sum()) if own.n_biases else 0.0
         found = []
         for x, own_H, own_h in zip(self._parts, H, h, strict=True):
-            Phi, Q, c = self._motion(x, e, step, dt, change, walk)
-            P = self.start.P[x.columns[:, :, None], x.columns[:, None, :]]
+            Phi, Q, c = self._motion(x, e, step, dt, change, left, walk)
+            P = start[x.columns[:, :, None], x.columns[:, None, :]]
             found.append(chain.Part(x.columns, chain.Linear(own_H, own_h, Phi, c, Q, -away[x.columns], P)))
         return Least(path, found, total)
 
@@ -121,8 +126,9 @@ class Linearised:
         return self._kept[source, part]
 
     def _motion(
-        self, x: _Unknowns, e: np.ndarray, step: np.ndarray, dt: np.ndarray, change: np.ndarray, walk: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self, x: _Unknowns, e: np.ndarray, step: np.ndarray, dt: np.ndarray, change: np.ndarray, left: np.ndarray,
+        walk: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """(Phi, Q (N − 1, chains, k, k), c (N − 1, chains, k)) of a part."""
         own, motion, n = self.unknowns, self.unknowns.motion, len(dt)
         if x.single:
@@ -130,24 +136,26 @@ class Linearised:
             phi = np.repeat(transition(dt, motion.order)[:, None], chains, axis=1)
             Q = one[:, None] * np.square(self.density[x.freedoms])[:, None, None]
             return phi, Q, -e[:, :, x.freedoms].swapaxes(1, 2)
+        if not len(x.freedoms):
+            biases, one = x.columns - own.n_states, np.eye(x.columns.shape[1])
+            return left[:, biases, None] * one, walk[:, biases, None] * one, -change[:, biases]
         columns, k, f = x.columns[0], x.columns.shape[1], motion.order * len(x.freedoms)
         Phi, Q, c = np.zeros((n, k, k)), np.zeros((n, k, k)), np.zeros((n, k))
-        if f:
-            F0, F1 = motion.jacobians(e, step, dt, x.freedoms)
-            Phi[:, :f, :f], c[:, :f] = -F0, -e[:, :, x.freedoms].reshape(n, f)
-            Q[:, :f, :f] = motion.noise(dt, self.density[x.freedoms])
-            for joint, _, whole in motion.groups:  # F1 is 1 but for positions of groups
-                if whole.start not in x.freedoms:
-                    continue
-                first = int(np.searchsorted(x.freedoms, whole.start))
-                group = slice(first, first + joint.nv)
-                inverse = np.linalg.inv(F1[:, group, group])
-                Phi[:, group, :f] = inverse @ Phi[:, group, :f]
-                c[:, group] = (inverse @ c[:, group, None])[..., 0]
-                Q[:, group, :f] = inverse @ Q[:, group, :f]
-                Q[:, :f, group] = Q[:, :f, group] @ inverse.swapaxes(1, 2)
+        F0, F1 = motion.jacobians(e, step, dt, x.freedoms)
+        Phi[:, :f, :f], c[:, :f] = -F0, -e[:, :, x.freedoms].reshape(n, f)
+        Q[:, :f, :f] = motion.noise(dt, self.density[x.freedoms])
+        for joint, _, whole in motion.groups:  # F1 is 1 but for positions of groups
+            if whole.start not in x.freedoms:
+                continue
+            first = int(np.searchsorted(x.freedoms, whole.start))
+            group = slice(first, first + joint.nv)
+            inverse = np.linalg.inv(F1[:, group, group])
+            Phi[:, group, :f] = inverse @ Phi[:, group, :f]
+            c[:, group] = (inverse @ c[:, group, None])[..., 0]
+            Q[:, group, :f] = inverse @ Q[:, group, :f]
+            Q[:, :f, group] = Q[:, :f, group] @ inverse.swapaxes(1, 2)
         j, biases = np.arange(f, k), columns[f:] - own.n_states
-        Phi[:, j, j], Q[:, j, j], c[:, f:] = 1.0, walk[:, biases], -change[:, biases]
+        Phi[:, j, j], Q[:, j, j], c[:, f:] = left[:, biases], walk[:, biases], -change[:, biases]
         return Phi[:, None], Q[:, None], c[:, None]
 
     def _row_scale(self, lines: Lines) -> np.ndarray:

@@ -149,6 +149,13 @@ class Motion:
                 F0[:, 0, part, j, part] = along * phi[:, 0, j, None, None]
         return F0.reshape(n, p * f, p * f), F1.reshape(n, p * f, p * f)
 
+    def turned(self, step: np.ndarray) -> np.ndarray:
+        """J (nv, nv): an error e of a step (nv,) of positions is J e behind it, q ⊕ (step + e) = q ⊕ step ⊕ J e."""
+        found = np.eye(self.model.nv)
+        for joint, _, part in self.groups:
+            found[part, part] = _series(joint, -step[None, part], 1)[0]
+        return found
+
     def weights(self, dt: np.ndarray, density: np.ndarray) -> np.ndarray:
         """Q⁻¹ (N, p f, p f) of degrees of freedom with these densities κ (f,) or (N, f)."""
         return self._spread(information(dt, self.order), 1.0 / np.square(density))

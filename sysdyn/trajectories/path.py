@@ -22,12 +22,13 @@ UNKNOWN_START = 1e6
 
 
 class Bias(NamedTuple):
-    """The bias of a measurement: its place among all biases, prior standard deviations and densities (m,)."""
+    """The bias of a measurement: its place among all biases, prior standard deviations, densities and times (m,)."""
 
     measurement: Measurement
     place: slice
     std: np.ndarray
     density: np.ndarray
+    time: np.ndarray
 
 
 class Unknowns:
@@ -46,7 +47,7 @@ class Unknowns:
             std, density = m.drift.deviations(size), m.drift.densities(size)
             std = np.where(np.isfinite(std), std, UNKNOWN_START * deviations(m, self.model))
             density = np.where(density > 0.0, density, STAYS * std / np.sqrt(max(span, 1e-9)))
-            self.biases[m.name] = Bias(m, slice(at, at + size), std, density)
+            self.biases[m.name] = Bias(m, slice(at, at + size), std, density, m.drift.times(size))
             at += size
         self.n_biases = at
 
@@ -63,9 +64,25 @@ class Unknowns:
     def bias_std(self) -> np.ndarray:
         return np.concatenate([np.zeros(0), *(b.std for b in self.biases.values())])
 
-    @cached_property
-    def bias_density(self) -> np.ndarray:
-        return np.concatenate([np.zeros(0), *(b.density for b in self.biases.values())])
+    def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
+        density, time = (
+            np.concatenate([np.zeros(0), *(getattr(b, x) for b in self.biases.values())]) for x in ("density", "time")
+        )
+        over = np.asarray(dt)[:, None] / time
+        lasting = np.isinf(time)
+        spread = np.where(lasting, dt[:, None], -0.5 * np.expm1(-2.0 * over) * np.where(lasting, 1.0, time))
+        return np.exp(-over), density**2 * spread
+
+    def turned(self, P: np.ndarray, step: np.ndarray, back: bool = False) -> np.ndarray:
+        """The covariance P (size, size) of a state behind a step (size,) of it; back: before it, of P behind it."""
+        nv, found = self.model.nv, P.copy()
+        if self.motion.groups:
+            J = self.motion.turned(step[:nv])
+            J = np.linalg.inv(J) if back else J
+            found[:nv] = J @ found[:nv]
+            found[:, :nv] = found[:, :nv] @ J.T
+        return found
 
     def column(self, name: str, k: int) -> int:
         """Number of the unknown of a column of an instant: ("q", k), ("qd", k), ("qdd", k), or ("y:NAME", k)."""

@@ -77,9 +77,8 @@ def with_biases(
         right = np.linalg.solve(S, np.concatenate([shown, lines.r[:, ~lines.exact, None]], axis=2))
         both = shown.swapaxes(1, 2) @ right
         H[part], h[part] = both[:, :, :-1], both[:, :, -1]
-    dt, one = np.diff(path.t)[:, None, None], np.eye(len(columns))
-    places = columns - own.n_states
-    Phi, Q = np.broadcast_to(one, (n - 1, *one.shape)), dt * (own.bias_density[places] ** 2 * one)
+    one, places = np.eye(len(columns)), columns - own.n_states
+    Phi, Q = (x[:, places, None] * one for x in own.walk(np.diff(path.t)))
     first = covariances.part(slice(0, 1)).dense()[0][columns[:, None], columns]
     solved = chain.solve(
         chain.Linear(H, h, Phi, np.zeros((n - 1, len(columns))), Q, np.zeros(len(columns)), first), covariances=True

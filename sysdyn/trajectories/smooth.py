@@ -182,11 +182,12 @@ def _with_last_biases(belief: Belief, path: Path, P: np.ndarray, columns: np.nda
     """The belief with biases as they were at the last instant of a path, with covariance P (k, k) there."""
     own, whole = path.unknowns, belief.P.copy()
     whole[columns[:, None], columns] = P[columns[:, None], columns]
-    steps = np.diag(own.bias_density**2 * (belief.path.t[0] - path.t[-1]))
     places = columns - own.n_states
-    whole[columns[:, None], columns] += steps[places[:, None], places]
+    left, walk = (x[0, places] for x in own.walk(belief.path.t - path.t[-1]))
+    whole[columns[:, None], columns] *= left[:, None] * left
+    whole[columns, columns] += walk
     biases = belief.path.biases.copy()
-    biases[:, places] = path.biases[-1:, places]
+    biases[:, places] = left * path.biases[-1:, places]
     return Belief(replace(belief.path, biases=biases), whole)
 
 

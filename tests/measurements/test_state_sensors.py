@@ -244,7 +244,7 @@ def whole(model: sd.Model) -> list[sd.Measurement]:
         sd.Stance(tip, radius=0.02, noise=1e-3, name="round"),
         sd.FrameDistance(model.body_names[0], (tip, placed(4)), noise=0.1, name="cable"),
         sd.LoadCells(tip, ["nx", "fy"], noise=0.1, name="cells", bias=sd.Constant([1.0, 2.0])),
-        sd.JointTorque("all", noise=0.3, name="currents", bias=sd.RandomWalk(0.1, 0.5)),
+        sd.JointTorque("all", noise=0.3, name="currents", bias=sd.GaussMarkov(0.1, 0.5)),
         sd.Prior(sd.ExternalWrench(tip, noise=50.0, drift=3.0)),
         sd.Switchable(sd.Accelerometer(tip, noise=0.1, bias=sd.Constant(0.2)), name="imu"),
         sd.Prior(sd.FramePosition(model.body_names[0], noise=0.1), name="start", bias=sd.Constant(1.0)),
@@ -334,6 +334,12 @@ def test_parts_keep_their_biases():
     np.testing.assert_array_equal(walk.densities(3), [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(sd.RandomWalk(0.5).deviations(2), [np.inf, np.inf])
     np.testing.assert_array_equal(sd.Constant(0.5).deviations(2), [0.5, 0.5])
+    lasting = sd.GaussMarkov([0.1, 0.2, 0.3], 0.5)
+    assert lasting.part([2, 1]) == sd.GaussMarkov([0.3, 0.2], 0.5)
+    np.testing.assert_array_equal(lasting.deviations(3), [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(lasting.densities(3), [0.2, 0.4, 0.6])
+    np.testing.assert_array_equal(lasting.times(2), [0.5, 0.5])
+    assert np.isinf(walk.times(3)).all() and np.isinf(sd.Constant(1.0).times(1)).all()
     assert not sd.Constant(0.5).densities(2).any()
 
 
@@ -448,6 +454,12 @@ WRONG = {
     "negative bias": (lambda: sd.Constant(-1.0), InvalidInput, "is -1: it must be positive"),
     "infinite bias": (lambda: sd.RandomWalk(1.0, np.inf), InvalidInput, "start of a RandomWalk is inf"),
     "bias of NaN": (lambda: sd.RandomWalk(np.nan), InvalidInput, "density of a RandomWalk is nan"),
+    "lasting bias without a time": (lambda: sd.GaussMarkov(1.0, 0.0), InvalidInput, "time of a GaussMarkov bias is 0"),
+    "numbers of a lasting bias": (lambda: sd.Problem(TREE, [sd.Gyroscope(BODY, noise=1.0,
+                                                                         bias=sd.GaussMarkov(1.0, [1.0, 2.0]))]),
+                                  InvalidInput, "2 numbers for time, but .* has 3 components"),
+    "stored without a time": (lambda: sd.Gyroscope(BODY, noise=1.0, bias={"gauss_markov": 1.0}), InvalidInput,
+                              "gauss_markov = std, time = time"),
     "bias of text": (lambda: sd.Constant("big"), InvalidInput, "'big'"),
     "bias of a matrix": (lambda: sd.Constant(np.eye(2)), InvalidInput, r"shape \(2, 2\)"),
     "numbers of a bias": (lambda: sd.Problem(TREE, [sd.Gyroscope(BODY, noise=1.0, bias=sd.Constant([1.0, 2.0]))]),

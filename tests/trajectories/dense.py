@@ -22,7 +22,8 @@ class Dense:
     """A robot with encoders at its hinges, and what else is named; noise by name, values may be NaN.
 
     A free base, which has to be the first joint, has `position`, `attitude` and `gyro` at its origin, and a wrench of
-    its own with the prior "wrench"; a fixed robot has that wrench on its last body. biases: {sensor: (std, density)}.
+    its own with the prior "wrench"; a fixed robot has that wrench on its last body. biases: {sensor: (std, density)},
+    or (std, None, time) of an error that lasts.
     """
 
     model: sd.Model
@@ -30,7 +31,7 @@ class Dense:
     log: dict[str, np.ndarray]
     noise: dict[str, float]
     density: float
-    biases: dict[str, tuple[float, float]] = field(default_factory=dict)
+    biases: dict[str, tuple] = field(default_factory=dict)
 
     def __post_init__(self):
         self.free = self.model.joints[0].nv == 6
@@ -104,8 +105,10 @@ class Dense:
                 [[h**5 / 20, h**4 / 8, h**3 / 6], [h**4 / 8, h**3 / 3, h**2 / 2], [h**3 / 6, h**2 / 2, h]]
             )
             rows.append(np.linalg.solve(np.linalg.cholesky(Q), e[:, k : k + 1]))
-        for (std, walk), b in zip(self.biases.values(), biases, strict=True):
-            rows += [b[:, :1] / std, np.diff(b, axis=1) / (walk * np.sqrt(dt))]
+        for (std, walk, *time), b in zip(self.biases.values(), biases, strict=True):
+            left = np.exp(-dt / time[0]) if time else 1.0
+            spread = std * np.sqrt(1.0 - left**2) if time else walk * np.sqrt(dt)
+            rows += [b[:, :1] / std, (b[:, 1:] - left * b[:, :-1]) / spread]
         return np.nan_to_num(np.concatenate([r.reshape(len(x), -1) for r in rows], axis=1))
 
     @property

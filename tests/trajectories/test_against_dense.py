@@ -13,7 +13,8 @@ from tests.trajectories.dense import Dense
 MEAN, STD = 1e-3, 2e-4
 NOISE = {"encoders": 1e-2, "torques": 0.5, "wrench": 5.0, "position": 1e-2, "attitude": 2e-2, "gyro": 3e-2}
 DENSITY = 60.0
-BIASES = {"torques": (1.0, 0.3), "gyro": (0.2, 0.1)}
+# Of each sensor (std, density of a walk), or (std, None, time) of an error that lasts for a while.
+BIASES = {"torques": (1.0, None, 0.15), "gyro": (0.2, 0.1)}
 
 
 def times(kind: str, rng: np.random.Generator, n: int = 9) -> np.ndarray:
@@ -74,8 +75,11 @@ def floating(kind: str, rates: bool, biased: bool) -> tuple[Dense, sd.Problem]:
     return Dense(model, t, log, NOISE, DENSITY, biases), problem
 
 
-def walk(biases: dict, name: str) -> sd.RandomWalk | None:
-    return sd.RandomWalk(biases[name][1], std=biases[name][0]) if name in biases else None
+def walk(biases: dict, name: str) -> sd.RandomWalk | sd.GaussMarkov | None:
+    if name not in biases:
+        return None
+    std, density, *time = biases[name]
+    return sd.GaussMarkov(std, *time) if time else sd.RandomWalk(density, std=std)
 
 
 def thinned(log: dict[str, np.ndarray], rates: bool) -> None:

@@ -148,3 +148,16 @@ def test_noise_of_all_degrees_of_freedom(order):
 def test_other_orders_are_refused(order):
     with pytest.raises(InvalidInput, match="order of motion"):
         Motion(sd.chain(2), order)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+def test_errors_behind_a_step(seed, kinds):
+    model = sd.random_tree(3, seed=seed, joints=kinds)
+    rng, motion = np.random.default_rng(seed), Motion(model)
+    q, step, h = model.random_state(seed=seed)[0], 0.5 * rng.standard_normal(model.nv), 1e-5
+    J, there = motion.turned(step), model.integrate(q, step)
+    for k, e in enumerate(h * np.eye(model.nv)):
+        ahead, behind = (model.difference(there, model.integrate(q, step + sign * e)) for sign in (1, -1))
+        np.testing.assert_allclose(J[:, k], (ahead - behind) / (2 * h), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(J @ step, step, atol=1e-12)

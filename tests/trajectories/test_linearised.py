@@ -1,0 +1,91 @@
+"""The chain about a path: its slope is that of the objective, at paths far from the prior, for joints of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.trajectories.filtering import Belief, Filter
+from sysdyn.trajectories.linearised import Linearised
+from sysdyn.trajectories.path import Path
+from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.statement import Trajectory
+
+KINDS = ("free", "spherical", "planar", "revolute")
+INSTANTS = 4
+# Standard deviation of a direction of the first position that is held, as those that nothing tells are.
+HELD = 1e-6
+
+
+def trajectory(kind: str, order: int):
+    """(trajectory, a path, its readings, a generator): two joints of this kind, errors that last."""
+    model, rng = sd.random_tree(2, seed=3, joints=(kind,)), np.random.default_rng(1)
+    encoders = [x for i, x in enumerate(model.joint_names) if model.joints[i].nv == 1]
+    tip = (model.body_names[-1], np.eye(4))
+    problem = sd.Problem(model, [
+        *([sd.JointPosition(encoders, noise=1e-3, name="encoders")] if encoders else []),
+        sd.Gyroscope(tip, noise=1e-2, bias=sd.GaussMarkov(0.1, 0.05), name="gyro"),
+        sd.Stance(tip, noise=1e-2, bias=sd.RandomWalk(0.1, 0.1), name="foot"),
+        sd.JointTorque("all", noise=0.3, bias=sd.Constant(1.0), name="torques"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    t = np.array([0.0, 0.01, 0.03, 0.04])
+    q, qd, qdd = model.random_state(seed=2, batch=INSTANTS)
+    shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    readings = read(problem, {"t": t, **{k: x for k, x in shown.items() if k in {m.name for m in problem.valued} or k in
+                                         ("encoders", "gyro", "foot")}})  # fmt: skip
+    found = Trajectory(problem, ("tau",), 0.04, order, False)
+    rates = rng.standard_normal((INSTANTS, order - 1, model.nv))
+    path = Path(found.unknowns, t, q, rates, rng.standard_normal((INSTANTS, found.unknowns.n_biases)))
+    return found, path, readings, rng
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_descends_by_what_it_says(kind, order):
+    own, path, readings, rng = trajectory(kind, order)
+    first = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
+    P, _ = prior(own, rng)
+    equations = Linearised(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), Belief(first, P))
+    least = equations.about(path, readings)
+    step, h = equations.sweep(least).step, 1e-6
+    ahead, behind = (equations.about(path.moved(x * step), readings).objective for x in (h, -h))
+    slope = (ahead - behind) / (2.0 * h)
+    # the objective of the chain is a parabola, whose slope is −2 δ^T H δ at first, and 0 after the step
+    assert slope == pytest.approx(-2.0 * _curvature(equations, path, readings, step), rel=1e-4)
+
+
+def _curvature(equations: Linearised, path: Path, readings, step: np.ndarray) -> float:
+    """δ^T H δ of the chain along a step."""
+    total = 0.0
+    for columns, x in equations.about(path, readings).parts:
+        for c, chosen in enumerate(columns):
+            d = step[:, chosen]
+            e = d[1:] - np.einsum("nij,nj->ni", x.Phi[:, c], d[:-1])
+            total += float(d[0] @ np.linalg.solve(x.P[c], d[0]))
+            total += float(np.einsum("ni,nij,nj->", d, x.H[:, c], d))
+            total += sum(float(a @ np.linalg.solve(Q, a)) for a, Q in zip(e, x.Q[:, c], strict=True))
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_direction_that_is_held_stays_held_where_readings_turn_the_state(kind):
+    own, path, readings, rng = trajectory(kind, 3)
+    P, held = prior(own, rng)
+    start = path.part(slice(0, 1)).moved(0.5 * rng.standard_normal((1, own.unknowns.size)))
+    filter_ = Filter(own.unknowns, own.kinematic, np.full(own.model.nv, 50.0), gate=False)
+    found = filter_.updated(Belief(start, P), readings.part(slice(0, 1)))
+    away = found.path.beyond(start)
+    assert np.abs(away).max() > 0.05 and abs(away[: own.model.nv] @ held) < 1e-5
+    back = own.unknowns.turned(found.P, away, back=True)[: own.model.nv, : own.model.nv]
+    assert held @ back @ held < 4.0 * HELD**2
+
+
+def prior(own: Trajectory, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(P, the direction (nv,) of the positions that it holds)."""
+    P = np.eye(own.unknowns.size)
+    held = rng.standard_normal(own.model.nv)
+    held /= np.linalg.norm(held)
+    P[: own.model.nv, : own.model.nv] -= (1.0 - HELD**2) * np.outer(held, held)
+    return P, held
