@@ -1,13 +1,14 @@
 """What estimates are worth at right angles: residuals and χ² beside the mean, deviations beside dense matrices.
 
-    python experiments/benchmarks/worth.py [--seeds 50] [--states 100000] [--exact 4] [--limit 600]
+    python experiments/benchmarks/worth.py [--seeds 50] [--states 100000] [--seconds 60] [--exact 4] [--limit 600]
 
 Problems with exact contacts and sensors beside noisy ones: floating trees, trees of all joints, a biped, and the
 redundant problems of `random_sensors`. Joints are at multiples of π/2 at half of the states and within 1e-14 to 0.1 of
 them at the others; lengths are drawn within 1 m. Where the solver has an answer, each residual is compared with
 y − Y d − y₀ of the answer itself, relative to its terms and its standard deviation, and χ² with its sum. At a few
-states of each batch, half of them the nearest to singular ones, everything is compared with the same equations in 50
-digits: the mean, standard deviations of all unknowns, residuals, χ², w-tests and the likelihood.
+states of every twentieth batch, half of them the nearest to singular ones, everything is compared with the same
+equations in 50 digits: the mean, standard deviations of all unknowns, residuals, χ², w-tests and the likelihood. States
+near singular ones take milliseconds, so that a problem ends with --states of them or after --seconds.
 
 A line of the CSV is a problem: states answered, how many of these are off by more than 1e-8, how many of the refused
 ones that are looked at are regular (a condition number below 1e8), the greatest error of a residual, of χ², and of
@@ -23,6 +24,7 @@ import json
 import math
 import time
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from common import each_alone, experiments
@@ -43,7 +45,9 @@ OFF = 1e-8
 # States are near right angles by so many decades of radians.
 NEAREST, FARTHEST = -14.0, -1.0
 # Solvers are called with so many states at a time.
-BATCH = 2000
+BATCH = 500
+# Of so many batches one is looked at in 50 digits.
+LOOKED_AT = 20
 # So many draws of a seed are tried.
 DRAWS = 50
 # Of the answers, a line says these.
@@ -164,20 +168,29 @@ def differences(problem: sd.Problem, inputs: dict[str, np.ndarray], estimate: sd
     return worst, np.abs(chi2 - total) / np.maximum(1.0, np.abs(total))
 
 
-def exactly_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, most: int) -> tuple[float, str]:
-    """(greatest error beside 50 digits, of what) at so many answered states, half of them nearest to singular ones."""
-    ok = np.flatnonzero(worth.estimate.ok)
-    near = worth.estimate.reciprocal_condition()[ok]
-    chosen = {*ok[np.argsort(near)[: most // 2]].tolist(), *ok[: most - most // 2].tolist()}
-    found = [(x, what) for k in chosen for what, x in worth_off(problem, inputs, worth, k).items()]
+def exactly_off(problem: sd.Problem, solver: sd.Solver, inputs: dict[str, np.ndarray], most: int) -> tuple[float, str]:
+    """(greatest error beside 50 digits, of what) at so many of these states, half of them nearest to singular ones."""
+    near = called(problem, solver, inputs).reciprocal_condition()
+    chosen = list(dict.fromkeys([*np.argsort(near)[: most // 2].tolist(), *range(min(most - most // 2, len(near)))]))
+    part = picked(inputs, chosen)
+    worth = Worth.of(problem, called(problem, solver, part))
+    found = [(x, what) for k in range(len(chosen)) for what, x in worth_off(problem, part, worth, k).items()]
     return max(((math.inf if math.isnan(x) else x, what) for x, what in found), default=(0.0, ""))
 
 
-def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.Generator, looked_at: int) -> dict:
+def picked(inputs: dict[str, np.ndarray], chosen: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
+    """Inputs at some of the states."""
+    return {name: x if x.ndim < 2 or name.startswith("noise:") else x[chosen] for name, x in inputs.items()}
+
+
+def judged(problem: sd.Problem, solver: sd.Solver, options: argparse.Namespace, rng: np.random.Generator) -> dict:
     """The columns of a line that are about answers."""
     line: dict = dict(zip(COLUMNS, (0, 0, 0, 0, 0.0, 0.0, 0.0, ""), strict=True))
-    for start in range(0, states, BATCH):
-        inputs = right_angles(problem, min(BATCH, states - start), rng)
+    began = time.process_time()
+    for batch, start in enumerate(range(0, options.states, BATCH)):
+        if time.process_time() - began > options.seconds:
+            break
+        inputs = right_angles(problem, min(BATCH, options.states - start), rng)
         estimate = called(problem, solver, inputs)
         with np.errstate(all="ignore"):
             residual, chi2 = differences(problem, inputs, estimate)
@@ -189,10 +202,9 @@ def judged(problem: sd.Problem, solver: sd.Solver, states: int, rng: np.random.G
         line["regular"] += sum(regular_at(problem, at(inputs, k)) for k in np.flatnonzero(~ok)[:REFUSED])
         line["residual"] = max(line["residual"], float(residual[ok & finite].max(initial=0.0)))
         line["chi2"] = max(line["chi2"], float(chi2[ok & finite].max(initial=0.0)))
-        if looked_at:
-            line["exact"], line["what"] = max(
-                (line["exact"], line["what"]), exactly_off(problem, inputs, Worth.of(problem, estimate), looked_at)
-            )
+        if options.exact and batch % LOOKED_AT == 0 and ok.any():
+            found = exactly_off(problem, solver, picked(inputs, np.flatnonzero(ok)), options.exact)
+            line["exact"], line["what"] = max((line["exact"], line["what"]), found)
     return line
 
 
@@ -210,7 +222,7 @@ def answered(seed: int, options: argparse.Namespace) -> dict:
         except sd.SysdynError as error:
             return row | {"error": type(error).__name__}
         compiled = time.process_time()
-        found = judged(problem, solver, options.states, np.random.default_rng(seed), options.exact)
+        found = judged(problem, solver, options, np.random.default_rng(seed))
     shown = {name: f"{x:.1e}" if isinstance(x, float) else x for name, x in found.items()}
     return row | {
         "operations": solver.flops.end_to_end.total, "compile_s": f"{compiled - began:.1f}",
@@ -221,6 +233,7 @@ def answered(seed: int, options: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=100_000, help="of each problem")
+    parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds of the states of a problem")
     parser.add_argument("--exact", type=int, default=4, help="states of each batch that are looked at in 50 digits")
     rows, out = each_alone(parser, "worth", 600.0, answered)
     experiments.write_csv(out, rows)
