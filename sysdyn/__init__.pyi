@@ -81,12 +81,14 @@ from sysdyn.measurements.wrench_sensors import PointContact as PointContact
 from sysdyn.model import Frame as Frame
 from sysdyn.model import Model as Model
 from sysdyn.model import MujocoState as MujocoState
+from sysdyn.model import PinocchioState as PinocchioState
 from sysdyn.model import auto_tree as auto_tree
 from sysdyn.model import chain as chain
 from sysdyn.model import frame_jacobian as frame_jacobian
 from sysdyn.model import frame_pose as frame_pose
 from sysdyn.model import from_dh as from_dh
 from sysdyn.model import from_mujoco as from_mujoco
+from sysdyn.model import from_pinocchio as from_pinocchio
 from sysdyn.model import from_screws as from_screws
 from sysdyn.model import inertial_parameters as inertial_parameters
 from sysdyn.model import load as load
@@ -151,14 +153,14 @@ __all__ = [
     "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
     "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live",
     "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise",
-    "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PlausibilityWarning",
-    "PointContact", "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety",
-    "SingularState", "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement",
+    "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PinocchioState",
+    "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run",
+    "Safety", "SingularState", "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement",
     "StructurallySingular", "Switchable", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree",
     "chain", "closures", "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors",
     "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters", "inverse_dynamics",
-    "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm", "load", "load_mjcf",
-    "load_solver", "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor",
-    "show", "smooth", "sparsity",
+    "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters",
+    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
+    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives",
+    "robots", "sensor", "show", "smooth", "sparsity",
 ]  # fmt: skip

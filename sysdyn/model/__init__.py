@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.base_parameters import inertial_parameters
@@ -25,6 +26,7 @@ from sysdyn.model.mjcf import from_mujoco, load_mjcf
 from sysdyn.model.mujoco_files import root_element
 from sysdyn.model.mujoco_state import MujocoState
 from sysdyn.model.origins import origin, origin_of, remember
+from sysdyn.model.pinocchio_models import PinocchioState, from_pinocchio
 from sysdyn.model.screws import from_screws
 from sysdyn.model.tree import Model
 from sysdyn.model.urdf import UrdfJoint, UrdfLink, UrdfRobot, is_text, read_urdf
@@ -32,27 +34,37 @@ from sysdyn.model.urdf_model import load_urdf
 from sysdyn.model.xacro_files import expanded
 
 __all__ = [
-    "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "Planar",
-    "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree", "chain",
-    "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco", "from_screws",
-    "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf", "origin", "pose_and_jacobian",
-    "random_tree", "read_urdf", "robots", "velocities",
+    "Cylindrical", "Fixed", "Frame", "Free", "Helical", "JOINTS", "Joint", "Model", "MujocoState", "PinocchioState",
+    "Planar", "Prismatic", "Revolute", "Sensor", "Spherical", "UrdfJoint", "UrdfLink", "UrdfRobot", "auto_tree",
+    "chain", "forward_kinematics", "frame_jacobian", "frame_pose", "frame_transform", "from_dh", "from_mujoco",
+    "from_pinocchio", "from_screws", "inertial_parameters", "joint_transforms", "load", "load_mjcf", "load_urdf",
+    "origin", "pose_and_jacobian", "random_tree", "read_urdf", "robots", "velocities",
 ]  # fmt: skip
 
 
+# Readers of models that these packages have loaded.
+LOADED: dict[str, Callable[..., Model]] = {"pinocchio": from_pinocchio, "mujoco": from_mujoco}
+
+
 def load(
-    source: str | os.PathLike[str], base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
+    source: str | os.PathLike[str] | Any, base: str = "fixed", mappings: Mapping[str, object] | None = None, **options
 ) -> Model:
     """The model in a robot file or text, or of a robot by its name; the readers take the `options`.
 
     source: the path of a file, .urdf for `load_urdf`, .xml (MJCF) for `load_mjcf`, .xacro for a URDF that the package
-        xacro expands; the XML text itself; or a name of `robots`, such as "talos".
+        xacro expands; the XML text itself; a name of `robots`, such as "talos"; or a model that Pinocchio or
+        MuJoCo has loaded, for `from_pinocchio` and `from_mujoco`.
     base: of a URDF, "fixed" or "floating". An MJCF file says itself whether its root is free; "floating" demands it.
     mappings: values of the arguments of a xacro file. Its expressions are evaluated as Python: load what you trust.
 
     Raises ModelError for a suffix without a reader, InvalidInput, UnknownName, BackendUnavailable for a package that is
     missing, and as the readers do.
     """
+    package = type(source).__module__.partition(".")[0]
+    if package in LOADED:
+        if mappings is not None:
+            raise InvalidInput(f"a model that {package} has loaded takes no mappings: expand the xacro file before")
+        return _with_base(LOADED[package](source, **options), base, f"the model that {package} has loaded")
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidInput(f"a robot is the path of a file, its text or a name, not {type(source).__name__}")
     text = is_text(source)
@@ -74,11 +86,15 @@ def load(
     if suffix == ".xml":
         if others := set(options) - {"strict", "patience", "snap"}:
             raise InvalidInput(f"{shown!r} is an MJCF file; {', '.join(sorted(others))} are options of URDF files")
-        model = load_mjcf(source, **options)
-        if base not in ("fixed", model.base):
-            raise ModelError(
-                f"{shown!r} has a {model.base} base, not {base!r}: an MJCF file has a floating base where one body "
-                "with a <freejoint/> carries all others"
-            )
-        return model
+        return _with_base(load_mjcf(source, **options), base, repr(shown))
     raise ModelError(f"{shown!r} has the suffix {suffix!r}; readable: .urdf, .xacro, .xml (MJCF)")
+
+
+def _with_base(model: Model, base: str, shown: str) -> Model:
+    """The model, if its base is the one asked for, fixed by default. Raises ModelError."""
+    if base not in ("fixed", model.base):
+        raise ModelError(
+            f"{shown} has a {model.base} base, not {base!r}: a floating one is a free joint that carries all bodies, "
+            "<freejoint/> in an MJCF file, JointModelFreeFlyer in Pinocchio"
+        )
+    return model

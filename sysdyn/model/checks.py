@@ -55,6 +55,14 @@ def check_names(kind: str, names: Sequence[str]) -> None:
         raise ModelError(f"{kind} names must be unique; used more than once: {', '.join(twice)}")
 
 
+def unique(name: str, taken: set[str]) -> str:
+    """`name` with underscores behind it until it is new; it is noted in `taken`."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def checked_parents(parent: Sequence[int]) -> tuple[int, ...]:
     found = []
     for i, p in enumerate(parent):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.errors import IgnoredWarning, ModelError, PlausibilityWarning
-from sysdyn.model.checks import check_count
+from sysdyn.model.checks import check_count, unique
 from sysdyn.model.closures import Coupling, Loop
 from sysdyn.model.frames import Sensor
 from sysdyn.model.growing import UNLIMITED, GrowingTree, Limits, Place
@@ -148,7 +148,7 @@ def _add_bodies(
             place = place.then(_attitude(m.body_quat[b], right), m.body_pos[b])
         for step in steps[b]:
             plain = step is steps[b][-1] and not step.origin.any()
-            name = link if plain else _unique(f"{link}@{step.name}", taken)
+            name = link if plain else unique(f"{link}@{step.name}", taken)
             X_tree = X_motion(place.E, place.r + product(place.E.T, step.origin))
             body = tree.add(name, step.name, step.joint, place.body, X_tree, limits=step.limits, **step.own)
             place = Place(body, np.eye(3), 0.0 - step.origin)
@@ -168,7 +168,7 @@ def _add_sites(
             body, E, r = places[b]
             site = m.site(s).name if m.site(s).name not in taken else f"{m.site(s).name}@{links[b]}"
             place = Place(body, snap(product(_attitude(m.site_quat[s], right), E)), r + product(E.T, m.site_pos[s]))
-            tree.name(_unique(site, taken), place)
+            tree.name(unique(site, taken), place)
 
 
 def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], right: bool) -> tuple[Sensor, ...]:
@@ -188,7 +188,7 @@ def _sensors(m: Any, links: Sequence[str], joints: Sequence[str], right: bool) -
             m.sensor_objtype[k],
             m.sensor_objid[k],
         )
-        name = _unique(m.sensor(k).name or f"{kind}{k}", taken)
+        name = unique(m.sensor(k).name or f"{kind}{k}", taken)
         magnetic = {"magnetic": " ".join(map(str, m.opt.magnetic.tolist()))} if kind == "magnetometer" else {}
         relative = "it is relative to another frame (reftype, refname)" if m.sensor_refid[k] >= 0 else ""
         if of == objects.mjOBJ_JOINT:
@@ -222,8 +222,8 @@ def _add_closures(
         for (body, site), quat, r in zip(_ends(m, e), turns, points, strict=True):
             quat, r = (m.site_quat[site], m.site_pos[site]) if site >= 0 else (quat, r)
             ends.append(places[body].then(_attitude(quat, right), r))
-        name = _unique(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
-        frame_a, frame_b = (_unique(f"{name}:{end}", taken) for end in "ab")
+        name = unique(m.eq(e).name or f"{'weld' if weld else 'connect'}{e}", names)
+        frame_a, frame_b = (unique(f"{name}:{end}", taken) for end in "ab")
         for frame, place in zip((frame_a, frame_b), ends, strict=True):
             tree.name(frame, place)
         tree.closures.append(Loop(name, frame_a, frame_b, "fixed" if weld else "spherical"))
@@ -262,19 +262,11 @@ def names_of(m: Any) -> tuple[list[str], list[str]]:
     """Names of MuJoCo's bodies and joints; nameless ones get made-up names."""
     bodies, joints = [m.body(b).name for b in range(m.nbody)], [m.joint(j).name for j in range(m.njnt)]
     taken = set(bodies)
-    bodies = [name or _unique(f"body{b}", taken) for b, name in enumerate(bodies)]
+    bodies = [name or unique(f"body{b}", taken) for b, name in enumerate(bodies)]
     taken = set(joints)
     for j, b in enumerate(m.jnt_bodyid):
-        joints[j] = joints[j] or _unique(f"{bodies[b]}_joint{j - m.body_jntadr[b]}", taken)
+        joints[j] = joints[j] or unique(f"{bodies[b]}_joint{j - m.body_jntadr[b]}", taken)
     return bodies, joints
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """`name` with underscores behind it until it is new; it is noted in `taken`."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
@@ -294,7 +286,7 @@ def _steps(m: Any, names: Sequence[str]) -> list[list[_Step]]:
             if joints[j] is _SPLIT:
                 for k, (part, suffix) in enumerate(zip(_SPLIT, _PARTS, strict=True)):
                     at = {name: np.split(x, [1, 2, 3])[k] for name, x in own.items()}
-                    result[b].append(_Step(_unique(names[j] + suffix, taken), part, origin, at, UNLIMITED))
+                    result[b].append(_Step(unique(names[j] + suffix, taken), part, origin, at, UNLIMITED))
                 continue
             (joint,) = joints[j]
             if isinstance(joint, Free):

@@ -12,8 +12,7 @@ from sysdyn.model.joints import Free, Spherical
 from sysdyn.model.manifolds import rotate
 from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
 from sysdyn.model.mujoco_files import check_type
-from sysdyn.program.groups import leading, reject_not_finite
-from sysdyn.program.reals import real
+from sysdyn.program.groups import finite
 
 
 class MujocoState:
@@ -100,13 +99,13 @@ class MujocoState:
     # ---- parts ---------------------------------------------------------------------------------------------------
 
     def _position(self, qpos: ArrayLike) -> np.ndarray:
-        q = _numbers("qpos", qpos, (self.nq,)) - self._q0
+        q = finite("qpos", qpos, (self.nq,)) - self._q0
         for s in self._quaternions:
             q[..., s : s + 4] = q[..., s : s + 4][..., TO_XYZW]
         return self._normalised("qpos", q)
 
     def _normalised(self, name: str, q: ArrayLike) -> np.ndarray:
-        q = np.array(_numbers(name, q, (self.nq,)))
+        q = np.array(finite(name, q, (self.nq,)))
         for s in self._quaternions:
             norm = np.linalg.norm(q[..., s : s + 4], axis=-1, keepdims=True)
             if np.any(norm == 0.0):
@@ -115,7 +114,7 @@ class MujocoState:
         return q
 
     def _vector(self, name: str, x: ArrayLike, rows: int | None = None) -> np.ndarray:
-        return _numbers(name, x, (self.nv,) if rows is None else (rows, self.nv))
+        return finite(name, x, (self.nv,) if rows is None else (rows, self.nv))
 
     def _to_world(self, q: np.ndarray, x: np.ndarray) -> np.ndarray:
         """T x."""
@@ -140,10 +139,3 @@ class MujocoState:
         for _, k in self._free:
             extra[..., k + 3 : k + 6] = np.cross(qd[..., k : k + 3], qd[..., k + 3 : k + 6])
         return extra
-
-
-def _numbers(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
-    x = real(name, x)
-    x = x.reshape(leading(name, x, shape) + shape)
-    reject_not_finite(name, x, len(shape))
-    return x

@@ -205,6 +205,14 @@ def leading(name: str, x: np.ndarray, shape: Shape) -> Shape:
     raise InvalidInput(f"{name} has shape {x.shape}, but {shown(('…',), shape)} is needed")
 
 
+def finite(name: str, x: Any, shape: Shape) -> np.ndarray:
+    """Finite numbers (…, shape) of x, flat (…, size) as well. Raises InvalidInput."""
+    found = real(name, x)
+    found = found.reshape(leading(name, found, shape) + shape)
+    reject_not_finite(name, found, len(shape))
+    return found
+
+
 def common(leads: Mapping[str, Shape]) -> Shape:
     """The batch axes to which these broadcast. Raises InvalidInput that shows all."""
     try:

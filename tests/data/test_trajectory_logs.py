@@ -68,7 +68,7 @@ def test_its_sensors_show_the_truth_with_the_declared_noise_and_biases():
 
 def test_problems_read_the_logs():
     problem = logs.quadruped_problem(walk())
-    assert [m.name for m in problem.biased] == ["gyro", "acc"]
+    assert [m.name for m in problem.biased] == ["gyro", "acc", *logs.LEGS]
     given = logs.with_contacts(walk())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
