@@ -18,7 +18,7 @@ from sysdyn.model.checks import check_count, unique
 from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
-from sysdyn.model.joints import Z_AXIS, Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
+from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
 from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.model.tree import Model
 from sysdyn.program.groups import finite
@@ -85,10 +85,9 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
     for follower, leader in zip(m.mimicking_joints, m.mimicked_joints, strict=True):
         x = m.joints[follower].extract()
         tree.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
-    taken = set(body_names)
-    kinds = _imported().FrameType
+    taken = set(tree.body_names)
     for frame in m.frames:
-        if frame.name not in ("universe", *bodies) and not (frame.type == kinds.JOINT and frame.name in taken):
+        if not frame.parentJoint or frame.name != bodies[frame.parentJoint]:  # the body's own is there
             T = frame.placement
             tree.name(unique(frame.name, taken), Place.of(last[frame.parentJoint]).then(T.rotation.T, T.translation))
     floating = tree.parent.count(-1) == 1 and isinstance(tree.joints[0], Free)
@@ -316,26 +315,21 @@ def _parts(m: Any, j: int) -> list[Part]:
     E, r = np.array(T.rotation).T, np.array(T.translation)
     if j in set(m.mimicking_joints):
         return [Part(_followed(m, j), E, r)]
-    return _of_type(m.joints[j], m.names[j], E, r)
+    return _of_type(m, m.joints[j], m.names[j], E, r)
 
 
-def _of_type(joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[Part]:
+def _of_type(m: Any, joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[Part]:
     """A joint of Pinocchio with its frame (E, r), by its type. Raises ModelError."""
     kind, x = joint.shortname().removeprefix("JointModel"), joint.extract() if hasattr(joint, "extract") else joint
-    axis = AXES[kind[-1]] if kind[-1] in AXES else unit_axis(getattr(x, "axis", Z_AXIS))
     here, still = (E, r), (np.eye(3), np.zeros(3))
 
     def chain(*joints: Joint) -> list[Part]:
         return [Part(y, *(still if k else here)) for k, y in enumerate(joints)]
 
-    if kind in ("RX", "RY", "RZ", "RevoluteUnaligned"):
-        return chain(Revolute(axis))
-    if kind in ("RUBX", "RUBY", "RUBZ", "RevoluteUnboundedUnaligned"):
-        return [Part(Revolute(axis), E, r, turns=0)]
-    if kind in ("PX", "PY", "PZ", "PrismaticUnaligned"):
-        return chain(Prismatic(axis))
-    if kind in ("HX", "HY", "HZ", "HelicalUnaligned"):
-        return chain(Helical(axis, x.pitch))
+    if kind.startswith(("R", "P", "H")) and kind != "Planar":  # revolute, prismatic, helical, each about any axis
+        if kind.startswith("RU") or "Unbounded" in kind:
+            return [Part(_single(m, joint), E, r, turns=0)]
+        return chain(_single(m, joint))
     if kind == "FreeFlyer":
         return chain(Free())
     if kind == "Spherical":
@@ -353,24 +347,28 @@ def _of_type(joint: Any, name: str, E: np.ndarray, r: np.ndarray) -> list[Part]:
         for inner, T in zip(x.joints, x.jointPlacements, strict=True):
             place = Place.of(0).then(*still) if found else Place(0, E, r)
             place = place.then(np.array(T.rotation).T, np.array(T.translation))
-            found += _of_type(inner, name, place.E, place.r)
+            found += _of_type(m, inner, name, place.E, place.r)
         return found
     raise ModelError(f"joint {name!r} is a {joint.shortname()}, which has no counterpart among the joints of sysdyn")
 
 
-def _followed(m: Any, j: int) -> Joint:
-    """The joint of ours that a mimicking joint is, by the motion subspace that Pinocchio gives it."""
-    pin, x = _imported(), m.joints[j].extract()
-    data = m.createData()
-    pin.forwardKinematics(m, data, pin.neutral(m), np.zeros(m.nv))
-    if x.scaling == 0.0:
-        raise ModelError(f"joint {m.names[j]!r} mimics another with a factor of 0: make it fixed")
-    S = np.array(data.joints[j].S).ravel() / x.scaling
-    linear, angular = S[:3], S[3:]
+def _single(m: Any, joint: Any, factor: float = 1.0) -> Joint:
+    """The joint of ours of one degree of freedom, by the motion subspace that Pinocchio gives it, over a factor."""
+    data = joint.createData()
+    joint.calc(data, _imported().neutral(m), np.zeros(m.nv))
+    linear, angular = np.split(np.array(data.S).ravel() / factor, [3])
     if not angular.any():
         return Prismatic(unit_axis(linear))
     axis = unit_axis(angular)
     return Helical(axis, float(linear @ angular)) if linear.any() else Revolute(axis)
+
+
+def _followed(m: Any, j: int) -> Joint:
+    """The joint of ours that a mimicking joint is. Raises ModelError."""
+    factor = float(m.joints[j].extract().scaling)
+    if factor == 0.0:
+        raise ModelError(f"joint {m.names[j]!r} mimics another with a factor of 0: make it fixed")
+    return _single(m, m.joints[j], factor)
 
 
 def _body_names(m: Any) -> list[str]:

@@ -21,6 +21,13 @@ from sysdyn.errors import InvalidInput, ModelError
 # Relative differences of sums of products in other orders.
 SAME = 1e-12
 FREE = pin.JointModelFreeFlyer
+# A leg whose joints are continuous about axes of their own.
+UNBOUNDED = "<robot name='leg'><link name='base'/>" + "".join(f"""
+<link name="l{k}"><inertial><origin xyz="0.1 0 {k}"/><mass value="2"/>
+<inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial></link>
+<joint name="j{k}" type="continuous"><parent link="{'base' if k == 0 else f'l{k - 1}'}"/><child link="l{k}"/>
+<origin xyz="0 0.1 -0.3"/><axis xyz="{axis}"/></joint>""" for k, axis in enumerate(["0 1 1", "-1 0 0", "0.3 0.4 -0.5"])
+) + "</robot>"  # fmt: skip
 ROBOTS = sorted(Path(icub_models.get_models_path()).rglob("model.urdf"))
 BRANCHED = Path(__file__).parents[1] / "models" / "branched.urdf"
 
@@ -117,7 +124,8 @@ def compare(m: pin.Model, seed: int = 0) -> sd.Model:
     pin.forwardKinematics(m, data, q, v, a)
     pin.updateFramePlacements(m, data)
     pin.computeJointJacobians(m, data, q)
-    names = [f for f in m.frames if f.type == pin.FrameType.OP_FRAME][:6] or list(m.frames)[-4:]
+    once = [f for f in m.frames if [x.name for x in m.frames].count(f.name) == 1]
+    names = [f for f in once if f.type == pin.FrameType.OP_FRAME][:6] or once[-4:]
     for frame in names:
         number = m.getFrameId(frame.name, frame.type)
         T = sd.frame_pose(model, x, frame.name)
@@ -137,6 +145,12 @@ def test_robots_of_files(path, root):
     model = compare(m)
     assert model.base == ("fixed" if root is None else "floating")
     assert list(model.joint_names) == list(m.names)[1:]
+
+
+def test_continuous_joints_about_any_axis():
+    m = pin.buildModelFromXML(UNBOUNDED)
+    assert {j.shortname() for j in list(m.joints)[1:]} == {"JointModelRevoluteUnboundedUnaligned"}
+    assert m.nq == 6 and compare(m).nq == 3
 
 
 @pytest.mark.parametrize("make", [pin.buildSampleModelHumanoidRandom, pin.buildSampleModelManipulator])
@@ -201,7 +215,7 @@ def test_what_a_model_is_said_to_have():
     model = sd.load(m)
     assert model.joint_names == ("j0", "j1", "j2", "j3_0", "j3_1", "j4") and model.name == "built"
     assert model.body_names[1] == "body of j1" and model.body_names[3] == "body of j3@j3_0"
-    assert {"tip of j4", "body of j2"} <= set(model.frames) and {"j0", "j4"} <= set(model.frames)
+    assert {"universe", "tip of j4", "body of j2"} <= set(model.frames) and {"j0", "j4"} <= set(model.frames)
     np.testing.assert_array_equal(model.gravity, [0.0, 1.0, -3.0])
     state_ = sd.PinocchioState(m)
     np.testing.assert_array_equal(state_.velocity_to_pinocchio(model.damping), own["damping"])
