@@ -65,8 +65,9 @@ GUARD = 1e-11
 WEAK = 1e-3
 # Share of the least sampled size down to which a pivot was seen to lose no digits.
 HARMLESS = 0.1
-# Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen).
-STEADY = 1e-8
+# Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen:
+# several at once of 1e-8 to 1e-6 cost bipeds at right angles all of them).
+STEADY = 1e-6
 # Share of its low size below which a pivot of exact equations is weak, whatever errors were seen: a difference of terms
 # that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW_SHARE: share of the states
 # at which a pivot is smaller than its low size, for some range over many decades (chosen).

@@ -42,6 +42,18 @@ def test_residuals_are_those_of_the_mean(seed):
     assert np.isnan(estimate.chi2()[~ok]).all()
 
 
+@pytest.mark.slow
+def test_several_small_pivots_at_once_are_solved_with_pivoting():
+    """A biped whose contact is nearly singular: four pivots of 1e-7 to 1e-5 of their typical size lose all digits."""
+    problem, rng = worth.worth_problem(38), np.random.default_rng(38)
+    worth.right_angles(problem, 500, rng)
+    inputs = worth.picked(worth.right_angles(problem, 500, rng), [387, *range(10)])
+    estimate = worth.called(problem, sd.compile(problem, level="fast"), inputs)
+    residual, chi2 = worth.differences(problem, inputs, estimate)
+    ok = estimate.ok
+    assert ok[0] and residual[ok].max() <= worth.OFF and chi2[ok].max() <= worth.OFF
+
+
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_results_are_those_with_pivoting(seed):
