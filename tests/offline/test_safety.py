@@ -272,7 +272,7 @@ def test_small_pivots_of_estimations_are_guarded():
     steady, doubtful = sizes(0.1, 10.0), sizes(1e-5, 1e2)
     found = verdict(noisy(), np.stack([steady, doubtful], axis=1), np.zeros(N))
     (_, far), (zero, near) = found.guards
-    assert far <= 1e-7  # covariances may be others
+    assert far <= 1e-6  # covariances may be others, by 10⁴ as documented and a hundred times more
     assert zero < 1e-14 < near < 1e-6
 
 
