@@ -1,11 +1,14 @@
-"""Quaternions: products, steps, logarithms, rates and random ones, for one or many.
+"""Quaternions and free joints: products, steps, logarithms, rates and random ones, for one or many.
 
 Quaternions are [x, y, z, w] of unit norm."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from sysdyn.errors import InvalidInput
 from sysdyn.program.plain import cos, dot, norm, sin
 
 
@@ -67,6 +70,27 @@ def quaternion_log(p0: np.ndarray, p1: np.ndarray) -> np.ndarray:
     n = norm(d[..., :3])[..., None]
     small = n < 1e-9
     return d[..., :3] * np.where(small, 2.0, 2.0 * np.arctan2(n, d[..., 3:]) / np.where(small, 1.0, n))
+
+
+def normalised(name: str, q: np.ndarray, first: int) -> np.ndarray:
+    """A copy of q (…, n) with the quaternion that begins there of norm 1. Raises InvalidInput if it is zero."""
+    q, place = np.array(q), slice(first, first + 4)
+    norms = np.linalg.norm(q[..., place], axis=-1, keepdims=True)
+    if np.any(norms == 0.0):
+        raise InvalidInput(f"the quaternion {name}[{place.start}:{place.stop}] is zero and gives no attitude")
+    q[..., place] /= norms
+    return q
+
+
+def turning(qd: np.ndarray, first: Iterable[int]) -> np.ndarray:
+    """ω × v (…, nv) at the linear part of free joints whose velocities [ω; v] begin there.
+
+    By it the acceleration of the point is greater than v̇ in axes of the body.
+    """
+    extra = np.zeros_like(qd)
+    for k in first:
+        extra[..., k + 3 : k + 6] = np.cross(qd[..., k : k + 3], qd[..., k + 3 : k + 6])
+    return extra
 
 
 def random_quaternion(rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.errors import InvalidInput
 from sysdyn.model.joints import Free, Spherical
-from sysdyn.model.manifolds import rotate
+from sysdyn.model.manifolds import normalised, rotate, turning
 from sysdyn.model.mjcf import TO_WXYZ, TO_XYZW, armature_of, joints_of
 from sysdyn.model.mujoco_files import check_type
 from sysdyn.program.groups import finite
@@ -69,12 +68,12 @@ class MujocoState:
         """q̈ of MuJoCo's qacc at (qpos, qvel)."""
         q, qd = self.to_sysdyn(qpos, qvel)
         qdd = self._from_world(q, self._vector("qacc", qacc))
-        return qdd - self._turning(qd)
+        return qdd - turning(qd, (k for _, k in self._free))
 
     def acceleration_to_mujoco(self, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike) -> np.ndarray:
         """MuJoCo's qacc of q̈ at (q, q̇)."""
         q, qd = self._normalised("q", q), self._vector("qd", qd)
-        return self._to_world(q, self._vector("qdd", qdd) + self._turning(qd))
+        return self._to_world(q, self._vector("qdd", qdd) + turning(qd, (k for _, k in self._free)))
 
     def force_to_sysdyn(self, qpos: ArrayLike, qfrc: ArrayLike) -> np.ndarray:
         """τ of MuJoCo's generalised force qfrc at qpos."""
@@ -105,12 +104,9 @@ class MujocoState:
         return self._normalised("qpos", q)
 
     def _normalised(self, name: str, q: ArrayLike) -> np.ndarray:
-        q = np.array(finite(name, q, (self.nq,)))
+        q = finite(name, q, (self.nq,))
         for s in self._quaternions:
-            norm = np.linalg.norm(q[..., s : s + 4], axis=-1, keepdims=True)
-            if np.any(norm == 0.0):
-                raise InvalidInput(f"the quaternion {name}[{s}:{s + 4}] is zero and gives no attitude")
-            q[..., s : s + 4] /= norm
+            q = normalised(name, q, s)
         return q
 
     def _vector(self, name: str, x: ArrayLike, rows: int | None = None) -> np.ndarray:
@@ -132,10 +128,3 @@ class MujocoState:
             x[..., k : k + 3] = y[..., k + 3 : k + 6]
             x[..., k + 3 : k + 6] = rotate(back, y[..., k : k + 3])
         return x
-
-    def _turning(self, qd: np.ndarray) -> np.ndarray:
-        """ω × v at the linear part of each free joint, by which R^T d/dt (R v) differs from v̇."""
-        extra = np.zeros_like(qd)
-        for _, k in self._free:
-            extra[..., k + 3 : k + 6] = np.cross(qd[..., k : k + 3], qd[..., k + 3 : k + 6])
-        return extra

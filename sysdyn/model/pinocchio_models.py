@@ -19,6 +19,7 @@ from sysdyn.model.closures import Coupling
 from sysdyn.model.growing import GrowingTree, Limits, Place
 from sysdyn.model.idle import warn_of_idle_joints
 from sysdyn.model.joints import Free, Helical, Joint, Planar, Prismatic, Revolute, Spherical, unit_axis
+from sysdyn.model.manifolds import normalised, turning
 from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.model.tree import Model
 from sysdyn.program.groups import finite
@@ -48,6 +49,10 @@ class Part(NamedTuple):
     def nq(self) -> int:
         """Number of positions in Pinocchio."""
         return self.joint.nq + (self.turns is not None)
+
+    def normalised(self, q: np.ndarray) -> np.ndarray:
+        """Our positions (…, nq) with a quaternion of length 1. Raises InvalidInput."""
+        return q if self.joint.quaternion is None else normalised("q", q, self.joint.quaternion.start)
 
 
 def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
@@ -82,7 +87,7 @@ def from_pinocchio(pin_model: Any, strict: bool = False) -> Model:
     tree.armature, tree.damping, tree.friction = (told[x].tolist() for x in OWN[:3])
     bounds = (*state._bounds(m.lowerPositionLimit, m.upperPositionLimit), told["velocityLimit"], told["effortLimit"])
     tree.limits = [Limits(*x) for x in zip(*(_unbounded(x).tolist() for x in bounds), strict=True)]
-    for follower, leader in zip(m.mimicking_joints, m.mimicked_joints, strict=True):
+    for follower, leader in _leaders(m).items():
         x = m.joints[follower].extract()
         tree.closures.append(Coupling(m.names[follower], m.names[leader], (x.offset, x.scaling)))
     taken = set(tree.body_names)
@@ -128,10 +133,11 @@ class PinocchioState:
         self.parts = [_parts(m, j) for j in range(1, m.njoints)]
         self.nq, self.nv = sum(p.joint.nq for p in self._flat), sum(p.joint.nv for p in self._flat)
         self._pin_nq, self._pin_nv = int(m.nq), int(m.nv)
-        leaders = dict(zip(m.mimicking_joints, m.mimicked_joints, strict=True))
+        leaders = _leaders(m)
         self.follows = bool(leaders)
         self._places: list[tuple[Part, slice, slice, tuple[float, float] | None]] = []
         self.bodies: list[int] = []
+        self._free: list[int] = []  # places of velocities of free joints
         at, number, column, factor = 0, -1, list[int](), list[float]()
         for j, parts in enumerate(self.parts, 1):
             joint = m.joints[leaders.get(j, j)]
@@ -142,7 +148,9 @@ class PinocchioState:
                 law = (float(mimic.scaling), float(mimic.offset))
             for part in parts:
                 self._places.append((part, slice(at, at + part.joint.nq), slice(q, q + part.nq), law))
-                own = EXCHANGED if isinstance(part.joint, Free) else range(part.joint.nv)
+                own: Sequence[int] = range(part.joint.nv)
+                if isinstance(part.joint, Free):
+                    own, self._free = EXCHANGED, [*self._free, len(column)]
                 column += [v + k for k in own]
                 factor += [law[0] if law else 1.0] * part.joint.nv
                 at, q, v, number = at + part.joint.nq, q + part.nq, v + part.joint.nv, number + 1
@@ -169,7 +177,7 @@ class PinocchioState:
         q = finite("q", q, (self.nq,))
         found = np.zeros((*q.shape[:-1], self._pin_nq))
         for part, own, theirs, law in self._places:
-            x = _normalised(part.joint, q[..., own])
+            x = part.normalised(q[..., own])
             if law is not None:
                 continue
             if part.turns is not None:
@@ -189,12 +197,12 @@ class PinocchioState:
     def acceleration_to_sysdyn(self, a: ArrayLike, v: ArrayLike | None = None) -> np.ndarray:
         """q̈ of Pinocchio's a; v: its velocity, if the linear part of a free joint is classical, that of the point."""
         found = finite("a", a, (self._pin_nv,))[..., self._column] * self._factor
-        return found if v is None else found - self._turning(self.velocity_to_sysdyn(v))
+        return found if v is None else found - turning(self.velocity_to_sysdyn(v), self._free)
 
     def acceleration_to_pinocchio(self, qdd: ArrayLike, qd: ArrayLike | None = None) -> np.ndarray:
         """Pinocchio's a of q̈; qd: q̇, if the linear part of a free joint shall be classical."""
         qdd = finite("qdd", qdd, (self.nv,))
-        return (qdd if qd is None else qdd + self._turning(finite("qd", qd, (self.nv,))))[..., self._own]
+        return (qdd if qd is None else qdd + turning(finite("qd", qd, (self.nv,)), self._free))[..., self._own]
 
     def force_to_sysdyn(self, tau: ArrayLike) -> np.ndarray:
         """τ of Pinocchio's generalised force; none on joints that mimic others, whose leaders have it all."""
@@ -275,18 +283,9 @@ class PinocchioState:
                 if not np.all(np.hypot(x[..., k], x[..., k + 1]) > 0.0):
                     raise InvalidInput("a pair (cos, sin) of q is zero and gives no angle")
                 x = np.concatenate([x[..., :k], np.arctan2(x[..., k + 1], x[..., k])[..., None]], axis=-1)
-            x = _normalised(part.joint, x)
+            x = part.normalised(x)
             found.append(x if law is None else law[0] * x + law[1])
         return np.concatenate([np.zeros((*q.shape[:-1], 0)), *found], axis=-1)
-
-    def _turning(self, qd: np.ndarray) -> np.ndarray:
-        """ω × v at the linear part of each free joint, by which its classical acceleration is larger."""
-        extra, at = np.zeros_like(qd), 0
-        for part in self._flat:
-            if isinstance(part.joint, Free):
-                extra[..., at + 3 : at + 6] = np.cross(qd[..., at : at + 3], qd[..., at + 3 : at + 6])
-            at += part.joint.nv
-        return extra
 
     def _reject_followers(self, what: str) -> None:
         if self.follows:
@@ -309,12 +308,17 @@ def _imported() -> Any:
     return pinocchio
 
 
+def _leaders(m: Any) -> dict[int, int]:
+    """{joint that mimics another: that one}, by their numbers; none before Pinocchio has such joints."""
+    return dict(zip(getattr(m, "mimicking_joints", ()), getattr(m, "mimicked_joints", ()), strict=True))
+
+
 def _parts(m: Any, j: int) -> list[Part]:
     """The joints of ours that joint j of Pinocchio is."""
     T = m.jointPlacements[j]
     E, r = np.array(T.rotation).T, np.array(T.translation)
-    if j in set(m.mimicking_joints):
-        return [Part(_followed(m, j), E, r)]
+    if (leader := _leaders(m).get(j)) is not None:
+        return [Part(_followed(m, j), E, r, *(part.turns for part in _parts(m, leader)))]
     return _of_type(m, m.joints[j], m.names[j], E, r)
 
 
@@ -384,15 +388,3 @@ def _body_names(m: Any) -> list[str]:
 def _unbounded(x: np.ndarray) -> np.ndarray:
     """Limits with infinite ones for those that are none."""
     return np.where(np.abs(x) > NONE, np.copysign(np.inf, x), x)
-
-
-def _normalised(joint: Joint, q: np.ndarray) -> np.ndarray:
-    """Positions (…, nq) of a joint with a quaternion of length 1."""
-    if joint.quaternion is None:
-        return q
-    q = np.array(q)
-    norm = np.linalg.norm(q[..., joint.quaternion], axis=-1, keepdims=True)
-    if np.any(norm == 0.0):
-        raise InvalidInput("a quaternion of q is zero and gives no attitude")
-    q[..., joint.quaternion] /= norm
-    return q

@@ -64,13 +64,16 @@ class Unknowns:
     def bias_std(self) -> np.ndarray:
         return np.concatenate([np.zeros(0), *(b.std for b in self.biases.values())])
 
+    @cached_property
+    def _bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
+        """Densities and times (biases,)."""
+        density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
+        return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
+
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
-        density, time = (
-            np.concatenate([np.zeros(0), *(getattr(b, x) for b in self.biases.values())]) for x in ("density", "time")
-        )
-        over = np.asarray(dt)[:, None] / time
-        lasting = np.isinf(time)
+        density, time = self._bias_walk
+        over, lasting = np.asarray(dt)[:, None] / time, np.isinf(time)
         spread = np.where(lasting, dt[:, None], -0.5 * np.expm1(-2.0 * over) * np.where(lasting, 1.0, time))
         return np.exp(-over), density**2 * spread
 
