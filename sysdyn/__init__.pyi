@@ -107,6 +107,7 @@ from sysdyn.online.identify import identify as identify
 from sysdyn.online.learn_noise import Learned as Learned
 from sysdyn.online.learn_noise import learn_noise as learn_noise
 from sysdyn.online.least_norm import least_norm as least_norm
+from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
 from sysdyn.passes import PASSES as PASSES
@@ -146,9 +147,9 @@ __version__: str
 
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
-    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "Derivatives",
-    "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "FileError", "Flops",
-    "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
+    "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "DerivativeProduct",
+    "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "FileError",
+    "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
     "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult",
     "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
     "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live",

@@ -3,6 +3,7 @@
     q, qd, gravity, and quantities (tau, qdd, fx, a, f)     by their names alone
     y:NAME, noise:NAME, active:NAME                         value, covariance and switches of a measurement
     inertia:BODY, armature:JOINT                            parameters of the model
+    tangents:INPUT, cotangents:OUTPUT                       vectors that derivatives are multiplied with
 
 Programs, solver files and logs hold these texts.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from sysdyn.measurements.measurement import Measurement
 from sysdyn.model import Model
 from sysdyn.program.groups import Group
+from sysdyn.program.products import COTANGENTS, TANGENTS
 
 # Roles of groups of measurements.
 VALUE, NOISE, SWITCH = "y", "noise", "active"
@@ -24,7 +26,7 @@ INERTIA, ARMATURE = "inertia", "armature"
 # Name of the group of gravity, which has no owner.
 GRAVITY = "gravity"
 # Roles; texts with other words before a colon are names.
-ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE)
+ROLES = (VALUE, NOISE, SWITCH, INERTIA, ARMATURE, TANGENTS, COTANGENTS)
 
 
 class Holder(NamedTuple):

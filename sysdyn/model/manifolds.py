@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from sysdyn.errors import InvalidInput
+from sysdyn.program.expr import sqrt
 from sysdyn.program.plain import cos, dot, norm, sin
 
 
@@ -51,6 +52,14 @@ def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
     half = norm(w)[..., None] / 2
     stepped = quaternion_product(p, np.concatenate([0.5 * sinc(half) * w, cos(half)], axis=-1))
     return stepped / norm(stepped)[..., None]
+
+
+def unit(q: np.ndarray, parts: Iterable[slice]) -> np.ndarray:
+    """q (nq,) with the quaternions at these parts divided by their norms."""
+    found = q.copy()
+    for part in parts:
+        found[part] = q[part] / sqrt(q[part] @ q[part])
+    return found
 
 
 def quaternion_rates(p: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -15,15 +16,16 @@ from sysdyn.measurements.noise import noise_of
 from sysdyn.measurements.raw import RawMeasurement
 from sysdyn.model.quantities import KnownQuantities
 from sysdyn.problem import Problem
-from sysdyn.program.groups import Arrays, common, leading, named
+from sysdyn.program.groups import Arrays, Group, Groups, common, leading, named
 from sysdyn.program.labels import by_label, frame_of, labels_of, numbers, places
+from sysdyn.program.products import COTANGENTS, TANGENTS
 from sysdyn.program.reals import array_of, real, unmasked
 from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_first
 
 # Values by the name of a measurement, quantity or parameter.
 Named: TypeAlias = Mapping[str, ArrayLike]
 # Keywords of a call that hold values by name; all others are quantities.
-_KINDS = ("y", "noise", "active", "parameters")
+_KINDS = ("y", "noise", "active", "parameters", TANGENTS, COTANGENTS)
 # An array of a call: the field of `Arguments` that has it, and its name or number in there, None if it is all of it.
 Slot: TypeAlias = tuple[str, Any]
 
@@ -35,6 +37,8 @@ class Given(KnownQuantities, total=False):
     noise: Named | None
     active: Named | None
     parameters: Named | None
+    tangents: Named | ArrayLike | None
+    cotangents: Named | ArrayLike | None
 
 
 class Arguments(NamedTuple):
@@ -51,6 +55,8 @@ class Arguments(NamedTuple):
     noise: Named | None = None
     active: Named | None = None
     parameters: Named | None = None
+    tangents: Named | ArrayLike | None = None
+    cotangents: Named | ArrayLike | None = None
 
     @classmethod
     def of(cls, q: ArrayLike, qd: ArrayLike, known: tuple[ArrayLike, ...], given: Mapping[str, Any]) -> Self:
@@ -62,7 +68,7 @@ class Arguments(NamedTuple):
         """(the names of the arrays by kind, the arrays); `active` has none."""
         arrays = [self.q, self.qd, *self.known, *self.quantities.values()]
         names: list[Hashable] = [len(self.known), tuple(self.quantities)]
-        for values in (self.y, self.parameters, self.noise):
+        for values in (self.y, self.parameters, self.tangents, self.cotangents, self.noise):
             if type(values) is dict:
                 arrays += values.values()
                 names.append(tuple(values))
@@ -88,7 +94,7 @@ def slots(names: tuple[Any, ...]) -> list[Slot]:
     """The arrays that `Arguments.handed` has, in its order."""
     known, *named = names
     found: list[Slot] = [("q", None), ("qd", None), *(("known", k) for k in range(known))]
-    for field, own in zip(("quantities", "y", "parameters", "noise"), named, strict=True):
+    for field, own in zip(("quantities", "y", "parameters", TANGENTS, COTANGENTS, "noise"), named, strict=True):
         found += [(field, None)] if own is ... else [(field, name) for name in own or ()]
     return found
 
@@ -97,13 +103,18 @@ class Inputs:
     """The groups of inputs of a problem, and how a call hands them in.
 
     external_wrenches: False if external ones have to be zero. check_limits: joints have to be within their limits.
-    positional: the known quantity that may go by position.
+    positional: the known quantity that may go by position. vectors: of tangents and cotangents, {name: group}, which
+    are inputs, too.
     """
 
-    def __init__(self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False):
+    def __init__(
+        self, problem: Problem, external_wrenches: bool = True, check_limits: bool = False,
+        vectors: Mapping[str, Mapping[str, Group]] = MappingProxyType({}),
+    ):  # fmt: skip
         self.problem, self.external_wrenches, self.check_limits = problem, external_wrenches, check_limits
         self.model = model = problem.model
-        self.groups = problem.inputs
+        self.vectors = {role: dict(vectors.get(role, {})) for role in (TANGENTS, COTANGENTS)}
+        self.groups = Groups([*problem.inputs.values(), *(x for own in self.vectors.values() for x in own.values())])
         self.sizes = self.groups.sizes
         self.quaternions = tuple(part for _, part in model.quaternions)
         self.known = problem.known_quantities
@@ -155,6 +166,10 @@ class Inputs:
         field, name = slot
         if field == "known":
             field, name = "quantities", dict(enumerate(self.positional)).get(name)
+        if field in self.vectors:
+            own = self.vectors[field]
+            group = next(iter(own.values())) if name is None and len(own) == 1 else own.get(name)
+            return group.shape if group else None
         if name is None:
             return (self.problem.ny,) if field == "y" else self.groups[field].shape if field in self.groups else None
         if field == "noise":
@@ -166,7 +181,7 @@ class Inputs:
 
     def _collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
         """The value of every group. keep: hand over the caller's own arrays."""
-        q, qd, known, quantities, y, noise, active, parameters = arguments
+        q, qd, known, quantities, y, noise, active, parameters, *vectors = arguments
         given = named("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:
             self._add_noise(given, noise)
@@ -177,6 +192,8 @@ class Inputs:
         if y is not None:
             self._add_measured(given, y, keep)
         self._add_switched(given)
+        for role, values in zip((TANGENTS, COTANGENTS), vectors, strict=True):
+            self._add_vectors(given, role, values)
         return given | {"q": q, "qd": qd}
 
     def _add_noise(self, given: dict[str, ArrayLike], noise: Named) -> None:
@@ -187,6 +204,17 @@ class Inputs:
     def _add_parameters(self, given: dict[str, ArrayLike], parameters: Named) -> None:
         """Add the parameters of the model that are inputs, of {name: (…, size)}."""
         given.update(_by_name("parameters", parameters, "parameter that is an input", self.parameters))
+
+    def _add_vectors(self, given: dict[str, ArrayLike], role: str, values: Named | ArrayLike | None) -> None:
+        """Add tangents or cotangents, of {name: (…, shape)}, or of the array alone if there is one."""
+        own = self.vectors[role]
+        if values is None or not isinstance(values, Mapping):
+            if values is not None and len(own) != 1:
+                valid = ", ".join(map(repr, own))
+                raise InvalidInput(f"{role} is {{name: value}}, of {valid}" if own else f"no {role} are taken here")
+            values = {} if values is None else {next(iter(own)): values}
+        for name, x in _by_name(role, values, f"name in {role}:", own):
+            given[own[name].name] = x
 
     def _add_switches(self, given: dict[str, ArrayLike], active: Named, q: ArrayLike) -> None:
         """Add 1 or 0 for each component that can be switched off, of {measurement: (…) or (…, m)}.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,11 +56,8 @@ def compile_derivatives(
     made: Callable[..., Derivatives] | None = None,
 ) -> Derivatives:
     """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself."""
-    of = _names("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
-    groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
-    zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
-    default = [name for name in groups if name not in zero]
-    wrt = _names("input to differentiate by", wrt, default, groups)
+    of = chosen("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
+    wrt, groups = chosen_inputs(problem, wrt)
     found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_judged(problem, found, options)]
@@ -68,8 +65,19 @@ def compile_derivatives(
     return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
-def _names(kind: str, chosen, default: Sequence[str], valid) -> tuple[str, ...]:
-    names = default if chosen is None else (chosen,) if isinstance(chosen, str) else tuple(chosen)
+def chosen_inputs(problem: Problem, wrt: str | Sequence[str] | None) -> tuple[tuple[str, ...], dict[str, str]]:
+    """(the inputs that are differentiated by, {each that can be: its group}). Raises UnknownName, InvalidInput."""
+    groups = {label_of(x): x for x in problem.inputs if group_of(x).role not in (NOISE, SWITCH)}
+    zero = {x for x in problem.known_quantities if QUANTITY[x].zero} | {m.name for m in problem.custom if m.optional}
+    return chosen("input to differentiate by", wrt, [name for name in groups if name not in zero], groups), groups
+
+
+def chosen(
+    kind: str, asked: str | Sequence[str] | None, default: Sequence[str], valid: Iterable[str]
+) -> tuple[str, ...]:
+    """Names that are asked for, or the default. Raises UnknownName, and InvalidInput if there is none."""
+    names = default if asked is None else (asked,) if isinstance(asked, str) else tuple(asked)
+    valid = tuple(valid)
     for name in names:
         if name not in valid:
             raise UnknownName(kind, name, valid)
@@ -133,63 +141,34 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
-class Derivatives(Translated, Called):
-    """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
+class Differentials(Translated, Called):
+    """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
 
-    of, wrt: what is differentiated, by what.
-    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
-        system and of its transpose).
-    shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back
-        end.
-
-    It can be called from many threads.
+    of, wrt: what is differentiated, by what. method: the way that was taken. flops: exact counts, the solution of the
+    problem included. executable: the program on a back end. results: {group of outputs: (key of a result, its shape)}.
     """
 
-    def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
+    _word: str  # in names of exported code
+
+    def __init__(
+        self, problem: Problem, program: Program, of: tuple[str, ...], wrt: tuple[str, ...], method: str,
+        options: Options, inputs: Inputs, results: Mapping[str, tuple[Any, tuple[int, ...]]],
+    ):  # fmt: skip
         self.problem, self.model, self.program = problem, problem.model, program
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
-        self._inputs = Inputs(problem, options.external_wrenches)
+        self._inputs, self._results = inputs, dict(results)
         self.executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
-        shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
-        by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (self.model.nv,)}
-        self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
-        results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
-        self._names = {group: block for group, (block, _) in results.items()}
-        self._calls = Calls(self._inputs, self.executable, results)
+        self._calls = Calls(inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
 
     @property
     def flops(self) -> Flops:
         return self.program.flops
 
-    @property
-    def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
-        """For each block, an array of its shape: False if the derivative is zero at every state."""
-        result, at = {}, 0
-        for group, size in self.program.output_groups:
-            block = self._names[group]
-            result[block] = ~self.program.zero_outputs[at : at + size].reshape(self.shapes[block])
-            at += size
-        return result
-
-    @entry
-    def __call__(
-        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
-        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
-        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
-    ) -> Values:  # fmt: skip
-        """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
-
-        A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
-        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. on_singular: "raise"
-        SingularState where a pivot vanishes or a value is not finite, or "nan". Where a pivot only comes near zero
-        digits are lost.
-
-        Raises InvalidInput as the solver does.
-        """
+    def _called(self, given: Arguments, on_singular: str, threads: int | None) -> dict:
+        """The results of a call."""
         if on_singular not in ("raise", "nan"):
             raise UnknownName("on_singular", on_singular, ("raise", "nan"))
-        given = Arguments(q, qd, known, quantities, y, noise, active, parameters)
         found = self._calls.shortest(given, threads, None if on_singular == "raise" else on_singular, dict)
         if found is not None:
             return found.values
@@ -222,16 +201,62 @@ class Derivatives(Translated, Called):
         return self._calls.bind(Arguments.of(q, qd, known, given), threads)
 
     def source(self, name: str | None = None) -> Source:
-        """The program for translators; blocks are groups such as dqdd_dq, row by row."""
-        name = f"{export.problem_name(self.problem)}_derivatives" if name is None else name
-        blocks = Groups(Group(x, self.shapes[block]) for x, block in self._names.items())
-        return export.source(name, self.problem, blocks, self.executable)
-
-    def __reduce__(self):
-        return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)
+        """The program for translators; results are groups by name, row by row."""
+        name = f"{export.problem_name(self.problem)}_{self._word}" if name is None else name
+        results = Groups(Group(x, shape) for x, (_, shape) in self._results.items())
+        return export.source(name, self.problem, self._inputs.groups, results, self.executable)
 
     def __repr__(self) -> str:
         return (
-            f"Derivatives for {self.model.name!r}: {', '.join(self.of)} by {', '.join(self.wrt)}; {self.method}, "
-            f"{self.flops.total} operations"
+            f"{type(self).__name__} for {self.model.name!r}: {', '.join(self.of)} by {', '.join(self.wrt)}; "
+            f"{self.method}, {self.flops.total} operations"
         )
+
+
+class Derivatives(Differentials):
+    """Compiled partial derivatives of solved quantities and measured outputs; `J(q, qd, tau)["qdd", "q"]`.
+
+    of, wrt: what is differentiated, by what.
+    method: "analytic" (tree recursions), or "implicit" and "implicit, transposed" (solutions with the factors of the
+        system and of its transpose).
+    shapes: of the blocks. flops: exact counts, the solution of the problem included. executable: the program on a back
+        end.
+
+    It can be called from many threads.
+    """
+
+    _word = "derivatives"
+
+    def __init__(self, problem: Problem, program: Program, of: tuple, wrt: tuple, method: str, options: Options):
+        shape = {x: group.shape for x, group in problem.outputs((*problem.quantities, *options.measured)).items()}
+        by = {label_of(name): group.shape for name, group in problem.inputs.items()} | {"q": (problem.model.nv,)}
+        self.shapes = {(x, name): shape[x] + by[name] for x in of for name in wrt}
+        results = {f"d{x}_d{name}": ((x, name), shape) for (x, name), shape in self.shapes.items()}
+        inputs = Inputs(problem, options.external_wrenches)
+        super().__init__(problem, program, of, wrt, method, options, inputs, results)
+
+    @property
+    def sparsity(self) -> dict[tuple[str, str], np.ndarray]:
+        """For each block, an array of its shape: False if the derivative is zero at every state."""
+        places, zero = self.program.output_places, self.program.zero_outputs
+        return {block: ~zero[places[group]].reshape(shape) for group, (block, shape) in self._results.items()}
+
+    @entry
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
+        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
+    ) -> Values:  # fmt: skip
+        """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
+
+        A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
+        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. on_singular: "raise"
+        SingularState where a pivot vanishes or a value is not finite, or "nan". Where a pivot only comes near zero
+        digits are lost.
+
+        Raises InvalidInput as the solver does.
+        """
+        return self._called(Arguments(q, qd, known, quantities, y, noise, active, parameters), on_singular, threads)
+
+    def __reduce__(self):
+        return Derivatives, (self.problem, self.program, self.of, self.wrt, self.method, self._options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+
+import numpy as np
 
 from sysdyn.backends.c.code import Description, identifier
 from sysdyn.backends.executable import Executable
@@ -22,8 +24,15 @@ def problem_name(problem: Problem) -> str:
     return f"{robot if robot[:1].isalpha() else f'robot_{robot}'.rstrip('_')}_{dynamics_name(problem)}"
 
 
-def source(name: str, problem: Problem, outputs: Groups, executable: Executable) -> Source:
-    """A compiled problem for translators. outputs: its groups of outputs."""
-    title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(problem.inputs)}"
-    description = Description(title, {**problem.inputs, **outputs})
-    return Source(name, executable, description, partial(sample_states, problem, VECTOR_STATES, seed=EXAMPLE_SEED))
+def source(name: str, problem: Problem, inputs: Groups, outputs: Groups, executable: Executable) -> Source:
+    """A compiled problem for translators. inputs, outputs: its groups; test vectors of further inputs are random."""
+    title = f"{', '.join(outputs)} of {problem.model.name}, from {', '.join(inputs)}"
+
+    def states() -> Mapping[str, np.ndarray]:
+        rng = np.random.default_rng(EXAMPLE_SEED)
+        further = {
+            x: rng.standard_normal((VECTOR_STATES, g.size)) for x, g in inputs.items() if x not in problem.inputs
+        }
+        return sample_states(problem, VECTOR_STATES, seed=EXAMPLE_SEED) | further
+
+    return Source(name, executable, Description(title, {**inputs, **outputs}), states)

@@ -81,13 +81,16 @@ def derivative(outputs: Sequence, direction: Mapping[str, object]) -> list:
     return [rate[x.id] if type(x) is Expr else 0.0 for x in outputs]
 
 
-def gradient(output, inputs: Sequence[Expr]) -> list:
-    """Reverse derivative of one output by each of `inputs`."""
-    if type(output) is not Expr:
+def gradient(outputs: Sequence, weights: Sequence, inputs: Sequence[Expr]) -> list:
+    """Reverse derivative Σ w_k ∂y_k/∂x of `outputs` y by each of `inputs` x; weights w: floats or Expr."""
+    graph = _graph_of(outputs)
+    adjoint: dict[int, Any] = {}
+    for x, weight in zip(outputs, weights, strict=True):
+        if type(x) is Expr:
+            adjoint[x.id] = adjoint.get(x.id, 0.0) + weight
+    if graph is None:
         return [0.0 for _ in inputs]
-    graph = output.graph
-    adjoint: dict[int, Any] = {output.id: 1.0}
-    for i in reversed(graph.live([output]).tolist()):
+    for i in reversed(graph.live(outputs).tolist()):
         bar = adjoint.get(i, 0.0)
         if graph.kind[i] in (INPUT, CONST) or is_zero(bar):
             continue

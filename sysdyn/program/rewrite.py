@@ -19,6 +19,9 @@ import numpy as np
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import ADD, MUL, NEG, SUB
 
+# Operations beyond which graphs are left as they were written: rewriting would take most of the time (chosen).
+REWRITE_LIMIT = 60_000
+
 Term = tuple[int, int]  # (node, +1 or −1): a term of a sum, or a factor of a product, whose signs are all +1.
 Parts = dict[int, list[Term]]  # The terms, or factors, of the sums, or products, of these numbers.
 

@@ -24,7 +24,7 @@ from sysdyn.model.kinematics import path
 from sysdyn.passes import ALL
 from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.operations import CONST, MUL, Flops
-from sysdyn.program.rewrite import rewritten
+from sysdyn.program.rewrite import REWRITE_LIMIT, rewritten
 from sysdyn.recursions.forward_dynamics import articulated, mass_matrix, reaction, solve
 from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
 from sysdyn.recursions.inverse_dynamics import bodies, torques, wrenches
@@ -33,7 +33,6 @@ from sysdyn.recursions.plan import Key, More, Plan, tuned
 from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
 
 COMPOSITE_LIMIT = 60  # Most degrees of freedom for trying the O(n³) method beside the O(n) one (chosen).
-REWRITE_LIMIT = 60_000  # Operations beyond which graphs are left as they were written (chosen).
 SHORT = 100  # Operations up to which every program is rewritten (chosen).
 # A longer program is rewritten if, as written, it has at most this multiple of the best one's operations as written. It
 # holds for the programs to begin with and for those with another unit of length; for others the multiple is 1 (chosen).

@@ -378,7 +378,7 @@ def test_derivatives_agree_with_complex_steps_and_with_each_other(program, point
         inputs = list(xyz(graph))
         outputs = execute(program, inputs)
         forward = derivative(outputs, dict(zip("xyz", direction, strict=True)))
-        reverse = gradient(outputs[-1], inputs)
+        reverse = gradient(outputs[-1:], [1.0], inputs)
         found = np.array(evaluate(forward, named(point)), dtype=float)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10 * size)
         slopes = np.array(evaluate(reverse, named(point)), dtype=float)
@@ -390,7 +390,7 @@ def test_derivatives_agree_with_finite_differences():
     x, y, z = inputs = xyz(graph)
     f = (x.sin() * y / (z + 3.0) - (x * x + y * y).sqrt() * z.cos()) / (2.0 - x * 0.25)
     point, h = np.array([0.6, -0.9, 0.4]), 1e-6
-    slopes = evaluate(gradient(f, inputs), named(point))
+    slopes = evaluate(gradient([f], [1.0], inputs), named(point))
     for k in range(3):
         step = h * np.eye(3)[k]
         difference = (evaluate(f, named(point + step)) - evaluate(f, named(point - step))) / (2.0 * h)
@@ -403,9 +403,9 @@ def test_derivatives_of_constants_and_inputs(graph):
     x, y, _ = xyz(graph)
     assert derivative([3.0, x, y, -x], {"x": 2.0})[:3] == [0.0, 2.0, 0.0]
     assert derivative([3.0], {"x": 1.0}) == [0.0]
-    assert gradient(3.0, [x, y]) == [0.0, 0.0]
-    assert gradient(x, [x, y]) == [1.0, 0.0]
-    assert gradient(x * 2.5, [x, y]) == [2.5, 0.0]
+    assert gradient([3.0], [1.0], [x, y]) == [0.0, 0.0]
+    assert gradient([x], [1.0], [x, y]) == [1.0, 0.0]
+    assert gradient([x * 2.5], [1.0], [x, y]) == [2.5, 0.0]
     (rate,) = derivative([x * y], {"x": graph.input("dx")})  # rates may be expressions
     assert evaluate(rate, {"y": 3.0, "dx": 0.5}) == 1.5
 

@@ -131,7 +131,7 @@ def test_a_new_operation_is_an_entry_for_graphs(one_more):
             evaluate(outputs, {name: a + s * 1e-6 * direction[name] for name, a in point.items()}) for s in (-1.0, 1.0)
         )
         np.testing.assert_allclose(slopes, (high - low) / 2e-6, atol=1e-8)
-        by_x = [float(v) for v in evaluate(gradient(outputs[0], list(x)), point)]
+        by_x = [float(v) for v in evaluate(gradient(outputs[:1], [1.0], list(x)), point)]
         np.testing.assert_allclose(by_x, expected[0] * STATES["x"][k] / np.sum(STATES["x"][k] ** 2), rtol=1e-12)
     assert "copysign(sqrt(" in repr(outputs[0]) and "abs(y[0])" in repr(outputs[1])
     assert graph.apply(COPYSIGN, 2.0, -1.0) == -2.0  # of numbers, a number

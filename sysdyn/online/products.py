@@ -1,0 +1,99 @@
+"""Products of derivatives of solved quantities with vectors, compiled to machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.backends.entries.calls import entry
+from sysdyn.offline.options import Options
+from sysdyn.offline.products import product
+from sysdyn.online.arguments import Arguments, Inputs, Named
+from sysdyn.online.derivatives import Differentials, chosen, chosen_inputs
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Group
+from sysdyn.program.products import COTANGENTS, TANGENTS
+from sysdyn.program.program import Program
+
+
+def compile_product(
+    kind: str, problem: Problem, program: Program, options: Options, of: str | Sequence[str] | None,
+    wrt: str | Sequence[str] | None,
+) -> DerivativeProduct:  # fmt: skip
+    """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these."""
+    of = chosen("output", of, options.names, options.names)
+    wrt, groups = chosen_inputs(problem, wrt)
+    found = product(kind, problem, program, options, of, [groups[name] for name in wrt])
+    return DerivativeProduct(kind, problem, found.program, of, wrt, found.method, options)
+
+
+class DerivativeProduct(Differentials):
+    """Compiled product of the derivatives J = ∂(of)/∂(wrt) of solved quantities and measured outputs with vectors.
+
+    kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
+    of, wrt: what is differentiated, by what. method: "program" (forward and reverse mode through the program of the
+        solver) or "inverse dynamics" (through that at the solved accelerations, which is cheaper).
+    tangents, cotangents: groups of the vectors that a call takes, by name. shapes: of the results. flops: exact counts,
+        the solution of the problem included. executable: the program on a back end.
+
+    It can be called from many threads.
+    """
+
+    def __init__(
+        self, kind: str, problem: Problem, program: Program, of: tuple[str, ...], wrt: tuple[str, ...], method: str,
+        options: Options,
+    ):  # fmt: skip
+        self.kind = self._word = kind
+        model = problem.model
+        outputs = problem.outputs((*problem.quantities, *options.measured))
+        _, groups = chosen_inputs(problem, wrt)
+        inputs = {name: problem.inputs[groups[name]] for name in wrt}
+        if "q" in wrt:
+            inputs["q"] = Group("q", (model.nv,), tuple(model.dof_names))
+        vectors = {
+            TANGENTS: {name: _vector(TANGENTS, name, groups[name], x) for name, x in inputs.items()}
+            if kind != "vjp"
+            else {},
+            COTANGENTS: {name: _vector(COTANGENTS, name, name, outputs[name]) for name in of} if kind != "jvp" else {},
+        }
+        self.shapes = {x: outputs[x].shape for x in of} if kind == "jvp" else {x: inputs[x].shape for x in wrt}
+        by_group = {x: x for x in of} if kind == "jvp" else {groups[x]: x for x in wrt}
+        results = {group: (name, self.shapes[name]) for group, name in by_group.items()}
+        self.tangents, self.cotangents = vectors[TANGENTS], vectors[COTANGENTS]
+        taken = Inputs(problem, options.external_wrenches, vectors=vectors)
+        super().__init__(problem, program, of, wrt, method, options, taken, results)
+
+    @entry
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
+        noise: Named | None = None, active: Named | None = None, parameters: Named | None = None,
+        tangents: Named | ArrayLike | None = None, cotangents: Named | ArrayLike | None = None,
+        on_singular: str = "raise", threads: int | None = None, **quantities: ArrayLike,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """{name: array}: arguments as of the solver, and the vectors by name; leading axes are batch axes.
+
+        tangents: v, {input: (…, shape)}. cotangents: w, {output: (…, shape)}. A single one may go without its name.
+        Vectors and results that belong to q are (…, nv), in the tangent space, as `Model.integrate` steps.
+        on_singular: "raise" SingularState where a pivot vanishes or a value is not finite, or "nan".
+
+        Raises InvalidInput as the solver does.
+        """
+        given = Arguments(q, qd, known, quantities, y, noise, active, parameters, tangents, cotangents)
+        return self._called(given, on_singular, threads)
+
+    def __reduce__(self):
+        return DerivativeProduct, (
+            self.kind, self.problem, self.program, self.of, self.wrt, self.method, self._options,
+        )  # fmt: skip
+
+
+def _vector(role: str, name: str, group: str, of: Group) -> Group:
+    """The group of a vector that belongs to another group, of that one's shape."""
+    label = f"{role}[{name!r}]"
+    return replace(
+        of, name=f"{role}:{group}", units=(), default=None, meaning=f"{role} of {name}", label=label,
+        pass_as=f"{role}={{{name!r}: …}}",
+    )  # fmt: skip
