@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.backends.backend import Backend
+from sysdyn.backends.backend import Arrays, Backend
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.entries.calls import Argument, Called, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, reject_shared
+from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState
@@ -157,6 +158,18 @@ class Function(Translated, Called):
             return {group: rng.standard_normal((_EXPORT_STATES, size)) for group, size in self.program.input_groups}
 
         return Source(name, self.executable, Description(title, self.groups), states)
+
+    def traced(self, on_singular: str) -> Traced:
+        def settle(inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
+            if on_singular == "raise":
+                self._fail(dict(inputs), status)
+            left_out(outputs, status != 0)
+
+        shapes = dict(zip(self._results.groups, self._results.shapes, strict=True))
+        return Traced(
+            self.name, self.program, self.groups, lambda *arrays, **by_name: self._named(arrays, by_name), shapes,
+            self._results.handed_over, settle, settle, about=on_singular,
+        )  # fmt: skip
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """{group of inputs: (N, size)} of arrays (N, …) by name; others are left out."""

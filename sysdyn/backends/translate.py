@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.backends import casadi
+from sysdyn.backends import casadi, jax
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
+from sysdyn.errors import UnknownName
 
 
 class Source(NamedTuple):
@@ -61,3 +62,22 @@ class Translated(ABC):
         """
         source = self.source(name)
         return casadi.function(source.executable.program, source.name)
+
+    @abstractmethod
+    def traced(self, on_singular: str) -> jax.Traced:
+        """The program for frameworks that trace functions. on_singular: "nan" or "raise"."""
+
+    def to_jax(self, on_singular: str = "nan") -> Callable:
+        """The program as a function of JAX, for jit, vmap, grad, jacfwd, scan and so on, of any order, on CPUs.
+
+        It takes the arguments of a call, arrays of JAX with numbers or without, and gives the results by name, as a
+        call does; leading axes are batch axes. Derivatives are programs of their own, compiled when they are first
+        traced; by q they are those of its entries, with quaternions divided by their norms. States whose pivots fail
+        are solved again as in calls. on_singular: what cannot be solved is "nan", or the call raises with "raise".
+
+        Raises BackendUnavailable if JAX is not installed; while it is traced InvalidInput for arrays of other shapes,
+        and for float32 if JAX was not told to compute in float64.
+        """
+        if on_singular not in ("nan", "raise"):
+            raise UnknownName("on_singular", on_singular, ("nan", "raise"))
+        return jax.function(self.traced(on_singular))

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from sysdyn.errors import InvalidInput
-from sysdyn.program.expr import sqrt
+from sysdyn.program.expr import Graph, sqrt
 from sysdyn.program.plain import cos, dot, norm, sin
+from sysdyn.program.products import SHARING, replayed
+from sysdyn.program.program import Program
 
 
 def sinc(x: np.ndarray) -> np.ndarray:
@@ -60,6 +62,17 @@ def unit(q: np.ndarray, parts: Iterable[slice]) -> np.ndarray:
     for part in parts:
         found[part] = q[part] / sqrt(q[part] @ q[part])
     return found
+
+
+def at_unit(program: Program, parts: Iterable[slice]) -> Program:
+    """The program at q (input group "q") with unit quaternions, which it makes of the ones that it gets."""
+    parts = tuple(parts)
+    if not parts or "q" not in program.input_places:
+        return program
+    graph = Graph(SHARING)
+    q = unit(graph.inputs("q", dict(program.input_groups)["q"]), parts)
+    again = replayed(program, graph, {"q": list(q)})
+    return again.program({}, again.outputs, program.ranges, rewriting=False)  # as exact as it was
 
 
 def quaternion_rates(p: np.ndarray) -> np.ndarray:

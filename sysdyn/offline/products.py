@@ -25,7 +25,7 @@ from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate, gradient
 from sysdyn.program.expr import Graph
-from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Scalars, named, replayed
+from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Scalars, replayed
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.write import Written
@@ -88,12 +88,12 @@ class _Way:
     def product(self, kind: str) -> Program:
         further: Scalars = {}
         if kind != "jvp":
-            weights = self.own.vectors(COTANGENTS, {name: len(x) for name, x in self.outputs.items()})
-            further |= named(COTANGENTS, weights)
+            weights, groups = self.own.vectors(COTANGENTS, {name: len(x) for name, x in self.outputs.items()})
+            further |= groups
             results = self._gathered(self.slopes(weights))
         if kind != "vjp":
-            vectors = self.own.vectors(TANGENTS, {name: len(self._directions[name]) for name in self.wrt})
-            further |= named(TANGENTS, vectors)
+            vectors, groups = self.own.vectors(TANGENTS, {name: len(self._directions[name]) for name in self.wrt})
+            further |= groups
             direction = self._along(vectors)
             if kind == "jvp":
                 results = self.rates(direction)

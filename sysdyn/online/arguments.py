@@ -142,7 +142,7 @@ class Inputs:
 
     def arranged(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """`checked` without a change of quaternions."""
-        arrays, lead = self.groups.arranged(self._collected(arguments, keep=False))
+        arrays, lead = self.groups.arranged(self.collected(arguments, keep=False))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off may be anything
@@ -153,7 +153,7 @@ class Inputs:
 
     def in_place(self, arguments: Arguments) -> tuple[Arrays, tuple[int, ...]]:
         """`checked` for arrays that are kept and read in place: nothing is converted or copied."""
-        arrays, lead = self.groups.in_place(self._collected(arguments, keep=True))
+        arrays, lead = self.groups.in_place(self.collected(arguments, keep=True))
         self._reject_wrenches(arrays)
         self.look_at(arrays["q"], arrays["qd"])
         for name in self.switches:  # what is off for good is not read
@@ -179,8 +179,8 @@ class Inputs:
 
     # ---- by name ------------------------------------------------------------------------------------------------
 
-    def _collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
-        """The value of every group. keep: hand over the caller's own arrays."""
+    def collected(self, arguments: Arguments, keep: bool) -> dict[str, ArrayLike]:
+        """The value of every group that has one. keep: hand over the caller's own arrays, which may lack numbers."""
         q, qd, known, quantities, y, noise, active, parameters, *vectors = arguments
         given = named("the problem", self.known, self.positional, known, quantities, ("q", "qd"))
         if noise is not None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
@@ -27,6 +28,7 @@ from sysdyn.offline.sensitivity_implicit import implicit
 from sysdyn.online import export
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Run
+from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
 from sysdyn.program.expr import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups
@@ -141,6 +143,35 @@ def _scalars(system: System, output: str) -> Sequence:
     return shown[output].b if output in shown else system.layout.quantity_columns(output)
 
 
+def settle_derived(
+    problem: Problem, of: Sequence[str], run: Run, reject: Callable[[Run], None] | None, on_singular: str
+) -> None:
+    """Make not-a-number of derivatives at states at which the system is singular, or raise SingularState.
+
+    WEAK_PIVOT alone is cleared at states that are not. reject: raises InvalidInput for inputs that lead to states
+    without results.
+    """
+    status = run.status
+    weak = np.flatnonzero(status == WEAK_PIVOT)
+    np.bitwise_and(status, ~WEAK_PIVOT, out=status)
+    if len(weak):
+        system, given = problem.system(), run.at(weak)
+        entries = np.broadcast_to(system.values(given)[0], (len(weak), system.nnz))
+        status[weak[is_unsolvable(system, given, entries)]] |= BAD_PIVOT
+    bad = np.flatnonzero(status)
+    if not len(bad):
+        return
+    if reject:
+        reject(run)
+    if on_singular == "raise":
+        raise SingularState(
+            f"{', '.join(of)} cannot be differentiated at {len(bad)} of {len(status)} states, the first being "
+            f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
+            states=tuple(bad.tolist()),
+        )
+    left_out(run.outputs, bad)
+
+
 class Differentials(Translated, Called):
     """Compiled derivatives of a problem's solution, or products of these: the calls that both have.
 
@@ -173,28 +204,8 @@ class Differentials(Translated, Called):
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)
-        self._look_at_weak_pivots(run)
-        if np.count_nonzero(run.status):
-            self._calls.reject_bad_inputs(run)
-            bad, n = np.flatnonzero(run.status), len(run.status)
-            if on_singular == "raise":
-                raise SingularState(
-                    f"{', '.join(self.of)} cannot be differentiated at {len(bad)} of {n} states, the first being "
-                    f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
-                    states=tuple(bad.tolist()),
-                )
-            for x in run.outputs.values():
-                x[bad] = np.nan
+        settle_derived(self.problem, self.of, run, self._calls.reject_bad_inputs, on_singular)
         return self._calls.results(run)
-
-    def _look_at_weak_pivots(self, run: Run) -> None:
-        """Clear WEAK_PIVOT; a state with this bit alone gets BAD_PIVOT if it is singular."""
-        weak = np.flatnonzero(run.status == WEAK_PIVOT)
-        np.bitwise_and(run.status, ~WEAK_PIVOT, out=run.status)
-        if len(weak):
-            system, given = self.problem.system(), run.at(weak)
-            entries = np.broadcast_to(system.values(given)[0], (len(weak), system.nnz))
-            run.status[weak[is_unsolvable(system, given, entries)]] |= BAD_PIVOT
 
     def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1, **given: Unpack[Given]) -> Step:
         """A prepared call: `step()` reads these arrays as they are then and writes `step.out`, as `Solver.bind`."""
@@ -205,6 +216,14 @@ class Differentials(Translated, Called):
         name = f"{export.problem_name(self.problem)}_{self._word}" if name is None else name
         results = Groups(Group(x, shape) for x, (_, shape) in self._results.items())
         return export.source(name, self.problem, self._inputs.groups, results, self.executable)
+
+    def traced(self, on_singular: str) -> Traced:
+        def settle(run: Run) -> None:
+            settle_derived(self.problem, self.of, run, None, on_singular)
+
+        return traced(
+            self._word, self._calls, self.program, settle, settle, on_singular, self._options.code_level
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return (

@@ -15,18 +15,20 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
+from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
 from sysdyn.equations.augmented import System
 from sysdyn.equations.whitened import whitened_system
-from sysdyn.errors import SingularState, UnknownName
+from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
 from sysdyn.measurements.measurement import Measurement, Output
 from sysdyn.model.quantities import QUANTITIES
+from sysdyn.offline import products as offline
 from sysdyn.offline.choice import Choice, Compiled
 from sysdyn.offline.elimination import solve_scope
 from sysdyn.offline.formulations import ordered_system
@@ -39,16 +41,18 @@ from sysdyn.offline.verdict import Safety
 from sysdyn.online import export, storage
 from sysdyn.online.arguments import Arguments, Given, Inputs, Named
 from sysdyn.online.calls import Calls, Results, Run, kept
-from sysdyn.online.derivatives import Derivatives, compile_derivatives
+from sysdyn.online.derivatives import Derivatives, compile_derivatives, settle_derived
 from sysdyn.online.digits import KEPT, TOO_FAR, sizes_of_mean
 from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import States
 from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.solution import About, Solution
+from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 from sysdyn.program.operations import Flops
+from sysdyn.program.program import Program
 from sysdyn.program.status import BAD_INPUT, BAD_OUTPUT, BAD_PIVOT, LOST_DIGITS, OUT_OF_RANGE, WEAK_PIVOT
 
 # Actions of a call at states at which its order fails.
@@ -510,6 +514,34 @@ class Solver(Translated, Called):
         """The program for translators. name: by default from the robot and the problem."""
         name = export.problem_name(self.problem) if name is None else name
         return export.source(name, self.problem, self._inputs.groups, self._about.outputs, self.executable)
+
+    def traced(self, on_singular: str) -> Traced:
+        def settle(run: Run) -> None:
+            dead = run.status & BAD_INPUT != 0
+            if dead.any() and on_singular == "raise":
+                self._calls.reject_bad_inputs(run)
+            left_out(run.outputs, dead)
+            again = np.flatnonzero((run.status != 0) & ~dead)
+            part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
+            try:
+                self._resolve(part, on_singular)
+            except InvalidInput:  # angles without a sine
+                if on_singular == "raise":
+                    raise
+                left_out(part.outputs, part.status == part.status)
+            for name, x in part.outputs.items():
+                run.outputs[name][again] = x
+
+        def product(kind: str, wrt: tuple[str, ...]) -> Program:
+            return offline.product(kind, self.problem, self.program, self.options, self.outputs, wrt, True).program
+
+        def settle_derivatives(run: Run) -> None:
+            settle_derived(self.problem, self.outputs, run, None, on_singular)
+
+        return traced(
+            export.problem_name(self.problem), self._calls, self.program, settle, settle_derivatives, on_singular,
+            self.options.code_level, product,
+        )  # fmt: skip
 
     def __reduce__(self):
         payload = storage.pack(self.compiled, self.options, None)

@@ -36,16 +36,25 @@ class Replay:
     outputs: Scalars
     guarded: list[tuple[Any, Guard]]
 
-    def vectors(self, role: str, sizes: Mapping[str, int]) -> Scalars:
-        """New inputs `role:NAME` of these sizes, by name."""
-        return {name: list(self.graph.inputs(f"{role}:{name}", size)) for name, size in sizes.items()}
+    def vectors(self, role: str, sizes: Mapping[str, int]) -> tuple[Scalars, Scalars]:
+        """New inputs of these sizes, by name, and by group: `role:NAME`, with further colons if there is such a one."""
+        mark = role
+        while any(f"{mark}:{name}" in self.inputs for name in sizes):
+            mark += ":"
+        groups = {f"{mark}:{name}": list(self.graph.inputs(f"{mark}:{name}", size)) for name, size in sizes.items()}
+        return dict(zip(sizes, groups.values(), strict=True)), groups
 
-    def program(self, further: Scalars, results: Scalars, ranges: tuple[tuple[int, float], ...]) -> Program:
-        """The program of these results, with the guards of the first one; further: inputs after its own, by group."""
+    def program(
+        self, further: Scalars, results: Scalars, ranges: tuple[tuple[int, float], ...], rewriting: bool = True
+    ) -> Program:
+        """The program of these results, with the guards of the first one; further: inputs after its own, by group.
+
+        rewriting: to fewer operations, if there are not too many.
+        """
         groups = {name: len(x) for name, x in (self.inputs | further).items()}
         values = [*(x for column in results.values() for x in column), *(x for x, _ in self.guarded)]
         graph = self.graph
-        if graph.count(values).total <= REWRITE_LIMIT:
+        if rewriting and graph.count(values).total <= REWRITE_LIMIT:
             graph, values = rewritten(graph, values)
         rest = iter(values)
         outputs = [(name, [next(rest) for _ in column]) for name, column in results.items()]
@@ -73,23 +82,18 @@ def pushforward(program: Program, wrt: Sequence[str]) -> Program:
     """The program of J v: rates of all outputs, by group, along tangents of the inputs `wrt`."""
     own = replayed(program, Graph(SHARING))
     sizes = dict(program.input_groups)
-    tangents = own.vectors(TANGENTS, {name: sizes[name] for name in wrt})
+    tangents, further = own.vectors(TANGENTS, {name: sizes[name] for name in wrt})
     direction = {f"{name}[{k}]": x for name, column in tangents.items() for k, x in enumerate(column)}
     rates = iter(derivative([x for column in own.outputs.values() for x in column], direction))
     results = {name: [next(rates) for _ in column] for name, column in own.outputs.items()}
-    return own.program(named(TANGENTS, tangents), results, program.ranges)
+    return own.program(further, results, program.ranges)
 
 
 def pullback(program: Program, wrt: Sequence[str]) -> Program:
     """The program of wᵀ J: by group of the inputs `wrt`, from cotangents w of all outputs."""
     own = replayed(program, Graph(SHARING))
-    cotangents = own.vectors(COTANGENTS, dict(program.output_groups))
+    cotangents, further = own.vectors(COTANGENTS, dict(program.output_groups))
     outputs, weights = ([x for column in part.values() for x in column] for part in (own.outputs, cotangents))
     found = iter(gradient(outputs, weights, [x for name in wrt for x in own.inputs[name]]))
     results = {name: [next(found) for _ in own.inputs[name]] for name in wrt}
-    return own.program(named(COTANGENTS, cotangents), results, program.ranges)
-
-
-def named(role: str, vectors: Scalars) -> Scalars:
-    """Vectors by the names of their groups."""
-    return {f"{role}:{name}": x for name, x in vectors.items()}
+    return own.program(further, results, program.ranges)

@@ -66,8 +66,8 @@ def array_of(name: str, x: Any) -> np.ndarray:
     except Exception as error:  # each library raises its own where a symbol or tracer has no value
         raise InvalidInput(
             f"{name} is a {type(x).__module__}.{type(x).__name__} without numbers of its own: a solver takes values. "
-            "Inside jax.jit and the like call it through jax.pure_callback, with solver.derivatives() for its "
-            f"derivatives; solver.to_casadi() is for symbols ({type(error).__name__})"
+            "Inside jax.jit, grad and the like call solver.to_jax(), which is a function of JAX; solver.to_casadi() is "
+            f"for symbols ({type(error).__name__})"
         ) from error
 
 

@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.entries.calls import Called, Names, entry
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import Function, compile_function
+from sysdyn.backends.jax import Traced
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
 from sysdyn.model.kinematics import REFERENCES, frame_jacobian, frame_pose
+from sysdyn.model.manifolds import at_unit
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.program.groups import leading, named
 from sysdyn.program.operations import Flops
@@ -269,6 +271,13 @@ class Kinematics(Translated, Called):
             return self.function.rows(others | {"q": q, "qd": qd})
 
         return self.function.source("kinematics" if name is None else name)._replace(states=states)
+
+    def traced(self, on_singular: str) -> Traced:
+        def collected(q: Any, qd: Any = None, fx: Any = None, **others: Any) -> dict[str, Any]:
+            return dict(zip(self.function.inputs, self._given(q, qd, fx, others), strict=True))
+
+        program = at_unit(self.program, [part for _, part in self.model.quaternions])
+        return self.function.traced(on_singular)._replace(name="kinematics", program=program, collected=collected)
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> tuple:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""

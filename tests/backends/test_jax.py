@@ -1,0 +1,350 @@
+"""Functions of JAX: the values of calls, derivatives of any order, batches, failing states, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.backends import jax as bridge
+from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
+
+jax = pytest.importorskip("jax")
+jax.config.update("jax_enable_x64", True)
+from jax.test_util import check_grads  # noqa: E402  (after the precision is set)
+
+STATES = 5
+
+
+def fast(problem: sd.Problem, **options) -> sd.Solver:
+    """A solver that is compiled in little time: nothing here depends on its order."""
+    return sd.compile(problem, **({"level": "fast"} | options))
+
+
+def arm():
+    model = sd.chain(3, seed=2)
+    q, qd, tau = model.random_state(seed=0, batch=STATES)
+    return fast(sd.forward_dynamics(model), outputs="qdd"), (q, qd), {"tau": tau}
+
+
+def quaternions():
+    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
+    q, qd, tau = model.random_state(seed=0, batch=STATES)
+    return fast(sd.forward_dynamics(model), outputs="qdd"), (q, qd), {"tau": tau}
+
+
+def contact():
+    model = sd.random_tree(3, seed=4, joints=("free", "revolute", "revolute"))
+    q, qd, tau = model.random_state(seed=0, batch=STATES)
+    problem = sd.forward_dynamics(model) + sd.Contact("body2", ["a_z", "a_x"], name="tip")
+    return fast(problem, outputs=("qdd", "w")), (q, qd), {"tau": tau}
+
+
+def estimate():
+    model = sd.chain(3, seed=2)
+    torques = sd.JointTorque("all", noise=0.1, name="torques")
+    accelerations = sd.JointAcceleration("all", noise=0.5, name="accelerations")
+    q, qd, x = model.random_state(seed=0, batch=STATES)
+    problem = sd.Problem(model, [sd.ExternalWrench("all", name="fx"), torques, accelerations])
+    return fast(problem, outputs=("qdd", "tau")), (q, qd), {"y": {"torques": x, "accelerations": x[::-1].copy()}}
+
+
+def product():
+    solver, state, known = arm()
+    return solver.vjp(wrt=("q", "tau")), state, known | {"cotangents": {"qdd": np.cos(state[0])}}
+
+
+def kinematics():
+    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
+    q, qd, _ = model.random_state(seed=0, batch=STATES)
+    return sd.kinematics(model, ["energy", "mass_matrix"]), (q, qd), {}
+
+
+def own():
+    function = sd.compile_function(lambda x, y: {"z": x * y[0] + x / y[1]}, {"x": (3,), "y": (2,)})
+    rng = np.random.default_rng(0)
+    return function, (rng.standard_normal((STATES, 3)), 1.0 + rng.random((STATES, 2))), {}
+
+
+CASES = {x.__name__: x for x in (arm, quaternions, contact, estimate, product, kinematics, own)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    compiled, args, kwargs = CASES[request.param]()
+    return compiled, compiled.to_jax(), args, kwargs
+
+
+def at(tree, k):
+    return jax.tree.map(lambda x: x[k], tree)
+
+
+def native(compiled, args, kwargs) -> dict:
+    found = compiled(*args, **kwargs)
+    return {x: found[x] for x in compiled.outputs} if isinstance(compiled, sd.Solver) else found
+
+
+def same(found, expected):
+    assert set(found) == set(expected)
+    for name, x in expected.items():
+        assert isinstance(found[name], jax.Array) and found[name].shape == x.shape
+        np.testing.assert_allclose(found[name], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
+
+
+def test_values_are_those_of_calls(case):
+    """Of one state and many, at once and compiled, mapped over some arguments or all."""
+    compiled, f, args, kwargs = case
+    many, one = native(compiled, args, kwargs), native(compiled, at(args, 1), at(kwargs, 1))
+    for call in (f, jax.jit(f), jax.vmap(f)):
+        same(call(*args, **kwargs), many)
+    for call in (f, jax.jit(f)):
+        same(call(*at(args, 1), **at(kwargs, 1)), one)
+    first, *rest = args
+    same(jax.vmap(lambda x: f(x, *at(rest, 1), **at(kwargs, 1)))(first),
+         native(compiled, (first, *(np.broadcast_to(x[1], x.shape) for x in rest)),
+                jax.tree.map(lambda x: np.broadcast_to(x[1], x.shape), kwargs)))  # fmt: skip
+    nested = jax.jit(jax.vmap(jax.vmap(lambda args, kwargs: f(*args, **kwargs), in_axes=1), in_axes=1))
+    twice = jax.tree.map(lambda x: np.moveaxis(np.stack([x, x]), 2, 0), (args, kwargs))  # (size, 2, STATES, …)
+    found = nested(*twice)
+    for name, x in many.items():
+        np.testing.assert_allclose(found[name][1], x, rtol=1e-12, atol=1e-12 * np.abs(x).max())
+
+
+def test_derivatives_of_first_and_second_order(case):
+    _, f, args, kwargs = case
+    check_grads(lambda args, kwargs: f(*args, **kwargs), (at(args, 2), at(kwargs, 2)), order=2, modes=("fwd", "rev"),
+                eps=1e-5, atol=1e-3, rtol=1e-3)  # fmt: skip
+
+
+def test_derivatives_of_batches(case):
+    """In a batch, of what all states share, and of a loop."""
+    _, f, args, kwargs = case
+
+    def cost(first, rest, known):
+        return sum((x**2).sum() for x in f(first, *rest, **known).values())
+
+    def mapped(*x):
+        return jax.vmap(cost)(*x).sum()
+
+    first, *rest = args
+    one = [jax.grad(cost, argnums=(0, 1, 2))(first[k], at(rest, k), at(kwargs, k)) for k in range(STATES)]
+    expected = jax.tree.map(lambda *x: np.stack(x), *one)
+    shared = jax.grad(lambda x: jax.vmap(cost, (None, 0, 0))(x, rest, kwargs).sum())(first[1])
+    by_one = sum(jax.grad(cost)(first[1], at(rest, k), at(kwargs, k)) for k in range(STATES))
+    batch = jax.grad(lambda x: cost(x, rest, kwargs))(first[1])
+    for found, by in (
+        (jax.jit(jax.grad(mapped, argnums=(0, 1, 2)))(first, rest, kwargs), expected),
+        (jax.grad(cost, argnums=(0, 1, 2))(first, rest, kwargs), expected),
+        (shared, by_one), (batch, by_one),
+        (jax.jit(jax.jacfwd(cost))(first[1], at(rest, 1), at(kwargs, 1)), expected[0][1]),
+    ):  # fmt: skip
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max()), found, by)
+
+
+def test_a_simulation_and_its_gradient():
+    """Gradient of the last state of a hundred steps by the torques, against differences."""
+    solver, (q, qd), known = arm()
+    f = solver.to_jax()
+
+    def last(tau):
+        def step(state, _):
+            q, qd = state
+            qd = qd + 1e-3 * f(q, qd, tau)["qdd"]
+            return (q + 1e-3 * qd, qd), None
+
+        return jax.lax.scan(step, (q[0], qd[0]), None, length=100)[0][0].sum()
+
+    tau = known["tau"][0]
+    slope = jax.jit(jax.grad(last))(tau)
+    for k in range(3):
+        e = 1e-4 * np.eye(3)[k]
+        assert float(slope[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-4, rel=1e-6)
+
+
+# ---- states that fail ----------------------------------------------------------------------------------------------
+
+
+def singular() -> tuple[sd.Solver, dict]:
+    """Joints at multiples of π/2, where an accelerometer may not feel the joint that it is to tell of."""
+    model = sd.auto_tree(5, 2, 0.7, 0.9)
+    problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[1]])
+    problem += sd.Accelerometer(model.body_names[4], components=["a_x"], name="imu")
+    rng = np.random.default_rng(0)
+    q = rng.integers(-2, 3, (800, 5)) * (np.pi / 2) + (np.arange(800)[:, None] % 4 == 0) * 1e-9
+    given = {"q": q, "qd": rng.standard_normal((800, 5)), "qdd": rng.standard_normal((800, 5))}
+    return fast(problem, outputs="qdd"), given | {"y": {"imu": rng.standard_normal((800, 1))}}
+
+
+def test_states_that_fail_are_solved_again_or_not_a_number():
+    solver, given = singular()
+    expected = solver(**given, on_singular="nan")
+    assert 0 < (~expected.ok).sum() < 700
+    step = solver.bind(**{k: x for k, x in given.items() if k != "y"}, y=given["y"])
+    step()
+    assert (step.status[expected.ok] != 0).any(), "some are solved again"
+    f = solver.to_jax()
+    for call in (f, jax.jit(f)):
+        np.testing.assert_array_equal(call(**given)["qdd"], expected.qdd)
+    bad = int(np.flatnonzero(~expected.ok)[0])
+    assert np.isnan(jax.jit(f)(**at(given, bad))["qdd"]).all()
+    slope = jax.jit(jax.vmap(jax.grad(lambda x: f(**x)["qdd"].sum())))(given)["qd"]
+    solved = np.isfinite(slope).all(axis=1)
+    assert not solved[~expected.ok].any() and solved.sum() > 50
+    strict = jax.jit(solver.to_jax(on_singular="raise"))
+    with pytest.raises(Exception, match="the system cannot be solved at this state"):
+        jax.block_until_ready(strict(**at(given, bad)))
+    fine = int(np.flatnonzero(expected.ok)[0])
+    np.testing.assert_array_equal(strict(**at(given, fine))["qdd"], expected.qdd[fine])
+
+
+def test_values_that_are_not_finite_stay_so():
+    for make in (arm, quaternions):
+        solver, (q, qd), known = make()
+        f = jax.jit(solver.to_jax())
+        for bad in (np.nan, np.inf, 1e12):
+            x = q.copy()
+            x[2, -1] = bad
+            found = np.asarray(f(x, qd, **known)["qdd"])
+            assert np.isnan(found[2]).all() or (make is quaternions and bad == 1e12)
+            np.testing.assert_allclose(np.delete(found, 2, 0), np.delete(solver(q, qd, **known).qdd, 2, 0), rtol=1e-9)
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_is_said_while_it_is_traced():
+    solver, (q, qd), known = arm()
+    f = solver.to_jax()
+    with pytest.raises(InvalidInput, match=r"qd has shape \(2,\), but \(…, 3\) is needed"):
+        jax.jit(f)(q[0], qd[0, :2], **at(known, 0))
+    with pytest.raises(InvalidInput, match=r"batch\) axes do not fit together: q \(5,\), qd \(4,\)"):
+        jax.jit(f)(q, qd[:4], **known)
+    with pytest.raises(InvalidInput, match="no value was given for 'tau'"):
+        jax.jit(f)(q, qd)
+    with pytest.raises(UnknownName, match="torque"):
+        jax.jit(f)(q, qd, torque=q)
+    with pytest.raises(InvalidInput, match="q is of complex128"):
+        f(q * 1j, qd, **known)
+    with pytest.raises(InvalidInput, match="noise is as declared"):
+        estimate()[0].to_jax()(q, qd, y={}, noise={"torques": 0.1})
+    with pytest.raises(UnknownName, match="on_singular"):
+        solver.to_jax(on_singular="repivot")
+    np.testing.assert_array_equal(f(q.tolist(), qd.tolist(), **known)["qdd"], solver(q, qd, **known).qdd)
+
+
+def test_other_devices_are_refused_with_the_remedy():
+    solver, (q, qd), known = arm()
+    traced = jax.jit(solver.to_jax()).trace(q, qd, **known)
+    with pytest.raises(BackendUnavailable, match="programs run on CPUs: put arrays there"):
+        traced.lower(lowering_platforms=("cuda",))
+
+
+def test_without_jax_the_remedy_is_named():
+    solver = arm()[0]
+    bridge._library.cache_clear()
+    try:
+        with (
+            mock.patch.dict(sys.modules, {"jax": None}),
+            pytest.raises(BackendUnavailable, match=r"pip install jax, or pip install '.*\[jax\]'"),
+        ):
+            solver.to_jax()
+    finally:
+        bridge._library.cache_clear()
+
+
+# ---- lives and processes ---------------------------------------------------------------------------------------------
+
+
+def test_compiled_functions_outlive_their_solvers():
+    solver, (q, qd), known = arm()
+    f, expected = jax.jit(solver.to_jax()), solver(q, qd, **known).qdd
+    f(q, qd, **known)
+    del solver
+    gc.collect()
+    np.testing.assert_array_equal(f(q, qd, **known)["qdd"], expected)
+
+
+def test_threads_call_one_function():
+    solver, (q, qd), known = arm()
+    f = jax.jit(solver.to_jax())
+    f(q, qd, **known)
+    wrong = []
+
+    def work(k: int) -> None:
+        for _ in range(200):
+            found = f(q + k, qd, **known)["qdd"]
+            if not np.array_equal(found, solver(q + k, qd, **known).qdd):
+                wrong.append(k)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+SCRIPT = """
+import multiprocessing, sys
+import numpy as np
+import jax
+{setting}
+import sysdyn as sd
+arm = sd.chain(3, seed=2)
+solver = sd.compile(sd.forward_dynamics(arm), outputs="qdd", level="fast")
+q, qd, tau = arm.random_state(seed=0, batch=4)
+{body}
+"""
+SPAWNED = """
+def work(k):
+    f = jax.jit(solver.to_jax())
+    return bool(np.array_equal(f(q, qd, tau)["qdd"], solver(q, qd, tau).qdd))
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        print(all(pool.map(work, range(4))))
+"""
+SHARDED = """
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+f = solver.to_jax()
+sharded = jax.jit(jax.shard_map(lambda *x: f(*x)["qdd"], mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+print(len(jax.devices()), np.array_equal(sharded(q, qd, tau), solver(q, qd, tau).qdd))
+by = jax.jit(jax.grad(lambda *x: sharded(*x).sum()))(q, qd, tau)
+print(np.allclose(by, jax.grad(lambda *x: f(*x)["qdd"].sum())(q, qd, tau)))
+"""
+X64 = 'jax.config.update("jax_enable_x64", True)'
+
+
+def ran(tmp_path, body: str, *args: str, setting: str = X64, **environment: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.format(setting=setting, body=body))
+    run = subprocess.run([sys.executable, str(path), *args], capture_output=True, text=True, timeout=300,
+                         env=dict(os.environ) | environment)  # fmt: skip
+    return run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["spawn", "fork"])
+def test_processes_make_functions_of_their_own(tmp_path, way):
+    assert "True" in ran(tmp_path, SPAWNED, way).splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="JAX before 0.6 has no jax.shard_map")
+def test_shards_of_a_batch(tmp_path):
+    found = ran(tmp_path, SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2").splitlines()
+    assert "2 True" in found and "True" in found
+
+
+@pytest.mark.slow
+def test_single_precision_is_refused_with_the_remedy(tmp_path):
+    found = ran(tmp_path, "solver.to_jax()(q, qd, tau)", setting="")
+    assert "q is of float32, but programs compute in float64: call jax.config.update('jax_enable_x64', True)" in found
