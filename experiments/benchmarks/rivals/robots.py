@@ -96,6 +96,7 @@ def _named(name: str) -> Callable[[], Path]:
 
 # Robots by name: on a fixed base, and on a floating one.
 ROBOTS = {"panda": Robot("panda", _panda), "icub": Robot("icub", _icub)}
+G1 = Robot("g1", _named("g1_29dof_rev_1_0"))
 FLOATING = {
     "anymal": Robot("anymal", _named("anymal"), "floating"),
     "hyq": Robot("hyq", _named("hyq"), "floating"),

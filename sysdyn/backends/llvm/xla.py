@@ -12,8 +12,8 @@ from sysdyn.backends.kernel import ALIGN, Kernel
 from sysdyn.backends.llvm.target import LOCK, here, library
 from sysdyn.program.program import Program
 
-# States between two looks at the status, which takes 8 bytes of the stack for each (chosen).
-BLOCK = 512
+# States of a block, between two looks at the status, which takes 8 bytes of the stack for each (chosen).
+AT_A_TIME = 512
 # Most bytes of a workspace on the stack; XLA's threads have megabytes (chosen).
 ON_STACK = 2**18
 # Places [bytes] in a call frame: extension, functions of XLA, buffers of the arguments, buffers of the results.
@@ -84,7 +84,7 @@ def _module(program: Program, kernel: Kernel, rescue: int | None) -> str:
     size = (kernel.n_slots + 1) * kernel.width * kernel.real.size + ALIGN
     x = _Lines(["define ptr @handler(ptr %frame) {", "entry:"])
     words = x.compute("alloca i64,", f"i64 {2 + 2 * len(groups)}", "align 8")
-    status = x.compute("alloca i64,", f"i64 {BLOCK}", "align 8")
+    status = x.compute("alloca i64,", f"i64 {AT_A_TIME}", "align 8")
     extension = x.load("ptr", "%frame", EXTENSION)
     x.branch("ask", "begin", x.compute("icmp ne ptr", extension, "null"))
     x.label("ask")
@@ -124,8 +124,8 @@ def _module(program: Program, kernel: Kernel, rescue: int | None) -> str:
     left = x.compute("sub i64", n, done)
     x.branch("run", "good", x.compute("icmp sgt i64", left, 0))
     x.label("run")
-    few = x.compute("icmp slt i64", left, BLOCK)
-    m = x.compute(f"select i1 {few},", f"i64 {left}", f"i64 {BLOCK}")
+    few = x.compute("icmp slt i64", left, AT_A_TIME)
+    m = x.compute(f"select i1 {few},", f"i64 {left}", f"i64 {AT_A_TIME}")
     x.append(f"  call void inttoptr (i64 {kernel.address} to ptr)(ptr {words}, i64 {m})")
     x.branch("look")
     x.label("look")
