@@ -17,8 +17,8 @@ from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.entries.calls import Argument, Called, Names, Shown, entry, one_state
 from sysdyn.backends.executable import Executable, Step, reject_shared
-from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState
 from sysdyn.program.expr import Expr, Graph
@@ -168,7 +168,7 @@ class Function(Translated, Called):
         shapes = dict(zip(self._results.groups, self._results.shapes, strict=True))
         return Traced(
             self.name, self.program, self.groups, lambda *arrays, **by_name: self._named(arrays, by_name), shapes,
-            self._results.handed_over, settle, settle, about=on_singular,
+            self._results.handed_over, settle, settle, self, about=on_singular,
         )  # fmt: skip
 
     def rows(self, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

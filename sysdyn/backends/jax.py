@@ -10,129 +10,62 @@ import ctypes
 import functools
 import hashlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sysdyn.backends.backend import Arrays
-from sysdyn.backends.llvm.machine_code import MachineCode
 from sysdyn.backends.llvm.xla import RESCUE, handler
+from sysdyn.backends.traced import Node, Traced, mapped
 from sysdyn.errors import BackendUnavailable, InvalidInput, SysdynError, install
-from sysdyn.program.groups import Groups, common
-from sysdyn.program.products import pullback, pushforward
-from sysdyn.program.program import Program
 
 # Handlers by the name of their target, for as long as the process lives: compiled functions of JAX refer to them.
 _HANDLERS: dict[str, object] = {}
 
 
-# Gets inputs, outputs and status of states.
-Settle = Callable[[Arrays, Arrays, np.ndarray], None]
-
-
-class Traced(NamedTuple):
-    """A program as frameworks take it that trace their functions.
-
-    program: unit quaternions are made in it. groups: its inputs. collected: gives {group: value} of the arguments of a
-    call, whose values have shapes and no numbers. shapes: of the results at one state, by group; shown: gives what a
-    call gives, of results by group. settle: takes inputs, outputs and status (N,) of states some of which failed, and
-    writes results that are found another way, or not-a-number; it raises SysdynError to let the call fail.
-    settle_derived: the same for derivatives of any order. product: gives the program of a first derivative, by its kind
-    and the groups to differentiate by. about: of what a call does at singular states.
-    """
-
-    name: str
-    program: Program
-    groups: Groups
-    collected: Callable[..., Mapping[str, Any]]
-    shapes: Mapping[str, tuple[int, ...]]
-    shown: Callable[[dict[str, Any]], Any]
-    settle: Settle
-    settle_derived: Settle
-    product: Callable[[str, tuple[str, ...]], Program] | None = None
-    about: str = ""
-    level: int = 2
-
-
 def function(traced: Traced) -> Callable:
     """The function of JAX. Raises BackendUnavailable if JAX is not installed."""
     jax = _library()
-    node = Node(traced, traced.program, traced.settle)
+    node = JaxNode(traced, traced.program, traced.settle)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arrays, lead = _arranged(jax, traced, args, kwargs)
-        outputs = _primitive().bind(*arrays, node=node)
-        named = zip(dict(traced.program.output_groups), outputs, strict=True)
-        return traced.shown({name: x.reshape(lead + traced.shapes[name]) for name, x in named})
+        arrays, lead = traced.arranged(args, kwargs, _converted, jax.numpy.broadcast_to)
+        return traced.results(_primitive().bind(*arrays, node=node), lead)
 
     call.__name__ = call.__qualname__ = traced.name
     return call
 
 
-def _arranged(jax: ModuleType, traced: Traced, args: tuple, kwargs: dict) -> tuple[list, tuple[int, ...]]:
-    """(inputs (size,) or (N, size) of float64 by group, batch axes). Raises InvalidInput."""
-    jnp = jax.numpy
-    collected = traced.collected(*args, **kwargs)
-    values, leads = {}, {}
-    for name, group in traced.groups.items():
-        x = jnp.asarray(collected[name] if name in collected else group.required())
-        if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
-            raise InvalidInput(f"{group.shown} is of {x.dtype}, but real numbers are needed")
-        if x.dtype != np.float64:
-            x = x.astype(np.float64)
-            if x.dtype != np.float64:
-                raise InvalidInput(
-                    f"{group.shown} is of {x.dtype}, but programs compute in float64: call "
-                    "jax.config.update('jax_enable_x64', True) before arrays are made"
-                )
-        values[name], lead = x, group.leading(x)
-        if lead:
-            leads[group.shown] = lead
-    lead = common(leads) if leads else ()
-    found = []
-    for name, group in traced.groups.items():
-        x = values[name]
-        own = group.leading(x)
-        if own:
-            x = jnp.broadcast_to(x.reshape(*own, group.size), (*lead, group.size)).reshape(-1, group.size)
-        found.append(x if own else x.reshape(group.size))
-    return found, lead
+def _converted(name: str, x: Any) -> Any:
+    """An array of JAX of float64. Raises InvalidInput."""
+    jnp = _library().numpy
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(x.dtype, jnp.integer):
+        raise InvalidInput(f"{name} is of {x.dtype}, but real numbers are needed")
+    if x.dtype == np.float64:
+        return x
+    x = x.astype(np.float64)
+    if x.dtype != np.float64:
+        raise InvalidInput(
+            f"{name} is of {x.dtype}, but programs compute in float64: call jax.config.update('jax_enable_x64', True) "
+            "before arrays are made"
+        )
+    return x
 
 
-class Node:
-    """A program in traced functions.
-
-    parent: the one that it is a derivative of, of this kind ("jvp" or "vjp") and by these groups.
-    """
-
-    def __init__(
-        self, traced: Traced, program: Program, settle: Settle, parent: Node | None = None, kind: str = "",
-        wrt: tuple[str, ...] = (),
-    ):  # fmt: skip
-        self._traced, self.program, self._settle = traced, program, settle
-        self.parent, self.kind, self.wrt = parent, kind, wrt
-        self.inputs = tuple(name for name, _ in program.input_groups)
-        self._derived: dict[tuple[str, tuple[str, ...]], Node] = {}
-        self._targets: dict[bool, str] = {}
-
-    def derived(self, kind: str, wrt: tuple[str, ...]) -> Node:
-        """The node of J v (jvp) or w^T J (vjp) by these groups of inputs: its further inputs are v or w."""
-        if (kind, wrt) not in self._derived:
-            first = self._traced.product if self.parent is None else None
-            program = first(kind, wrt) if first else {"jvp": pushforward, "vjp": pullback}[kind](self.program, wrt)
-            self._derived[kind, wrt] = Node(self._traced, program, self._traced.settle_derived, self, kind, wrt)
-        return self._derived[kind, wrt]
+class JaxNode(Node):
+    """A program as targets of XLA."""
 
     @functools.cached_property
-    def machine_code(self) -> MachineCode:
-        return MachineCode(self.program, self._traced.level)
+    def _targets(self) -> dict[bool, str]:
+        return {}
 
     def target(self, single: bool) -> str:
         """Name of XLA's target of one state, or of many; it is the same in every process."""
         if single not in self._targets:
-            about = f"{self.program.digest} {single} {self._traced.level} {self._traced.about} {self.kind}"
+            about = f"{self.program.digest} {single} {self.traced.level} {self.traced.about} {self.kind}"
             name = f"sysdyn_{hashlib.sha256(about.encode()).hexdigest()[:32]}"
             if name not in _HANDLERS:
                 jax = _library()
@@ -146,7 +79,7 @@ class Node:
     def _rescue(self, place: int, n: int) -> int | None:
         """Settle a block of states some of which failed; see `RESCUE`."""
         try:
-            self._settle(*self._block(place, n))
+            self.settle(*self._block(place, n))
         except Exception as error:  # an error must not cross the boundary to XLA: it becomes one of XLA's
             text = str(error) if isinstance(error, SysdynError) else repr(error)
             self._message = ctypes.create_string_buffer(text.encode())
@@ -167,12 +100,6 @@ class Node:
     def _rows(start: int, n: int, size: int) -> np.ndarray:
         """(n, size) float64 at this address."""
         return np.ctypeslib.as_array((ctypes.c_double * (n * size)).from_address(start)).reshape(n, size)
-
-
-def left_out(outputs: Arrays, failed: np.ndarray) -> None:
-    """Make not-a-number of the results of failed states (N,)."""
-    for x in outputs.values():
-        x[failed] = np.nan
 
 
 # ---- the primitive -------------------------------------------------------------------------------------------------
@@ -207,7 +134,7 @@ def _primitive() -> Any:
         return len(getattr(getattr(x, "manual_axis_type", None), "varying", getattr(x, "vma", ())))
 
     @primitive.def_abstract_eval
-    def _(*args: Any, node: Node) -> list:
+    def _(*args: Any, node: JaxNode) -> list:
         # inside shard_map types say how values vary over the mesh: results are as the operand that varies most
         rank = 1 + len(lead(args))
         like = max((x for x in args if len(x.shape) == rank), key=varying)
@@ -216,12 +143,12 @@ def _primitive() -> Any:
             for _, size in node.program.output_groups
         ]
 
-    def run(*args: Any, node: Node) -> list:
+    def run(*args: Any, node: JaxNode) -> list:
         shapes = [jax.ShapeDtypeStruct((*lead(args), size), float) for _, size in node.program.output_groups]
         return jax.ffi.ffi_call(node.target(not lead(args)), shapes)(*args)
 
     @functools.partial(jax.jit, static_argnames="node")
-    def at_once(*args: Any, node: Node) -> list:
+    def at_once(*args: Any, node: JaxNode) -> list:
         return primitive.bind(*args, node=node)
 
     def elsewhere(*_: Any, **__: Any) -> Any:
@@ -230,13 +157,13 @@ def _primitive() -> Any:
             "JAX_PLATFORMS=cpu"
         )
 
-    def forward(primals: tuple, tangents: tuple, *, node: Node) -> tuple:
+    def forward(primals: tuple, tangents: tuple, *, node: JaxNode) -> tuple:
         results = primitive.bind(*primals, node=node)
         moving = {name: x for name, x in zip(node.inputs, tangents, strict=True) if type(x) is not ad.Zero}
         rates = primitive.bind(*primals, *moving.values(), node=node.derived("jvp", tuple(moving)))
         return results, rates
 
-    def transposed(cotangents: list, *args: Any, node: Node) -> list:
+    def transposed(cotangents: list, *args: Any, node: JaxNode) -> list:
         """Cotangents of the operands in which a derivative is linear: of v in J v, of w in w^T J."""
         parent, unknown = node.parent, [ad.is_undefined_primal(x) for x in args]
         assert parent is not None and node.kind
@@ -261,23 +188,10 @@ def _primitive() -> Any:
             result.append(value)
         return result
 
-    def batched(args: tuple, axes: tuple, *, node: Node) -> tuple[list, list]:
-        count = next(x.shape[axis] for x, axis in zip(args, axes, strict=True) if axis is not None)
-        moved = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(args, axes, strict=True)]
-        # those with states of their own, of which there may be some already: (states,)
-        own = [len(x.shape) - (axis is not None) > 1 for x, axis in zip(args, axes, strict=True)]
-        inner = next((x.shape[-2] for x, many in zip(moved, own, strict=True) if many), None)
-        found = []
-        for x, axis, many in zip(moved, axes, own, strict=True):
-            if inner is not None and (axis is not None or many):
-                x = x if many else x[:, None, :]
-                x = jnp.broadcast_to(x if axis is not None else x[None], (count, inner, x.shape[-1]))
-                x = x.reshape(count * inner, x.shape[-1])
-            found.append(x)
+    def batched(args: tuple, axes: tuple, *, node: JaxNode) -> tuple[list, list]:
+        found, inside = mapped(args, axes, lambda x, axis: jnp.moveaxis(x, axis, 0), jnp.broadcast_to)
         results = primitive.bind(*found, node=node)
-        if inner is not None:
-            results = [x.reshape(count, inner, x.shape[-1]) for x in results]
-        return results, [0] * len(results)
+        return [x.reshape((*inside, x.shape[-1])) for x in results], [0] * len(results)
 
     primitive.def_impl(at_once)
     mlir.register_lowering(primitive, elsewhere)

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysdyn.backends import casadi, jax
+from sysdyn.backends import casadi, jax, torch
 from sysdyn.backends.c import project
 from sysdyn.backends.c.code import Description
 from sysdyn.backends.executable import Executable
+from sysdyn.backends.traced import Traced
 from sysdyn.errors import UnknownName
 
 
@@ -64,7 +65,7 @@ class Translated(ABC):
         return casadi.function(source.executable.program, source.name)
 
     @abstractmethod
-    def traced(self, on_singular: str) -> jax.Traced:
+    def traced(self, on_singular: str) -> Traced:
         """The program for frameworks that trace functions. on_singular: "nan" or "raise"."""
 
     def to_jax(self, on_singular: str = "nan") -> Callable:
@@ -78,6 +79,22 @@ class Translated(ABC):
         Raises BackendUnavailable if JAX is not installed; while it is traced InvalidInput for arrays of other shapes,
         and for float32 if JAX was not told to compute in float64.
         """
-        if on_singular not in ("nan", "raise"):
-            raise UnknownName("on_singular", on_singular, ("nan", "raise"))
-        return jax.function(self.traced(on_singular))
+        return jax.function(self.traced(_checked(on_singular)))
+
+    def to_torch(self, on_singular: str = "nan") -> Callable:
+        """The program as a function of PyTorch, for autograd, torch.func and torch.compile, of any order, on CPUs.
+
+        It takes the arguments of a call as tensors and gives the results by name, as a call does; leading axes are
+        batch axes. Tensors of float64 are read where they are, others are converted. Derivatives and on_singular: as
+        for `to_jax`.
+
+        Raises BackendUnavailable if PyTorch is not installed; in calls it raises InvalidInput for tensors of other
+        shapes or types.
+        """
+        return torch.function(self.traced(_checked(on_singular)))
+
+
+def _checked(on_singular: str) -> str:
+    if on_singular not in ("nan", "raise"):
+        raise UnknownName("on_singular", on_singular, ("nan", "raise"))
+    return on_singular

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
-from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
@@ -218,11 +219,14 @@ class Differentials(Translated, Called):
         return export.source(name, self.problem, self._inputs.groups, results, self.executable)
 
     def traced(self, on_singular: str) -> Traced:
+        direct: Any = self
+
         def settle(run: Run) -> None:
             settle_derived(self.problem, self.of, run, None, on_singular)
 
         return traced(
-            self._word, self._calls, self.program, settle, settle, on_singular, self._options.code_level
+            self._word, self._calls, self.program, settle, settle, partial(direct, on_singular=on_singular),
+            on_singular, self._options.code_level,
         )  # fmt: skip
 
     def __repr__(self) -> str:

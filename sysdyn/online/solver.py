@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
-from sysdyn.backends.jax import Traced, left_out
 from sysdyn.backends.registry import backend_named
+from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.diagnosis.diagnose import undetermined_at
 from sysdyn.diagnosis.words import at_states, massless_among
@@ -538,9 +538,15 @@ class Solver(Translated, Called):
         def settle_derivatives(run: Run) -> None:
             settle_derived(self.problem, self.outputs, run, None, on_singular)
 
+        outputs = self.outputs
+
+        def direct(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+            found = self(*args, on_singular=on_singular, **kwargs)
+            return {name: getattr(found, name) if name in QUANTITIES else found[name] for name in outputs}
+
         return traced(
-            export.problem_name(self.problem), self._calls, self.program, settle, settle_derivatives, on_singular,
-            self.options.code_level, product,
+            export.problem_name(self.problem), self._calls, self.program, settle, settle_derivatives, direct,
+            on_singular, self.options.code_level, product,
         )  # fmt: skip
 
     def __reduce__(self):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sysdyn.backends.backend import Arrays
-from sysdyn.backends.jax import Settle, Traced
+from sysdyn.backends.traced import Settle, Traced
 from sysdyn.errors import InvalidInput
 from sysdyn.model.manifolds import at_unit
 from sysdyn.online.arguments import Arguments
@@ -19,7 +19,8 @@ from sysdyn.reference.generic import normalised
 
 def traced(
     name: str, calls: Calls, program: Program, settle: Callable[[Run], None], settle_derived: Callable[[Run], None],
-    about: str, level: int, product: Callable[[str, tuple[str, ...]], Program] | None = None,
+    direct: Callable[..., Any], about: str, level: int,
+    product: Callable[[str, tuple[str, ...]], Program] | None = None,
 ) -> Traced:  # fmt: skip
     """The program of these calls. settle, settle_derived: write results of a run's states that failed; see `Traced`."""
     inputs = calls.inputs
@@ -41,5 +42,5 @@ def traced(
         name, at_unit(program, inputs.quaternions), inputs.groups, collected,
         {group: shape for group, shape in calls.groups.values()},
         lambda found: {key: found[group] for key, (group, _) in calls.groups.items()},
-        of_run(settle), of_run(settle_derived), product, about, level,
+        of_run(settle), of_run(settle_derived), direct, product, about, level,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sysdyn.backends.entries.calls import Called, Names, entry
 from sysdyn.backends.executable import Step
 from sysdyn.backends.function import Function, compile_function
-from sysdyn.backends.jax import Traced
+from sysdyn.backends.traced import Traced
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
 from sysdyn.model import Model
@@ -277,7 +277,8 @@ class Kinematics(Translated, Called):
             return dict(zip(self.function.inputs, self._given(q, qd, fx, others), strict=True))
 
         program = at_unit(self.program, [part for _, part in self.model.quaternions])
-        return self.function.traced(on_singular)._replace(name="kinematics", program=program, collected=collected)
+        found = self.function.traced(on_singular)
+        return found._replace(name="kinematics", program=program, collected=collected, direct=self)
 
     def _given(self, q: Any, qd: Any, fx: Any, others: dict[str, Any]) -> tuple:
         """The arguments that are given. Raises InvalidInput unless they are the ones that are needed."""

@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from traced import CASES, STATES, arm, estimate, quaternions, singular
 
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
@@ -19,61 +20,6 @@ from sysdyn.errors import BackendUnavailable, InvalidInput, UnknownName
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
 from jax.test_util import check_grads  # noqa: E402  (after the precision is set)
-
-STATES = 5
-
-
-def fast(problem: sd.Problem, **options) -> sd.Solver:
-    """A solver that is compiled in little time: nothing here depends on its order."""
-    return sd.compile(problem, **({"level": "fast"} | options))
-
-
-def arm():
-    model = sd.chain(3, seed=2)
-    q, qd, tau = model.random_state(seed=0, batch=STATES)
-    return fast(sd.forward_dynamics(model), outputs="qdd"), (q, qd), {"tau": tau}
-
-
-def quaternions():
-    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
-    q, qd, tau = model.random_state(seed=0, batch=STATES)
-    return fast(sd.forward_dynamics(model), outputs="qdd"), (q, qd), {"tau": tau}
-
-
-def contact():
-    model = sd.random_tree(3, seed=4, joints=("free", "revolute", "revolute"))
-    q, qd, tau = model.random_state(seed=0, batch=STATES)
-    problem = sd.forward_dynamics(model) + sd.Contact("body2", ["a_z", "a_x"], name="tip")
-    return fast(problem, outputs=("qdd", "w")), (q, qd), {"tau": tau}
-
-
-def estimate():
-    model = sd.chain(3, seed=2)
-    torques = sd.JointTorque("all", noise=0.1, name="torques")
-    accelerations = sd.JointAcceleration("all", noise=0.5, name="accelerations")
-    q, qd, x = model.random_state(seed=0, batch=STATES)
-    problem = sd.Problem(model, [sd.ExternalWrench("all", name="fx"), torques, accelerations])
-    return fast(problem, outputs=("qdd", "tau")), (q, qd), {"y": {"torques": x, "accelerations": x[::-1].copy()}}
-
-
-def product():
-    solver, state, known = arm()
-    return solver.vjp(wrt=("q", "tau")), state, known | {"cotangents": {"qdd": np.cos(state[0])}}
-
-
-def kinematics():
-    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
-    q, qd, _ = model.random_state(seed=0, batch=STATES)
-    return sd.kinematics(model, ["energy", "mass_matrix"]), (q, qd), {}
-
-
-def own():
-    function = sd.compile_function(lambda x, y: {"z": x * y[0] + x / y[1]}, {"x": (3,), "y": (2,)})
-    rng = np.random.default_rng(0)
-    return function, (rng.standard_normal((STATES, 3)), 1.0 + rng.random((STATES, 2))), {}
-
-
-CASES = {x.__name__: x for x in (arm, quaternions, contact, estimate, product, kinematics, own)}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -169,17 +115,6 @@ def test_a_simulation_and_its_gradient():
 
 
 # ---- states that fail ----------------------------------------------------------------------------------------------
-
-
-def singular() -> tuple[sd.Solver, dict]:
-    """Joints at multiples of π/2, where an accelerometer may not feel the joint that it is to tell of."""
-    model = sd.auto_tree(5, 2, 0.7, 0.9)
-    problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[1]])
-    problem += sd.Accelerometer(model.body_names[4], components=["a_x"], name="imu")
-    rng = np.random.default_rng(0)
-    q = rng.integers(-2, 3, (800, 5)) * (np.pi / 2) + (np.arange(800)[:, None] % 4 == 0) * 1e-9
-    given = {"q": q, "qd": rng.standard_normal((800, 5)), "qdd": rng.standard_normal((800, 5))}
-    return fast(problem, outputs="qdd"), given | {"y": {"imu": rng.standard_normal((800, 1))}}
 
 
 def test_states_that_fail_are_solved_again_or_not_a_number():
