@@ -73,7 +73,7 @@ class Traced(NamedTuple):
         return found, lead
 
     def results(self, outputs: Any, lead: tuple[int, ...]) -> Any:
-        """What a call gives, of the outputs of the program in their order."""
+        """The results of a call, of the outputs of the program in their order."""
         named = zip(dict(self.program.output_groups), outputs, strict=True)
         return self.shown({name: x.reshape(lead + self.shapes[name]) for name, x in named})
 
