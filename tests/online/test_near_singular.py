@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from estimates import dense
 
 import sysdyn as sd
 from sysdyn.errors import SingularState
@@ -62,6 +63,23 @@ def solved(kind: str) -> tuple[sd.Problem, sd.Solver, dict[str, np.ndarray], dic
         inputs,
         {m.name: y[m.name] for m in problem.custom},
     )
+
+
+def test_states_without_an_estimate_do_not_tell_what_is_exactly_known():
+    """No torque tells a force along the stretched arm: its variance is 1 over the square of a rounding error."""
+    model = arm()
+    problem = sd.Problem(model, [
+        sd.JointAcceleration("all", noise=0.3, name="accelerations"), sd.ExternalWrench(["0", "1"]),
+        sd.JointTorque(["j1", "j2"], noise=0.1, name="torques"), sd.ExternalWrench("2", ["nx", "ny", "nz", "fy", "fz"]),
+    ])  # fmt: skip
+    q, qd, qdd = model.random_state(seed=3)
+    read = sd.predict(problem, q, qd, qdd, seed=1)
+    y = {m.name: read[m.name] for m in problem.custom}
+    estimate = sd.compile(problem, level="fast", backend="python")(q, qd, y=y)
+    std = np.sqrt(np.diagonal(dense(problem, q, qd, y)["C"]))
+    for quantity in ("qdd", "tau", "f"):
+        columns = problem.layout().quantity_columns(quantity)
+        np.testing.assert_allclose(estimate.std(quantity).ravel(), std[columns], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow(after=1)
