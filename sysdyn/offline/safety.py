@@ -68,6 +68,9 @@ HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen:
 # several at once of 1e-8 to 1e-6 cost bipeds at right angles all of them).
 STEADY = 1e-6
+# The same of a pivot that vanishes at some sampled state: near there others are small, too, and each costs digits. At
+# most the share EXPECTED of the states go below (chosen: two of 1e-5 to 1e-3 cost bipeds nine digits).
+TOGETHER = 1e-3
 # Share of its low size below which a pivot of exact equations is weak, whatever errors were seen: a difference of terms
 # that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW_SHARE: share of the states
 # at which a pivot is smaller than its low size, for some range over many decades (chosen).
@@ -132,7 +135,7 @@ def _judged(
     noisy = bool(system.problem.noisy)
     lossy = np.max([
         small.expected(counted.usual, checked.regular, weak), known.share(seen) * small.typical,
-        (STEADY if noisy else CANCELLED_PIVOT) * small.low,
+        small.steady(counted.usual, checked.regular) if noisy else CANCELLED_PIVOT * small.low,
     ], axis=0)  # fmt: skip
     guards = _guards(seen.pivots[close], lossy, doubtful, small.typical if noisy else None)
     return len(seen.error), Verdict(safety, guards, _at(inputs, worst))
@@ -406,6 +409,12 @@ class _SmallPivots:
         found = self._greatest(states & self.small & (self.error > LOST), np.sqrt(self.error / LOSING[-1]))
         few, rare = np.quantile(self.sizes[kept], (EXPECTED, RARE), axis=0, method="lower")
         return np.max([weak, np.minimum(found, few), np.sqrt(weak * rare)], axis=0)
+
+    def steady(self, usual: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Sizes (p,) below which pivots of an estimate lose digits: one alone, or several that vanish at usual ones."""
+        vanish = (self.sizes[usual] < STEADY * self.low).any(axis=0)
+        few = np.quantile(self.sizes[kept], EXPECTED, axis=0, method="lower")
+        return np.maximum(STEADY * self.low, np.where(vanish, np.minimum(TOGETHER * self.low, few), 0.0))
 
     def _greatest(self, states: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """(p,): greatest size times factor (N,) of each pivot over the states at which it is the smallest."""

@@ -276,6 +276,13 @@ def test_small_pivots_of_estimations_are_guarded():
     assert zero < 1e-14 < near < 1e-6
 
 
+def test_pivots_of_estimations_that_vanish_are_guarded_from_afar():
+    """Two pivots of 1e-4 together cost eight digits near states at which both vanish: no sampled state is as near."""
+    pivots = np.stack([sizes(1.0, 100.0), np.where(np.arange(N) == 8, 1e-9, sizes(1.0, 100.0))], axis=1)
+    (_, steady), (_, vanishing) = verdict(noisy(), pivots, np.zeros(N), singular={8: True}).guards
+    assert steady < 1e-4 and 1e-3 < vanishing < 1e-1
+
+
 def test_estimations_that_lose_digits_are_guarded():
     """An error of 3e-9 at half the least pivot sampled was `ok`."""
     pivots = sizes(1e-9, 1.0)
