@@ -20,7 +20,7 @@ from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import ROUNDS, judge, ranged, relative_difference
 from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
-from sysdyn.offline.verdict import Behaviour, Candidate, Verdict
+from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
 from sysdyn.program.operations import CONST, DIV, INPUT, MUL, NEG
@@ -410,6 +410,14 @@ def test_digits_lost_at_many_states_are_the_order_s_own():
     assert few.safety.states == N - lossy.sum() and not few.safety.firm  # at more than one in a hundred
     kept = verdict(ARM, np.where(lossy, 1e-4, 1.0)[:, None], np.where(lossy, 1e-8, 0.0), again=False)
     assert kept.safety.weak == 0 and not kept.safety.ok
+
+
+def test_limits_of_a_firm_program_are_its_own():
+    """An error of exactly the limit, and pivots that are weak at exactly one in a hundred states."""
+    fine = replace(verdict(ARM, STEADY, np.zeros(N)).safety, states=200, pivoted=0.0)
+    assert replace(fine, backward_error=FIRM_ERROR).exact and not replace(fine, backward_error=2.0 * FIRM_ERROR).exact
+    assert replace(fine, weak=2).firm and not replace(fine, weak=3).firm
+    assert "2 states to be solved with pivoting" in str(replace(fine, weak=2)) and "states" not in str(fine)
 
 
 def test_errors_without_small_pivots_are_the_order_s_own():
