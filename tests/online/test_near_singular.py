@@ -13,6 +13,7 @@ import sysdyn as sd
 from sysdyn.errors import SingularState
 from sysdyn.measurements.groups import value_group
 from sysdyn.measurements.noise import noise_of
+from sysdyn.online import posterior
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
@@ -80,6 +81,17 @@ def test_states_without_an_estimate_do_not_tell_what_is_exactly_known():
     for quantity in ("qdd", "tau", "f"):
         columns = problem.layout().quantity_columns(quantity)
         np.testing.assert_allclose(estimate.std(quantity).ravel(), std[columns], rtol=1e-9, atol=1e-12)
+
+
+def test_an_estimate_whose_worth_cannot_be_computed_says_so(monkeypatch):
+    """Were there a state that is solved with pivoting, and whose factors are not: an error, or NaN at that state."""
+    _, solver, inputs, y = solved("one")
+    monkeypatch.setattr(posterior, "pivoted", lambda system, given: [None] * len(given["q"]))
+    refusing, going_on = (solver(inputs["q"], inputs["qd"], y=y, on_singular=x) for x in ("raise", "nan"))
+    with pytest.raises(SingularState, match="variance qdd cannot be computed at this state") as caught:
+        refusing.std("qdd")
+    lost = np.isnan(going_on.std("qdd")).any(axis=1)
+    assert going_on.ok.all() and caught.value.states == tuple(np.flatnonzero(lost)) and not lost[0] and lost[-1]
 
 
 @pytest.mark.slow(after=1)
