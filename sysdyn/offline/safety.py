@@ -50,7 +50,8 @@ VANISHING = 1e-6
 JUDGED_UNKNOWNS = 10_000
 # Number of the states worst in a respect that guide the next search (chosen).
 WORST_STATES = 6
-# Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular (chosen).
+# Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular; one of
+# exact equations is weak there (chosen).
 SUSPECT = 1e-8
 # Share of their typical sizes at which two or three pivots together may be a singular state's: the last of them is the
 # difference of terms with the rounding errors of the ones before. LOOKED_AT such states are checked, and all of them if
@@ -121,7 +122,11 @@ def _judged(
     counted = _counted(system, inputs, seen, known)
     small = _SmallPivots(seen, _some(counted.near & counted.usual, counted.near))
     weak = small.weak(counted.regular & counted.usual)
-    marked = counted.regular & (seen.sizes < weak).any(axis=1) & candidate.again
+    noisy = bool(system.problem.noisy)
+    # of a pivot that is rounding at many states, where axes nearly coincide, the low size is such a state's
+    rounding = np.zeros_like(weak) if noisy else SUSPECT * small.typical
+    marked = counted.regular & (seen.sizes < np.maximum(weak, rounding)).any(axis=1) & candidate.again
+    marked &= bool((counted.regular & ~marked).any())
     checked = _checked(system, inputs, seen, known, counted.regular & ~marked)
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
@@ -132,10 +137,10 @@ def _judged(
         crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,
         weak=int(marked.sum()), reach=counted.reach,
     )  # fmt: skip
-    noisy = bool(system.problem.noisy)
     lossy = np.max([
         small.expected(counted.usual, checked.regular, weak), known.share(seen) * small.typical,
         small.steady(counted.usual, checked.regular) if noisy else CANCELLED_PIVOT * small.low,
+        rounding,
     ], axis=0)  # fmt: skip
     guards = _guards(seen.pivots[close], lossy, doubtful, small.typical if noisy else None)
     return len(seen.error), Verdict(safety, guards, _at(inputs, worst))

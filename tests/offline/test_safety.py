@@ -170,6 +170,17 @@ def test_a_pivot_of_very_different_sizes_is_not_zero_where_it_is_small():
     assert 1e-8 < zero < weak < 1e-3
 
 
+def test_a_pivot_that_is_rounding_at_many_states_is_weak_there():
+    """Axes of a gimbal that nearly coincide at right angles: answers were 3e-3 off, and no residual said so."""
+    rounding = np.arange(N) % 10 < 3
+    found = verdict(ARM, np.where(rounding, 1e-15, 1.0)[:, None], np.where(rounding, 3e-3, 0.0), told=np.zeros(N))
+    [(zero, weak)] = found.guards
+    assert zero < 1e-15 < weak == pytest.approx(1e-8)
+    assert found.safety.weak == rounding.sum() and found.safety.difference < 1e-8 and not found.safety.firm
+    everywhere = verdict(ARM, np.eye(2)[np.arange(N) % 2] + 1e-15, np.zeros(N)).safety
+    assert everywhere.states == N and everywhere.weak == 0
+
+
 def test_lost_digits_mark_the_gap_above():
     """Sizes were 1.5 to 3.8 where digits were lost, and 10⁶ and more elsewhere; at 11.5 they were lost silently."""
     lossy = np.arange(N) % 50 == 7
@@ -478,8 +489,8 @@ def test_doubtful_pivots_of_singular_states_are_looked_at(share):
 
 def test_regular_states_with_small_pivots_do_count():
     small = np.arange(N) % 30 == 0
-    found = verdict(ARM, np.where(small, 1e-9, 1.0)[:, None], np.zeros(N)).safety
-    assert found.singular == 0 and found.states == N and found.least_pivot == pytest.approx(1e-9) and not found.firm
+    found = verdict(ARM, np.where(small, 1e-7, 1.0)[:, None], np.zeros(N)).safety
+    assert found.singular == 0 and found.states == N and found.least_pivot == pytest.approx(1e-7) and not found.firm
 
 
 def test_lengths_far_away_are_judged_as_far_as_digits_go():
