@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
@@ -13,9 +13,12 @@ import sysdyn as sd
 from sysdyn.backends import precise
 from sysdyn.equations.augmented import AugmentedSystem, System
 from sysdyn.measurements.groups import value_group
+from sysdyn.offline.safety import VANISHING
 
 # A pivot is at least this share of its row, of the rows with fewest entries this many are looked at.
 SHARE, LOOKED_AT = Decimal("1e-3"), 6
+# Share of the greatest standard deviation of all unknowns below which one counts as zero: of variances 1e-22.
+CERTAIN = 1e-11
 
 
 class Digits:
@@ -92,10 +95,14 @@ def _solved(rows: list[dict], right: list[dict]) -> tuple[float, dict[int, dict]
     return log, found
 
 
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    """Greatest difference over the greatest expected value, or over 1e-300."""
-    size = max(float(np.abs(expected).max(initial=0.0)), 1e-300)
-    return float(np.abs(found - expected).max(initial=0.0)) / size
+def greatest(arrays: Iterable[np.ndarray]) -> float:
+    """The greatest absolute value in any of the arrays; 0 without one."""
+    return max((float(np.abs(x).max(initial=0.0)) for x in arrays), default=0.0)
+
+
+def relative(found: np.ndarray, expected: np.ndarray, least: float = 1e-300) -> float:
+    """Greatest difference over the greatest expected value, or over the least size that counts."""
+    return greatest([found - expected]) / max(greatest([expected]), least, 1e-300)
 
 
 class Worth(NamedTuple):
@@ -119,7 +126,8 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     """{what: its error} of an estimate at state k, inputs by group at all states.
 
     Means relative to the greatest of their quantity, deviations and χ² to themselves, residuals to their deviations,
-    w-tests and the likelihood to 1 and themselves. Quantities and deviations that are exactly zero do not count.
+    w-tests and the likelihood to 1 and themselves. A quantity vanishes below VANISHING of the greatest of all, its
+    deviations below CERTAIN of the greatest: what is left of both are rounding errors of the equations themselves.
     """
     system, estimate = problem.system(), worth.estimate
     assert isinstance(system, AugmentedSystem)
@@ -131,17 +139,14 @@ def worth_off(problem: sd.Problem, inputs: dict[str, np.ndarray], worth: Worth, 
     number = {j: n for n, j in enumerate(columns, 1)}
     exact = Digits(system, {name: x[k] if x.ndim == 2 else x for name, x in inputs.items()}, columns)
     off: dict[str, float] = {}
-    std, greatest = {}, 0.0
+    mean = {x: exact.quantity(x) for x in kinds}
+    std = {x: np.array([max(0.0, -exact.value(j, number[j])) ** 0.5 for j in unknowns[x]]) for x in kinds}
+    least, certain = VANISHING * greatest(mean.values()), CERTAIN * greatest(std.values())
     for x in kinds:
-        std[x] = np.array([max(0.0, -exact.value(j, number[j])) ** 0.5 for j in unknowns[x]])
-        greatest = max(greatest, float(std[x].max(initial=0.0)))
-    for x in kinds:
-        expected = exact.quantity(x)
-        if len(expected) == estimate[x][k].size and expected.any():
-            off[f"mean {x}"] = relative(estimate[x][k].ravel(), expected)
-        if len(expected) == estimate[x][k].size and std[x].any():
-            size = np.maximum(std[x], 1e-7 * std[x].max())
-            off[f"std {x}"] = float((np.abs(worth.std[x][k].ravel() - std[x]) / size).max())
+        if len(mean[x]) == estimate[x][k].size:
+            off[f"mean {x}"] = relative(estimate[x][k].ravel(), mean[x], least)
+            size = np.maximum(std[x], max(certain, 1e-7 * greatest([std[x]]), 1e-300))
+            off[f"std {x}"] = greatest([(worth.std[x][k].ravel() - std[x]) / size])
     chi2 = 0.0
     for noise in system.noises:
         rows = [

@@ -50,7 +50,8 @@ VANISHING = 1e-6
 JUDGED_UNKNOWNS = 10_000
 # Number of the states worst in a respect that guide the next search (chosen).
 WORST_STATES = 6
-# Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular (chosen).
+# Share of its typical size, or inverse of it, at which a single pivot makes a state suspect of being singular; one of
+# exact equations is weak there (chosen).
 SUSPECT = 1e-8
 # Share of their typical sizes at which two or three pivots together may be a singular state's: the last of them is the
 # difference of terms with the rounding errors of the ones before. LOOKED_AT such states are checked, and all of them if
@@ -68,6 +69,9 @@ HARMLESS = 0.1
 # Share of its typical size above which a pivot of an estimate, which scales with covariances, loses no digits (chosen:
 # several at once of 1e-8 to 1e-6 cost bipeds at right angles all of them).
 STEADY = 1e-6
+# The same of a pivot that vanishes at some sampled state: near there others are small, too, and each costs digits. At
+# most the share EXPECTED of the states go below (chosen: two of 1e-5 to 1e-3 cost bipeds nine digits).
+TOGETHER = 1e-3
 # Share of its low size below which a pivot of exact equations is weak, whatever errors were seen: a difference of terms
 # that lost five digits, which no residual tells (chosen); STEADY is that of estimates. LOW_SHARE: share of the states
 # at which a pivot is smaller than its low size, for some range over many decades (chosen).
@@ -118,7 +122,11 @@ def _judged(
     counted = _counted(system, inputs, seen, known)
     small = _SmallPivots(seen, _some(counted.near & counted.usual, counted.near))
     weak = small.weak(counted.regular & counted.usual)
-    marked = counted.regular & (seen.sizes < weak).any(axis=1) & candidate.again
+    noisy = bool(system.problem.noisy)
+    # of a pivot that is rounding at many states, where axes nearly coincide, the low size is such a state's
+    rounding = np.zeros_like(weak) if noisy else SUSPECT * small.typical
+    marked = counted.regular & (seen.sizes < np.maximum(weak, rounding)).any(axis=1) & candidate.again
+    marked &= bool((counted.regular & ~marked).any())
     checked = _checked(system, inputs, seen, known, counted.regular & ~marked)
     kept, close = np.flatnonzero(checked.regular), np.flatnonzero(counted.near & ~known.among(len(seen.error)))
     least, name, through, worst = _least(seen, kept, close, candidate.labels, doubtful)
@@ -129,10 +137,10 @@ def _judged(
         crossing=through, singular=len(seen.error) - len(kept) - int(marked.sum()) - counted.beyond,
         weak=int(marked.sum()), reach=counted.reach,
     )  # fmt: skip
-    noisy = bool(system.problem.noisy)
     lossy = np.max([
         small.expected(counted.usual, checked.regular, weak), known.share(seen) * small.typical,
-        (STEADY if noisy else CANCELLED_PIVOT) * small.low,
+        small.steady(counted.usual, checked.regular) if noisy else CANCELLED_PIVOT * small.low,
+        rounding,
     ], axis=0)  # fmt: skip
     guards = _guards(seen.pivots[close], lossy, doubtful, small.typical if noisy else None)
     return len(seen.error), Verdict(safety, guards, _at(inputs, worst))
@@ -406,6 +414,12 @@ class _SmallPivots:
         found = self._greatest(states & self.small & (self.error > LOST), np.sqrt(self.error / LOSING[-1]))
         few, rare = np.quantile(self.sizes[kept], (EXPECTED, RARE), axis=0, method="lower")
         return np.max([weak, np.minimum(found, few), np.sqrt(weak * rare)], axis=0)
+
+    def steady(self, usual: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Sizes (p,) below which pivots of an estimate lose digits: one alone, or several that vanish at usual ones."""
+        vanish = (self.sizes[usual] < STEADY * self.low).any(axis=0)
+        few = np.quantile(self.sizes[kept], EXPECTED, axis=0, method="lower")
+        return np.maximum(STEADY * self.low, np.where(vanish, np.minimum(TOGETHER * self.low, few), 0.0))
 
     def _greatest(self, states: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """(p,): greatest size times factor (N,) of each pivot over the states at which it is the smallest."""

@@ -47,7 +47,8 @@ from sysdyn.sparse.information import product
 
 # Level of code generation for the programs, which are large and run seldom.
 CODE_LEVEL = 0
-# Share of the greatest variance of its program below which a variance counts as zero, at every sampled state (chosen).
+# Share of the greatest variance of its program and state below which a variance counts as zero, at every sampled state
+# that the factors' order solves (chosen).
 VANISHING_VARIANCE = 1e-22
 # Number of states at which variances that are zero at every state are found (chosen).
 SAMPLES = 4
@@ -306,11 +307,13 @@ class Posterior:
         if groups[0][0] != "variance":
             return program
         states = sample_states(self.problem, SAMPLES, seed=EXAMPLE_SEED)
-        entries = [factors.at({name: x[k] for name, x in states.items()}, 1)[0] for k in range(SAMPLES)]
+        made = [factors.at({name: x[k] for name, x in states.items()}, 1) for k in range(SAMPLES)]
+        entries = [x for x, status in made if not status[0]]
+        if not entries:
+            return program
         found = interpreter.run_groups(program, {ENTRIES: np.concatenate(entries)})["variance"]
-        size = np.fmax.reduce(found, axis=0)
-        least = VANISHING_VARIANCE * np.fmax.reduce(size, initial=0.0)
-        variances = [0.0 if s <= least else x for x, s in zip(groups[0][1], size, strict=True)]
+        zero = (found <= VANISHING_VARIANCE * found.max(axis=1, initial=0.0, keepdims=True)).all(axis=0)
+        variances = [0.0 if none else x for x, none in zip(groups[0][1], zero, strict=True)]
         return Program.from_graph(graph, inputs, [("variance", variances)])
 
     def _file(self, name: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import sysdyn as sd
 from sysdyn.equations.whitened import whitened_system
-from sysdyn.offline.square_root import SquareRoot, square_root
+from sysdyn.offline.square_root import SquareRoot, from_leaves, sampled_rows, square_root
 from sysdyn.offline.stages import Stages
 
 NOISY = (sd.JointAcceleration, sd.JointTorque, sd.ExternalWrench)
@@ -21,6 +22,30 @@ def test_noisy_wrenches_are_eliminated_from_the_leaves():
     """Joint wrenches in terms of all external ones beyond them, first as for exact wrenches, fill the matrix."""
     root = form([of("all", noise=0.1) for of in NOISY], 12)
     assert len(root.program) < 65_000  # 127,537 with all joint wrenches first
+
+
+def test_columns_are_eliminated_body_by_body_from_the_leaves():
+    """Forces of a body with what is at its parent, before the accelerations there; those of the first body are last."""
+    system = whitened_system(sd.Problem(sd.chain(2), [of("all", noise=0.1) for of in NOISY]))
+    found = [{system.col_blocks[c] for c in part} for part in from_leaves(system)]
+    assert found == [
+        {("tau", 1), ("fx", 1)}, {("qdd", 1), ("a", 1)}, {("tau", 0), ("fx", 0), ("f", 1)}, {("qdd", 0), ("a", 0)},
+        {("f", 0)},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("heavier", [1.0, 1e9])
+def test_orders_are_searched_in_natural_units(heavier):
+    """The order is one for robots whose inertias differ by a factor: exact entries are near 1, whatever the robot."""
+    model = sd.chain(3)
+    problem = sd.Problem(
+        model.replace(inertias=heavier * model.inertias),
+        [sd.JointAcceleration("all", noise=0.1), sd.JointTorque("all", noise=0.1), sd.ExternalWrench("all")],
+    )
+    system = whitened_system(problem)
+    rows = sampled_rows(system)
+    exact = [x for i, row in enumerate(rows) if i not in system.plain.noise_by_row for x in row.values()]
+    assert 1.0 < max(np.abs(x).max() for x in exact) < 100.0
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.sampling import sample_states
 from sysdyn.offline.sensitivity_analytic import DEARER, analytic
 from sysdyn.offline.sensitivity_implicit import implicit
+from sysdyn.online import derivatives
 from sysdyn.program.evaluate import evaluate
 from sysdyn.program.expr import is_zero
 from sysdyn.program.program import Program
@@ -225,6 +226,14 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     assert beside > 0.75 * len(program)
 
 
+def test_degrees_of_freedom_of_a_chain_share_pieces(monkeypatch):
+    """One by one they would have pieces of their own for each that carries them: 190 of eight."""
+    monkeypatch.setattr(sensitivity, "DEARER", math.inf)
+    made = analytic(sd.forward_dynamics(sd.chain(8)), ("qdd",), ("tau",), external_wrenches=False)
+    blocks = [("".join(key), list(block.flat)) for key, block in made.blocks.items()]
+    assert len(Program.from_graph(made.graph, made.inputs, blocks).cuts) < 100
+
+
 def test_solutions_with_factors_and_their_transpose():
     rng = np.random.default_rng(3)
     A = rng.standard_normal((9, 9)) * (rng.random((9, 9)) < 0.5) + 4.0 * np.eye(9)
@@ -351,7 +360,7 @@ def test_quantities_that_passes_have_changed_are_refused():
         assert fast(problem, outputs=["qdd", x], backend="python", passes="all").derivatives(of=x).of == (x,)
 
 
-@pytest.mark.parametrize(("of", "wrt"), [("tau", "q"), ("a", "qd"), (("tau", "a"), ("q", "qd"))])
+@pytest.mark.parametrize(("of", "wrt"), [("tau", "q"), ("tau", ("qd", "fx")), ("a", "qd"), (("tau", "a"), ("q", "qd"))])
 def test_the_form_of_fewer_operations_is_taken(of, wrt):
     problem = sensors()
     solver = fast(problem, outputs=("tau", "a"), backend="python")
@@ -362,6 +371,20 @@ def test_the_form_of_fewer_operations_is_taken(of, wrt):
         found = implicit(elimination, (), J.of, J.wrt, transposed)
         counts[found.method] = found.operations
     assert J.flops.total == min(counts.values()) == counts[J.method] < max(counts.values())
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_large_systems_one_form_is_written(more, monkeypatch):
+    """That of fewer solutions, by rows or by columns, though the other one has fewer operations."""
+    solver = fast(sensors(), outputs=("tau", "a"), backend="python", ordering="natural")
+    assert solver.choice.fill_in
+    of, wrt = "tau", ("qd", "fx")
+    columns = solver.model.nv + 6 * solver.model.nb
+    entries = ordered_system(solver.problem, solver.options, solver.choice).nnz + solver.choice.fill_in
+    cheaper = solver.derivatives(of=of, wrt=wrt)
+    monkeypatch.setattr(derivatives, "BOTH", columns * entries - more)
+    found = solver.derivatives(of=of, wrt=wrt)
+    assert (found.flops.total > cheaper.flops.total) == bool(more)
 
 
 @pytest.mark.slow

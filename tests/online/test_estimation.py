@@ -172,6 +172,22 @@ def test_covariances_of_a_call_replace_those_declared(arm):
         np.testing.assert_allclose(solution.std("tau"), np.sqrt(np.diag(expected["C"])[columns]), rtol=1e-8)
 
 
+def test_readings_that_nothing_else_tells_have_no_residual():
+    """The torques follow from the accelerations; a second reading of one of these has a residual, and it alone."""
+    model = sd.chain(2, seed=1)
+    noisy = [sd.JointAcceleration("all", noise=0.2, name="accelerations"), sd.ExternalWrench("all")]
+    again = sd.Linear({("qdd", model.joint_names[0]): [[1.0]]}, name="again", noise=0.3)
+    q, qd, qdd = model.random_state(seed=2)
+    for stated, redundancy in ((noisy, 0), ([*noisy, again], 1)):
+        solver = sd.compile(sd.Problem(model, stated), level="fast", backend="python")
+        y = {"accelerations": qdd} | ({"again": qdd[:1] + 0.5} if redundancy else {})
+        estimate = solver(q, qd, y=y)
+        residuals = estimate.residuals()
+        assert estimate.redundancy == redundancy and residuals["accelerations"][1] == 0.0
+        assert estimate.chi2() == pytest.approx(redundancy * 0.5**2 / (0.2**2 + 0.3**2))
+        assert (residuals["accelerations"][0] == 0.0) == (redundancy == 0)
+
+
 @pytest.mark.slow
 def test_what_is_switched_off_is_as_if_it_were_not_there(arm):
     q, qd, y = measured(arm, 5, 1)

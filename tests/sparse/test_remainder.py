@@ -83,6 +83,31 @@ def test_turned_rows_keep_their_products_and_one_of_them_the_column(A):
 
 
 @given(matrices())
+def test_turned_columns_keep_their_products_and_one_of_them_the_row(A):
+    columns = [j for j in range(A.shape[2]) if A[0, 0, j]]
+    for left, before in (
+        (Samples(rows_of(A), A.shape[2], cancelled=1e-13), A),
+        (Remainder(rows_of(A[0]), A.shape[2]), A[0]),
+    ):
+        found = left.turn_across(0, range(A.shape[2]))
+        after = dense(left.rows, before.shape)
+        check(left, after)
+        assert (found is None) == (len(columns) == 1) and set(left.rows[0]) == {0}
+        products = (x @ np.swapaxes(x, -1, -2) for x in (after, before))
+        np.testing.assert_allclose(*products, atol=1e-11)
+
+
+def test_entries_that_a_turn_takes_away_are_gone():
+    """Rows, or columns, change places: where the first one had nothing, the second one is left with nothing."""
+    by_rows = Remainder([{1: 5.0}, {0: 2.0, 2: 7.0}], 3)
+    by_rows.turn([0, 1], 0)
+    check(by_rows, np.array([[2.0, 0.0, 7.0], [0.0, -5.0, 0.0]]))
+    by_columns = Remainder([{1: 2.0}, {1: 5.0}, {0: 3.0}], 2)
+    by_columns.turn_across(0, [0, 1])
+    check(by_columns, np.array([[2.0, 0.0], [5.0, 0.0], [0.0, -3.0]]))
+
+
+@given(matrices())
 def test_expressions_are_what_floats_are(A):
     graph = Graph("algebraic")
     x = graph.inputs("x", A[0].size).reshape(A[0].shape)
