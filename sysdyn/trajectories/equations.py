@@ -167,6 +167,14 @@ class OfStates:
         """Rows of each sensor."""
         return self._rows
 
+    def counted(self, readings: Readings) -> int:
+        """Number of rows that hold or are measured, over all instants: degrees of freedom of their sum of squares."""
+        count = len(readings.t) * int(self.exact.sum())
+        for name, noise in self._noise.items():
+            on = readings.active[name]
+            count += noise.size * int(on.all(axis=1).sum()) if noise.full else int(on.sum())
+        return count
+
 
 class OfDynamics:
     """Rows that the dynamic variables leave to the states, and results at the states."""
@@ -219,6 +227,11 @@ class OfDynamics:
         bad = ~(np.isfinite(r).all(axis=1) & np.isfinite(entries).all(axis=1))
         r[bad], entries[bad] = 0.0, 0.0
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
+
+    def counted(self, readings: Readings) -> int:
+        """Number of rows that are left, over all instants: degrees of freedom of their sum of squares."""
+        off = sum(int(np.sum(~readings.active[m.name])) for m in self.problem.switchable if m.name in readings.active)
+        return len(readings.t) * len(self.exact) - off
 
     def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.

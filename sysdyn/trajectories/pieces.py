@@ -116,9 +116,9 @@ def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readi
 
 def joined(
     trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
-    kappa: np.ndarray, read: Readings,
+    kappa: np.ndarray, read: Readings, fit: tuple[float, int],
 ) -> Run:  # fmt: skip
-    """The run of successive pieces."""
+    """The run of successive pieces; fit: χ² and its degrees of freedom."""
     problem, own = trajectory.problem, trajectory.unknowns
     q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
     t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
@@ -141,4 +141,5 @@ def joined(
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
         coupled=trajectory.coupled, missing=_missing(trajectory, read), _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
+        _fit=fit,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,12 +44,15 @@ STRIDE = 0.01
 class Trajectory:
     """A problem over time. coupled: dynamic variables and states together, else first the states.
 
-    outputs: quantities and measurements that are wanted. span: length of the log [s]. Raises ProblemError if no sensor
-    tells the states.
+    outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
+    components that a log has at some instant; None: any. Raises ProblemError if no sensor tells the states.
     """
 
-    def __init__(self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool):
-        self.problem, self.model, self.coupled = problem, problem.model, coupled
+    def __init__(
+        self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
+        measured: Mapping[str, np.ndarray] | None = None,
+    ):  # fmt: skip
+        self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(
                 "no sensor of the problem tells the states: add encoders (sysdyn.JointPosition) or other sensors "
@@ -72,17 +75,18 @@ class Trajectory:
         self.alone = bool(alone)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
-    def unseen(self) -> list[Unseen]:
-        """The coordinates that nothing tells."""
+    def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
+        """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
         rng = np.random.default_rng(5)
         y, active = {}, {}
-        for m in (*self.problem.state_sensors, *self.problem.custom):
+        added = [m for source in further for m in source.sensors]
+        for m in (*self.problem.state_sensors, *self.problem.custom, *added):
             size = len(m.components(self.model))
             y[m.name] = 0.3 * rng.standard_normal((SEEN_AT, size))
-            active[m.name] = np.ones((SEEN_AT, size), dtype=bool)
+            active[m.name] = np.broadcast_to(self._measured.get(m.name, True), (SEEN_AT, size))
         known = {x: np.zeros((SEEN_AT, self.problem.inputs[x].size)) for x in self.problem.known_quantities}
         readings = Readings(np.arange(SEEN_AT, dtype=float), y, active, known)
-        return unseen([*self.kinematic, self.dynamics], self.unknowns, readings)
+        return unseen([*self.kinematic, self.dynamics, *further], self.unknowns, readings)
 
     # ---- first instant -------------------------------------------------------------------------------------------
 
@@ -102,8 +106,11 @@ class Trajectory:
             belief = Belief(at, self._prior(still, at, gone))
             found = Filter(own, self.kinematic, density, gate=False).started(belief, readings.part(slice(0, 1))).path
             found = replace(found, rates=at.rates, biases=at.biases)
-        std = self._std(FIRST_ATTITUDE if q is not None else FOUND_ATTITUDE)
-        return Belief(found, self._prior(std, found, gone)), tuple(x.name for x in gone)
+        return self.around(found, gone, q is not None), tuple(x.name for x in gone)
+
+    def around(self, path: Path, gone: Sequence[Unseen], given: bool) -> Belief:
+        """The first instant with its prior; given: its position was, else it was found at rest."""
+        return Belief(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
 
     def _std(self, attitude: float) -> np.ndarray:
         """Prior standard deviations (unknowns,) of the first instant."""

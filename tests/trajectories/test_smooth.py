@@ -462,3 +462,62 @@ def test_a_run_and_its_parts():
     for key in ("torque", ("tau", "joint9")):
         with pytest.raises(sd.UnknownName):
             run[key]
+
+
+# ---- χ² --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("coupled, order", [(False, 3), (True, 3), (True, 4), (False, 4)])
+def test_chi2_is_in_its_band(coupled, order):
+    """Of logs that are drawn as declared: its mean, its spread, and 95 % of them in the band, in windows as well."""
+    normal, inside, draws = [], [], 24
+    density = logs.DRAWN if order == 3 else logs.DRAWN_SNAP
+    for seed in range(draws):
+        log, problem, _ = logs.drawn_arm(seed, order)
+        options = {"coupled": coupled, "order": order, "density": density, "robust": False}
+        run = sd.smooth(problem, log.log, window=(None, 25)[seed % 2], **options)
+        low, high = run.chi2_band()
+        inside.append(low < run.chi2() < high)
+        normal.append((run.chi2() - run.redundancy) / np.sqrt(2.0 * run.redundancy))
+        # three (or four) readings of each joint find the first state
+        readings = 60 * 3 * (2 if coupled else 1)
+        assert run.redundancy == readings - 3 * order
+    assert abs(np.mean(normal)) < 3.0 / np.sqrt(draws) and 0.6 < np.std(normal) < 1.5, (normal, inside)
+    assert np.mean(inside) > 0.8
+
+
+@pytest.mark.parametrize("share, above", [(3.0, True), (1.0 / 3.0, False)])
+def test_noise_that_is_wrong_is_out_of_the_band(share, above):
+    log, problem, _ = logs.drawn_arm(0)
+    wrong = [
+        sd.JointPosition("all", noise=m.noise / share, name=m.name) if m.name == "encoders" else m
+        for m in problem.measurements
+    ]
+    run = sd.smooth(sd.Problem(problem.model, wrong), log.log, density=logs.DRAWN, order=3, robust=False)
+    low, high = run.chi2_band()
+    assert (run.chi2() > high) if above else (run.chi2() < low)
+    assert f"χ²        {run.chi2():.0f}" in repr(run) and any(table.title == "fit" for table in run.tables())
+
+
+def test_dropped_readings_do_not_count():
+    log, problem, _ = logs.drawn_arm(1)
+    options = {"density": logs.DRAWN, "order": 3}
+    clean = sd.smooth(problem, log.log, robust=False, **options)
+    encoders = log.log["encoders"].copy()
+    encoders[[10, 30], [0, 2]] += 0.5
+    run = sd.smooth(problem, {**log.log, "encoders": encoders}, **options)
+    assert clean.redundancy - 6 < run.redundancy < clean.redundancy - 1
+    low, high = run.chi2_band()
+    assert low < run.chi2() < high
+
+
+def test_chi2_with_a_free_base_and_exact_rows():
+    """Rows that hold exactly, and coordinates that nothing tells, are counted as what they say."""
+    model = sd.chain(4, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3)),))
+    t = 4e-3 * np.arange(100)
+    q, _, _ = model.imposed(*motion(model, t))
+    run = sd.smooth(encoders(model), {"t": t, "encoders": measured(q)}, order=3, robust=False)
+    assert run.redundancy == 100 * (4 + 2) - 12
+    low, high = run.chi2_band()
+    assert run.chi2() < high
