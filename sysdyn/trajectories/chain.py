@@ -92,8 +92,13 @@ class Covariances:
             found[:, columns] = np.einsum("ncii->nci", P)
         return found
 
+    def together(self, columns: np.ndarray) -> np.ndarray:
+        """Numbers of all unknowns in blocks with some of these."""
+        found = [own for x in self.blocks for own in x.columns if np.isin(own, columns).any()]
+        return np.sort(np.concatenate(found))
+
     def replaced(self, columns: np.ndarray, P: np.ndarray) -> Covariances:
-        """With P (N, k, k) of these unknowns (k,), blocks of their own until now."""
+        """With P (N, k, k) of these unknowns (k,), whole blocks until now."""
         kept = []
         for x in self.blocks:
             own = ~np.isin(x.columns, columns).any(axis=1)

@@ -100,7 +100,9 @@ class _Log:
         equations = Linearised(trajectory.unknowns, [*trajectory.sources, *sources], self.kappa, belief)
         equations.weigh_exact(path, readings)
         P = equations.covariances(equations.about(path, readings))
-        return with_biases(trajectory, path, P, readings, robust=False) if trajectory.alone else (path, P)
+        if len(trajectory.slow):
+            path, P, _ = with_biases(trajectory, path, P, readings, robust=False)
+        return path, P
 
     def _positions(self, P: Covariances, gone: Sequence[Unseen]) -> tuple[str, ...]:
         """Degrees of freedom whose position is hardly known at any instant, but of coordinates that are chosen."""

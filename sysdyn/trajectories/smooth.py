@@ -21,8 +21,7 @@ from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
-from sysdyn.trajectories.path import Path
-from sysdyn.trajectories.pieces import Piece, joined, pieces_of, with_biases
+from sysdyn.trajectories.pieces import Piece, carried, joined, pieces_of, with_biases
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smoothing import Smoothed, Smoother
@@ -130,7 +129,7 @@ def _run(
     window: int | None, told: Stages,
 ) -> Run:  # fmt: skip
     """The run, window by window."""
-    own, rows = trajectory.unknowns, len(readings.t)
+    own, rows, last = trajectory.unknowns, len(readings.t), slice(-1, None)
     _tell_gaps(trajectory, kappa, readings.t)
     belief, chosen = trajectory.belief(readings, first, kappa)
     n = window or window_rows(trajectory)
@@ -152,9 +151,10 @@ def _run(
             )  # fmt: skip
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
         path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
-        if trajectory.alone:
-            path, P = with_biases(trajectory, path, P, left_here, robust)
-        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped)
+        known, slow = (path.part(last), P.part(last).dense()[0]), None
+        if len(trajectory.slow):
+            path, P, slow = with_biases(trajectory, path, P, left_here, robust)
+        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped, slow)
         events += [e._replace(instant=e.instant + at) for e in dropped]
         freedoms += smoother.equations.counted(left_here) - (0 if at else _begun(belief, found))
         if end == rows:
@@ -162,8 +162,8 @@ def _run(
         else:
             belief, before = _condensed(smoother.equations, found, left, end - at)
             squares += before
-            if trajectory.alone:
-                belief = _with_last_biases(belief, path, P.part(slice(-1, None)).dense()[0], trajectory.alone_columns)
+            if slow is not None:
+                belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), trajectory.slow)
         at = end
     return joined(trajectory, pieces, events, chosen, kappa, readings, (squares, freedoms))
 
@@ -194,19 +194,6 @@ def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None
         f"no readings from {t[k]:.6g} to {t[k + 1]:.6g} s: in the middle, the position of "
         f"{trajectory.model.dof_names[worst]!r} is known to ± {std[worst]:.2g} at most", LogWarning, stacklevel=4,
     )  # fmt: skip
-
-
-def _with_last_biases(belief: Belief, path: Path, P: np.ndarray, columns: np.ndarray) -> Belief:
-    """The belief with biases as they were at the last instant of a path, with covariance P (k, k) there."""
-    own, whole = path.unknowns, belief.P.copy()
-    whole[columns[:, None], columns] = P[columns[:, None], columns]
-    places = columns - own.n_states
-    left, walk = (x[0, places] for x in own.walk(belief.path.t - path.t[-1]))
-    whole[columns[:, None], columns] *= left[:, None] * left
-    whole[columns, columns] += walk
-    biases = belief.path.biases.copy()
-    biases[:, places] = left * path.biases[-1:, places]
-    return Belief(replace(belief.path, biases=biases), whole)
 
 
 def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: int) -> tuple[Belief, float]:

@@ -67,12 +67,13 @@ class Trajectory:
             self.kinematic.append(OfDynamics(moving, own))
         self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
         kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
-        # biases that the states do not show, if they are found before the dynamic variables
-        alone = [b for name, b in own.biases.items() if not coupled and name not in kinematic]
-        self.alone_columns = np.array(
-            [own.n_states + k for b in alone for k in range(*b.place.indices(own.n_biases))], dtype=int
-        )
-        self.alone = bool(alone)
+        # biases of which dynamic variables tell over time, after the states; errors of states last as these do
+        slow = [
+            own.n_states + b.place.start + k
+            for name, b in own.biases.items() if not coupled and len(self.dynamics.exact)
+            for k in range(b.place.stop - b.place.start) if name not in kinematic or np.isinf(b.time[k])
+        ]  # fmt: skip
+        self.slow = np.array(slow, dtype=int)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
     def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:

@@ -264,6 +264,48 @@ def test_biases_are_found():
         run.bias("encoders")
 
 
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("window", [None, 90])
+def test_a_tilt_that_passes_for_a_bias_is_told_by_torques_over_time(window):
+    """A base whose accelerometer is biased, held by a joint whose torque is measured with a bias, too.
+
+    The error of the tilt stays the same from row to row: counted as white it would give each row another tilt, and
+    biases of torques as precise as if the tilt were known.
+    """
+    model = floating_tree(3, seed=2)
+    trunk, rng, n = (model.body_names[0], np.eye(4)), np.random.default_rng(3), 180
+    acc, torques = np.array([0.25, -0.2, 0.15]), 0.5 * rng.standard_normal(2)
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-3, name="encoders"), sd.Gyroscope(trunk, noise=1e-3, name="gyro"),
+        sd.Accelerometer(trunk, noise=0.05, bias=sd.Constant(0.3), name="acc"),
+        sd.Stance(trunk, noise=1e-2, name="foot"),
+        sd.JointTorque(model.joint_names[1:], noise=0.2, bias=sd.Constant(0.5), name="torques"),
+        sd.ExternalWrench(model.body_names[1:], name="none"),
+        sd.Prior(sd.ExternalWrench(model.body_names[0], noise=100.0), name="held"),
+    ])  # fmt: skip
+    t = 4e-3 * np.arange(n)
+    sway, rate, push = motion(sd.chain(2, seed=1), t)
+    q = np.repeat(model.neutral()[None], n, axis=0)
+    q[:, 7:] = 2.0 * sway
+    qd, qdd = np.zeros((2, n, model.nv))
+    qd[:, 6:], qdd[:, 6:] = 2.0 * rate, 2.0 * push
+    shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    noise, bias = {"encoders": 1e-3, "gyro": 1e-3, "acc": 0.05, "torques": 0.2}, {"acc": acc, "torques": torques}
+    log = {x: shown[x] + bias.get(x, 0.0) + std * rng.standard_normal(shown[x].shape) for x, std in noise.items()}
+    options = {"order": 3, "robust": False, "density": {"joint0": 30.0, "joint1": 300.0, "joint2": 300.0}}
+    run = sd.smooth(problem, {"t": t, **log}, window=window, **options)
+    exact = sd.smooth(problem, {"t": t, **log}, coupled=True, **options)
+    tilt, std = model.difference(q, run.q)[:, :2], run.std("q")[:, :2]
+    assert np.mean(np.abs(tilt) < 2.5 * std) > 0.9
+    steps = np.abs(np.diff(tilt, axis=0)).max(axis=1)  # from row to row it stays, but for the ends of windows
+    assert np.sort(steps)[-2] < 0.05 * std.max()
+    for name, truth in bias.items():
+        assert np.abs((run.bias(name)[-1] - truth) / run.bias_std(name)[-1]).max() < 3.0, name
+        ratio = run.bias_std(name)[-1] / exact.bias_std(name)[-1]
+        assert ratio.min() > 0.95 and ratio.max() < 1.6, name  # never more certain than all at once
+        assert np.abs(run.bias(name)[-1] - exact.bias(name)[-1]).max() < exact.bias_std(name)[-1].max()
+
+
 # ---- coupled joints --------------------------------------------------------------------------------------------------
 
 
