@@ -76,6 +76,11 @@ class Unknowns:
         density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
 
+    def drive(self, name: str, density: np.ndarray) -> None:
+        """Set the densities (m,) of the walk of a bias."""
+        self.biases[name] = self.biases[name]._replace(density=density)
+        self.__dict__.pop("_bias_walk", None)
+
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
         density, time = self._bias_walk
