@@ -14,6 +14,7 @@ from sysdyn.backends.function import compile_function as compile_function
 from sysdyn.data.estimates import estimate_log as estimate_log
 from sysdyn.data.sensor_log import Log as Log
 from sysdyn.diagnosis.diagnose import Diagnosis as Diagnosis
+from sysdyn.diagnosis.observability import Observability as Observability
 from sysdyn.equations.block_system import BlockSystem as BlockSystem
 from sysdyn.errors import AccuracyWarning as AccuracyWarning
 from sysdyn.errors import BackendUnavailable as BackendUnavailable
@@ -105,7 +106,6 @@ from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.identify import Identified as Identified
 from sysdyn.online.identify import identify as identify
 from sysdyn.online.learn_noise import Learned as Learned
-from sysdyn.online.learn_noise import learn_noise as learn_noise
 from sysdyn.online.least_norm import least_norm as least_norm
 from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
@@ -136,8 +136,11 @@ from sysdyn.reference import rnea_derivatives as rnea_derivatives
 from sysdyn.reference import sparsity as sparsity
 from sysdyn.reference.flops import count_flops as count_flops
 from sysdyn.trajectories.believed import Event as Event
+from sysdyn.trajectories.learn_noise import LearnedMotion as LearnedMotion
+from sysdyn.trajectories.learn_noise import learn_noise as learn_noise
 from sysdyn.trajectories.live import Live as Live
 from sysdyn.trajectories.live import filter as filter
+from sysdyn.trajectories.observability import observability as observability
 from sysdyn.trajectories.run import Run as Run
 from sysdyn.trajectories.smooth import smooth as smooth
 from sysdyn.views.show import View as View
@@ -152,16 +155,16 @@ __all__ = [
     "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
     "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult",
     "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
-    "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "Linear", "Live",
-    "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError", "ModelNoise",
-    "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "PASSES", "PinocchioState",
-    "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run",
-    "Safety", "SingularState", "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement",
-    "StructurallySingular", "Switchable", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree",
-    "chain", "closures", "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors",
-    "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "inertial_parameters",
-    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
-    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "predict", "random_tree", "rnea", "rnea_derivatives",
-    "robots", "sensor", "show", "smooth", "sparsity",
+    "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "LearnedMotion",
+    "Linear", "Live", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError",
+    "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability",
+    "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
+    "RNEADerivatives", "RandomWalk", "Run", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "Stance",
+    "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SysdynError", "UnknownName",
+    "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "compile_regressor",
+    "count_flops", "crba", "declared_sensors", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba",
+    "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics",
+    "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics",
+    "learn_noise", "least_norm", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability", "predict",
+    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "smooth", "sparsity",
 ]  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
 
 from numpy.typing import ArrayLike
 
 from sysdyn.diagnosis.diagnose import Diagnosis, diagnose
+from sysdyn.diagnosis.observability import Observability
 from sysdyn.equations.augmented import System, system
 from sysdyn.equations.turned_joints import layout
-from sysdyn.errors import UnknownName
+from sysdyn.errors import InvalidInput, UnknownName
 from sysdyn.files import html
 from sysdyn.measurements.constraints import JointCoupling, closures
 from sysdyn.measurements.linear import MotorTorque
@@ -50,15 +54,42 @@ class Problem(Statement):
         """
         return system(self, layout, known, turn, passes, outputs)
 
+    @overload
     def diagnose(
-        self, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None
-    ) -> Diagnosis:
+        self, log: Sequence[Measurement] | None = None, available: Sequence[Measurement] = (),
+        active: Mapping[str, ArrayLike] | None = None,
+    ) -> Diagnosis: ...  # fmt: skip
+
+    @overload
+    def diagnose(self, log: Any, available: Sequence[Measurement] = (), active: None = None, **options: Any
+    ) -> Observability: ...  # fmt: skip
+
+    def diagnose(
+        self, log: Any = None, available: Sequence[Measurement] = (), active: Mapping[str, ArrayLike] | None = None,
+        **options: Any,
+    ) -> Diagnosis | Observability:  # fmt: skip
         """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack.
 
         active: {name: bool or (m,) bool} of what is Switchable, as for a call of a Solver: equations that are switched
         off are left out and named.
+
+        log: of a problem whose q and q̇ are unknown: what it does not tell of its trajectory, as an Observability; see
+        `sysdyn.observability`, which takes the options. Without a log the first argument may be `available`.
         """
-        return diagnose(self, available, active)
+        if isinstance(log, (list, tuple)) and all(isinstance(m, Measurement) for m in log):
+            log, available = None, log
+        if log is not None and active is not None:
+            raise InvalidInput("active is for one state: a log has columns and conditions that switch")
+        if log is not None:
+            # packages above this one are reached by public names alone
+            return sys.modules[__package__].observability(self, log, available, **options)
+        if options:
+            raise InvalidInput(f"diagnose takes {', '.join(options)} with a log alone")
+        found = diagnose(self, available, active)
+        if self.state_sensors and found.missing:
+            more = "sensors of the state tell q, q̇ and q̈ along a trajectory: diagnose(log) says what a log tells"
+            found = replace(found, suggestions=(*found.suggestions, more))
+        return found
 
     def _repr_html_(self) -> str:
         head = repr(self).splitlines()[0]

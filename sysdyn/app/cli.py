@@ -203,17 +203,41 @@ def solve(
 
 
 @app.command()
-def diagnose(subject: Subject, base: Base = None, kind: Kind = None, torque: Torque = None) -> None:
+def diagnose(
+    subject: Subject,
+    base: Base = None,
+    kind: Kind = None,
+    torque: Torque = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log whose states are unknown, as of `sysdyn solve`: what it does not tell.", show_default=False
+        ),
+    ] = None,
+    coupled: Coupled = False,
+    order: Order = None,
+) -> None:
     """Say whether a problem is well posed.
 
-    Names the unknowns that cannot be found and the equations that are too many; exit code 1 where there are any.
+    Names the unknowns that cannot be found and the equations that are too many; of a log, positions and biases that it
+    does not tell. Exit code 1 where there are any.
 
     Example: sysdyn diagnose problems/load_cells.toml
+
+    Example: sysdyn diagnose problems/arm_from_encoders.toml --log arm.npz
     """
     task = asked_task(subject, base, kind, torque)
-    found = task.problem.diagnose()
-    output().print(f"{task.problem!r}\n{found}", soft_wrap=True)
-    if not found.well_posed:
+    if log is None:
+        refuse_options({"--coupled": coupled, "--order": order}, "it is for a log: give --log FILE")
+        found = task.problem.diagnose()
+        words, fine = str(found), found.well_posed
+    else:
+        from sysdyn.app.runs import unknown_log  # scipy.stats takes most of a second to import
+
+        told = task.problem.diagnose(unknown_log(task, log), coupled=coupled, order=order)
+        words, fine = str(told), told.told
+    output().print(f"{task.problem!r}\n{words}", soft_wrap=True)
+    if not fine:
         raise typer.Exit(NOT_SOLVED)
 
 

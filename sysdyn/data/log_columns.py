@@ -94,7 +94,7 @@ class LogColumns:
         entries += [(f"active: {name}", "1", (switch_group(name), 0), False) for name in self.optional]
         self.names, self.units, self.group, self._needed = (list(x) for x in zip(*entries, strict=True))
         self.sizes = Counter(group for group, _ in self.group)
-        self._timed, self._unused = timed is not False, frozenset(unused)
+        self._timed, self.unused = timed is not False, frozenset(unused)
         # scalars of quantities by the columns of files of states
         self._stated = {
             (value_group(m.name), k): label
@@ -175,7 +175,7 @@ class LogColumns:
         present = {self.group[n][0] for n in used} - self._in_part
         missing = [
             self._shown(n) for n in range(len(self.names))
-            if n not in used and (self._needed[n] or self.group[n][0] in present) and self.group[n] not in self._unused
+            if n not in used and (self._needed[n] or self.group[n][0] in present) and self.group[n] not in self.unused
         ]  # fmt: skip
         if missing:
             near = {x: difflib.get_close_matches(x, missing, n=1, cutoff=0.7) for x in left_out}

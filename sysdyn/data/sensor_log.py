@@ -28,6 +28,10 @@ from sysdyn.problem import Problem
 MISSING = ("raise", "skip", "sensor")
 # Sources of velocities: columns, or the positions.
 VELOCITIES = ("logged", "difference")
+# States at which linear velocities of a base are changed by about 1 m/s, their seed, and change of the outputs, as a
+# share of the greatest of a state, that does not count (chosen: of torques of an iCub rounding is 5e-15, and 2e-9 are
+# left where the acceleration of the base has a wide prior).
+UNREAD_AT, UNREAD_SEED, SAME_OUTPUT = 4, 7, 1e-7
 # Greatest time [s] accepted: seconds since 1970 come to it in 5138, milliseconds did in 1973.
 LATEST = 1e11
 
@@ -154,8 +158,9 @@ class Log:
         where = str(file) if isinstance(file, Path) else "the log" if isinstance(file, Mapping) else "the DataFrame"
         table = read_table(file, self.columns.of_array, self.rows, apart=not self._exact)
         used, numbers = self.columns.matched(table, where, self.told)
-        lacking = [n for n, (group, _) in enumerate(self.columns.group) if group == "qd" and n not in numbers]
-        groups = {self.columns.group[n][0] for n in numbers}
+        group, unused = self.columns.group, self.columns.unused
+        lacking = [n for n, x in enumerate(group) if x[0] == "qd" and n not in numbers and x not in unused]
+        groups = {group[n][0] for n in numbers}
         unread = [
             x for x, m in self._switchable.items()
             if x not in self.values and value_group(x) not in groups and isinstance(m, Switchable)
@@ -203,7 +208,7 @@ class Log:
         """
         groups = [self.columns.group[n] for n in file.numbers]
         t_at = groups.index((TIME, 0))
-        q_at = [groups.index(("q", k)) for k in range(self.problem.model.nq)]
+        q_at = {k: at for at, (x, k) in enumerate(groups) if x == "q"}  # of what matters
         freedoms = [self.columns.group[n][1] for n in file.lacking]
         x, rows, done, end = np.empty((0, len(file.used))), np.empty(0, dtype=int), 0, False
         while not end:
@@ -214,8 +219,10 @@ class Log:
             ready = len(x) if end else len(x) - HALF if len(x) >= WINDOW else 0
             if ready <= done:
                 continue
+            q = np.tile(self.problem.model.neutral(), (len(x), 1))
+            q[:, [*q_at]] = x[:, [*q_at.values()]]
             with naming(f"{file.where} rows {rows[done]} to {rows[ready - 1]}"):
-                qd = velocities(self.problem.model, x[:, t_at], x[:, q_at], range(done, ready))[:, freedoms]
+                qd = velocities(self.problem.model, x[:, t_at], q, range(done, ready))[:, freedoms]
             self._tell(file, x[:, t_at])
             yield np.hstack([x[done:ready], qd]), rows[done:ready]
             gone = max(ready - WINDOW, 0)
@@ -347,16 +354,40 @@ class Log:
 
 
 def _unused(solver: Solver) -> set[tuple[str, int]]:
-    """Places ("q", k) and ("qd", k) that the program does not read, such as the position of a floating base.
+    """Places ("q", k) and ("qd", k) that no result depends on, such as the position of a floating base.
 
-    Nothing depends on them, standard deviations neither. Quaternions are asked for: zeros would be no rotation.
+    The program does not read them; or they are linear velocities of a base, which are in every velocity and cancel, so
+    that outputs at random inputs do not change. Standard deviations depend on positions alone. Quaternions are asked
+    for: zeros would be no rotation.
     """
     program, model = solver.executable.program, solver.problem.model
     turning = {("q", k) for _, part in model.quaternions for k in range(*part.indices(model.nq))}
-    found = {
-        (x, k) for x in ("q", "qd") for k in np.flatnonzero(~program.used_inputs[program.input_places[x]]).tolist()
-    }
-    return found - turning
+    used = {x: program.used_inputs[program.input_places[x]] for x in ("q", "qd")}
+    found = {(x, k) for x in used for k in np.flatnonzero(~used[x]).tolist()} - turning
+    linear = {k for i, joint in enumerate(model.joints) if joint.nv == 6 and model.parent[i] < 0
+              for k in range(*model.v_slice(i).indices(model.nv)[:2])[3:] if used["qd"][k]}  # fmt: skip
+    if not linear:
+        return found
+    q, qd, _ = model.random_state(seed=UNREAD_SEED, batch=UNREAD_AT)
+    rng, states = np.random.default_rng(UNREAD_SEED), {"q": q, "qd": qd}
+    for name, group in solver.problem.inputs.items():
+        if name not in states:
+            drawn = group_of(name).role == VALUE or group.default is None
+            states[name] = rng.standard_normal((UNREAD_AT, group.size)) if drawn else group.required()
+    before = _outputs(solver, states)
+    for k in linear:
+        moved = qd.copy()
+        moved[:, k] += rng.standard_normal(UNREAD_AT)
+        change = np.abs(_outputs(solver, {**states, "qd": moved}) - before).max(axis=1)
+        if (change <= SAME_OUTPUT * np.abs(before).max(axis=1)).all():
+            found.add(("qd", k))
+    return found
+
+
+def _outputs(solver: Solver, states: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(n, m) all outputs of the program at some states; not finite if it has none there."""
+    outputs, _ = solver.executable.results({x: np.ascontiguousarray(y) for x, y in states.items()}, UNREAD_AT)
+    return np.concatenate([np.reshape(x, (UNREAD_AT, -1)) for x in outputs.values()], axis=1)
 
 
 def in_order(where: str, rows: np.ndarray, t: np.ndarray, last: float, increasing: bool = False) -> None:

@@ -72,7 +72,7 @@ def directions(layout: Layout, basis: np.ndarray, columns: np.ndarray, q: np.nda
     first = (*FIRST, *layout.further)
     places = {x: np.flatnonzero(part & (quantity == x)) for x in first}
     forms = [
-        _echelon(basis.T, np.concatenate([places[x] for x in order]))
+        echelon(basis.T, np.concatenate([places[x] for x in order]))
         for order in permutations([x for x in first if len(places[x])])
     ]
     rows, pivots = min(forms, key=lambda form: _length(form[0], form[1], quantity))
@@ -92,7 +92,7 @@ def _length(rows: np.ndarray, pivots: list[int], quantity: np.ndarray) -> int:
     return sum(len(_terms(row, pivot, quantity)) for row, pivot in zip(rows, pivots, strict=True))
 
 
-def _echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]:
+def echelon(rows: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Reduced row echelon form of `rows` (k, n) and its pivots, in the columns `order` as they come."""
     rows, size = rows.copy(), np.linalg.norm(rows, axis=0)
     pivots: list[int] = []

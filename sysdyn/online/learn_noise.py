@@ -33,7 +33,7 @@ Covariances = dict[str, np.ndarray]
 
 
 class Learned(NamedTuple):
-    """Result of `learn_noise`.
+    """Result of `learn_noise` of N states.
 
     noise            {name: standard deviations (m,) or covariance (m, m)}: what solvers take as noise=
     log_likelihood   of all states, at the beginning and after each iteration; it never falls
@@ -64,7 +64,7 @@ class _Point(NamedTuple):
     states: int
 
 
-def learn_noise(
+def learn_noise_of_states(
     solver: Solver, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, y: Named | ArrayLike | None = None,
     learn: str | Sequence[str] | None = None, noise: Named | None = None, active: Named | None = None,
     iterations: int = 200, tolerance: float = 1e-5, parameters: Named | None = None, on_singular: str | None = None,

@@ -47,11 +47,15 @@ class Part(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t."""
+    """δ (N, k), and covariances if asked for, else none: P (N, k, k) of instants, C (N − 1, k, k) of t + 1 with t.
+
+    logdet: logarithm of the determinant of the covariance of all that is measured, in units of its noise.
+    """
 
     step: np.ndarray
     P: np.ndarray
     C: np.ndarray
+    logdet: float
 
 
 class Block(NamedTuple):
@@ -92,8 +96,13 @@ class Covariances:
             found[:, columns] = np.einsum("ncii->nci", P)
         return found
 
+    def together(self, columns: np.ndarray) -> np.ndarray:
+        """Numbers of all unknowns in blocks with some of these."""
+        found = [own for x in self.blocks for own in x.columns if np.isin(own, columns).any()]
+        return np.sort(np.concatenate(found))
+
     def replaced(self, columns: np.ndarray, P: np.ndarray) -> Covariances:
-        """With P (N, k, k) of these unknowns (k,), blocks of their own until now."""
+        """With P (N, k, k) of these unknowns (k,), whole blocks until now."""
         kept = []
         for x in self.blocks:
             own = ~np.isin(x.columns, columns).any(axis=1)
@@ -102,10 +111,11 @@ class Covariances:
 
 
 class Sweep(NamedTuple):
-    """δ (N, size) of a chain, and its covariances if asked for."""
+    """δ (N, size) of a chain, its covariances if asked for, and the logarithm of `Solved`."""
 
     step: np.ndarray
     covariances: Covariances
+    logdet: float
 
 
 def components(pattern: np.ndarray) -> list[np.ndarray]:
@@ -131,22 +141,22 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
         parts.append(Part(chosen[None], own))
     found = sweep(parts, n, k, covariances)
     if not covariances:
-        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)))
+        return Solved(found.step, np.zeros((0, k, k)), np.zeros((0, k, k)), found.logdet)
     C = np.zeros((max(n - 1, 0), k, k))
     for block in found.covariances.blocks:
         C[:, block.columns[:, :, None], block.columns[:, None, :]] = block.C
-    return Solved(found.step, found.covariances.dense(), C)
+    return Solved(found.step, found.covariances.dense(), C, found.logdet)
 
 
 def sweep(parts: Sequence[Part], n: int, size: int, covariances: bool = False) -> Sweep:
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`."""
-    step, blocks = np.zeros((n, size)), []
+    step, blocks, logdet = np.zeros((n, size)), [], 0.0
     for columns, linear in parts:
         found = (_single if len(columns) == 1 and columns.shape[1] > STACKED else _stacked)(linear, covariances)
-        step[:, columns] = found.step
+        step[:, columns], logdet = found.step, logdet + found.logdet
         if covariances:
             blocks.append(Block(columns, found.P, found.C))
-    return Sweep(step, Covariances(size, blocks))
+    return Sweep(step, Covariances(size, blocks), logdet)
 
 
 def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
@@ -154,7 +164,7 @@ def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     n, one = len(x.h), np.eye(x.h.shape[-1])
     m, P, factors = np.empty_like(x.h), np.empty_like(x.H), np.empty_like(x.H)
     before = np.empty_like(x.c)  # predictions of each next instant
-    mean, cov, t = x.m, x.P, 0
+    mean, cov, t, logdet = x.m, x.P, 0, 0.0
     try:
         noise = _roots(x.Q) if roots else x.Q
         rows = _rows(x.H) if roots else x.H
@@ -173,6 +183,7 @@ def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
                     _check(L, cov)
             factors[t], Lt = L, L.swapaxes(-1, -2)
             R = _root(rows[t] @ L) if roots else np.linalg.cholesky(one + Lt @ x.H[t] @ L)
+            logdet += 2.0 * float(np.log(np.abs(np.einsum("...ii->...i", R))).sum())
             G = np.linalg.solve(R, Lt)
             cov = G.swapaxes(-1, -2) @ G
             right = x.h[t] + (x.H[t] @ mean[..., None])[..., 0]
@@ -191,7 +202,7 @@ def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
             Kt, kept = K.swapaxes(-1, -2), one - K @ F
             C[t] = P[t + 1] @ Kt
             P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ Kt + K @ C[t]
-    return Solved(m, P, C) if covariances else Solved(m, P[:0], P[:0])
+    return Solved(m, P, C, logdet) if covariances else Solved(m, P[:0], P[:0], logdet)
 
 
 def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
@@ -207,7 +218,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
     m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
     before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
-    one, mean, cov, t = np.eye(k), x.m[0], x.P[0], 0
+    one, mean, cov, t, logdet = np.eye(k), x.m[0], x.P[0], 0, 0.0
     try:
         noise = _roots(Q) if roots else Q
         rows = _rows(H) if roots else H
@@ -232,6 +243,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
                 R, wrong = potrf(one + L[seen].T @ (H[t] @ L[seen]), lower=1)
                 if wrong:
                     raise np.linalg.LinAlgError
+            logdet += 2.0 * float(np.log(np.abs(np.diagonal(R))).sum())
             G = trtrs(R, L.T, lower=1)[0]
             cov = G.T @ G
             right = h[t].copy()
@@ -245,7 +257,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     if not covariances:
         for t in range(n - 2, -1, -1):
             m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
-        return Solved(m[:, None], P[:0, None], P[:0, None])
+        return Solved(m[:, None], P[:0, None], P[:0, None], logdet)
     C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
         F = Phi[t]
@@ -254,7 +266,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
         kept = one - K @ F
         C[t] = P[t + 1] @ K.T
         P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
-    return Solved(m[:, None], P[:, None], C[:, None])
+    return Solved(m[:, None], P[:, None], C[:, None], logdet)
 
 
 def _roots(Q: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from sysdyn.model import Model
 from sysdyn.program.reals import real
 from sysdyn.trajectories.believed import FAR_SQUARED
 from sysdyn.trajectories.chain import Covariances
-from sysdyn.trajectories.motion import Motion, covariance, transition
+from sysdyn.trajectories.motion import Motion, covariance, information, transition
 from sysdyn.trajectories.path import Path
 
 # Densities that are tried for a joint, in units of its encoder's noise by Δ^(p − ½): below, motion is lost in noise,
@@ -114,6 +114,14 @@ def expected(path: Path, covariances: Covariances, density: np.ndarray, learnt: 
         if learnt[group].any():
             found[group] = density[group] * np.sqrt(share[:, group].sum() / (len(dt) * p * len(group)))
     return found
+
+
+def squares(path: Path, density: np.ndarray) -> np.ndarray:
+    """Σ e^T Q⁻¹ e (nv,) of the errors of a path between its instants, of each degree of freedom."""
+    motion, dt = path.unknowns.motion, np.diff(path.t)
+    e, _ = motion.errors((path.q[:-1], path.rates[:-1]), (path.q[1:], path.rates[1:]), dt)
+    e = e / density
+    return np.asarray(np.einsum("niv,nij,njv->v", e, information(dt, motion.order), e, optimize=True))
 
 
 def by_joint(model: Model, density: float | Mapping[str, float] | np.ndarray) -> np.ndarray:

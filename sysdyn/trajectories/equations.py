@@ -39,6 +39,7 @@ class Readings:
     """Values y {name: (N, m)} without gaps at t (N,) [s], and active {name: (N, m) bool} where they are measured.
 
     known: exact quantities (N, size) by group. weights {name: (N,)}: of squares of sensors of states, 1 if not named.
+    variances {name: (m,)}: of the noise, as declared if not named.
     """
 
     t: np.ndarray
@@ -46,11 +47,14 @@ class Readings:
     active: Mapping[str, np.ndarray]
     known: Mapping[str, np.ndarray]
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    variances: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def part(self, chosen: slice | np.ndarray) -> Readings:
         """The readings of some of the instants."""
-        groups = (self.y, self.active, self.known, self.weights)
-        return Readings(self.t[chosen], *({name: x[chosen] for name, x in part.items()} for part in groups))
+        y, active, known, weights = (
+            {name: x[chosen] for name, x in part.items()} for part in (self.y, self.active, self.known, self.weights)
+        )
+        return Readings(self.t[chosen], y, active, known, weights, self.variances)
 
     def without(self, off: Mapping[str, np.ndarray]) -> Readings:
         """The readings with components off, {name: (N, m) bool}."""
@@ -152,7 +156,8 @@ class OfStates:
         for name, rows in self._rows.items():
             noise, on = self._noise[name], readings.active[name]
             # correlated components say nothing apart
-            weight[:, rows] = np.all(on, axis=1)[:, None] if noise.full else on / np.sqrt(noise.declared)
+            one = np.sqrt(readings.variances.get(name, noise.declared))
+            weight[:, rows] = np.all(on, axis=1)[:, None] if noise.full else on / one
             if weighted and name in readings.weights:
                 weight[:, rows] *= np.sqrt(readings.weights[name])[:, None]
         weight[status != 0] = 0.0
@@ -166,6 +171,22 @@ class OfStates:
     def groups(self) -> Mapping[str, np.ndarray]:
         """Rows of each sensor."""
         return self._rows
+
+    def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """As `OfDynamics.expected`, of sensors whose components are independent."""
+        lines, found = self.at(path, readings), {}
+        for name, rows in self._rows.items():
+            J = lines.J[:, rows]
+            found[name] = lines.r[:, rows] ** 2, np.einsum("nij,njk,nik->ni", J, P, J, optimize=True)
+        return {name: x for name, x in found.items() if not self._noise[name].full}
+
+    def counted(self, readings: Readings) -> int:
+        """Number of rows that hold or are measured, over all instants: degrees of freedom of their sum of squares."""
+        count = len(readings.t) * int(self.exact.sum())
+        for name, noise in self._noise.items():
+            on = readings.active[name]
+            count += noise.size * int(on.all(axis=1).sum()) if noise.full else int(on.sum())
+        return count
 
 
 class OfDynamics:
@@ -205,6 +226,8 @@ class OfDynamics:
                 given[name] = unbiased(owner, path, readings)
             elif role == SWITCH:
                 given[name] = readings.active[owner].astype(float)
+            elif role == NOISE and owner in readings.variances:
+                given[name] = readings.variances[owner]
             elif role == NOISE or name not in readings.known:
                 given[name] = group.required()
             else:
@@ -220,6 +243,11 @@ class OfDynamics:
         r[bad], entries[bad] = 0.0, 0.0
         return Lines(r, entries, self.places, self.unknowns.size, self.names, self.exact)
 
+    def counted(self, readings: Readings) -> int:
+        """Number of rows that are left, over all instants: degrees of freedom of their sum of squares."""
+        off = sum(int(np.sum(~readings.active[m.name])) for m in self.problem.switchable if m.name in readings.active)
+        return len(readings.t) * len(self.exact) - off
+
     def errors(self, path: Path, readings: Readings) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """{name: (residuals (N, m), their variances (N, m))} of the noisy equations if the states are known.
 
@@ -228,6 +256,26 @@ class OfDynamics:
         outputs, _ = self._program.results(self._inputs(path, readings), len(path))
         errors, shares = (self._by_name(outputs[x]) for x in (ERRORS, SHARES))
         return {name: (e, shares[name]) for name, e in errors.items()}
+
+    def expected(self, path: Path, readings: Readings, P: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{name: (squares of residuals (N, m), variances (N, m) of the errors that are left)}, in units of the noise.
+
+        P (N, unknowns, unknowns): of the states after these readings. Together the expected square of an error.
+        """
+        F, J, r = self._whitened(path, readings)
+        left = F @ J
+        e = (F @ r[..., None])[..., 0]
+        spread = np.einsum("nij,njk,nik->ni", left, P, left, optimize=True) + 1.0 - (F * F).sum(axis=2)
+        squares, spread = self._by_name(e * e), self._by_name(spread)
+        return {name: (squares[name], spread[name]) for name in squares}
+
+    def _whitened(self, path: Path, readings: Readings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """F (N, noisy equations, rows), J (N, rows, unknowns) and r (N, rows) of the rows that are not exact."""
+        lines, (program, places) = self.at(path, readings), self._free
+        J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
+        F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
+        F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
+        return F, J, r
 
     @cached_property
     def _free(self) -> tuple[Executable, np.ndarray]:
@@ -241,10 +289,7 @@ class OfDynamics:
 
         path, P (N, unknowns, unknowns): the states before these readings, or after them. 0 if nothing else checks one.
         """
-        lines, (program, places) = self.at(path, readings), self._free
-        J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
-        F = np.zeros((len(path), len(self._rows.noisy), r.shape[1]))
-        F[:, places[0], places[1]] = program.results(self._inputs(path, readings), len(path))[0][FREE]
+        F, J, r = self._whitened(path, readings)
         known, one = J @ P @ J.swapaxes(1, 2), np.eye(r.shape[1])
         both = np.concatenate([r[:, :, None], F.swapaxes(1, 2)], axis=2)
         if after:

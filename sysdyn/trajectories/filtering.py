@@ -30,7 +30,8 @@ class Belief:
 class Filter:
     """Filter of the rows of `sources`, density (nv,) of the motion.
 
-    events: innovations that it did not believe. Sensors of states beyond CONFIDENCE count as if they were at it; of
+    events: innovations that it did not believe. squares, freedoms: of the innovations of the last instant, normalised,
+    and how many they are. Sensors of states beyond CONFIDENCE count as if they were at it; of
     dynamic variables of the coupled level the farthest are dropped.
     """
 
@@ -39,6 +40,8 @@ class Filter:
     density: np.ndarray
     gate: bool = True
     events: list[Event] = field(default_factory=list)
+    squares: float = 0.0
+    freedoms: int = 0
     _seen: int = 0
     _noise: tuple[float, np.ndarray] | None = None
 
@@ -65,7 +68,7 @@ class Filter:
 
     def updated(self, belief: Belief, readings: Readings) -> Belief:
         """The belief after the readings of one instant, the first of `readings`."""
-        path, P = belief.path, belief.P
+        path, P, self.squares, self.freedoms = belief.path, belief.P, 0.0, 0
         for source in self.sources:
             if self.gate and isinstance(source, OfDynamics) and source.outputs:
                 readings, events = snooped(source, path, readings, P[None])
@@ -85,6 +88,8 @@ class Filter:
             factor = scipy.linalg.cho_factor(S, lower=True, check_finite=False)
             K = scipy.linalg.cho_solve(factor, PJ.T, check_finite=False).T
             step, P = -(K @ r), P - K @ PJ.T
+            self.squares += float(r @ scipy.linalg.cho_solve(factor, r, check_finite=False))
+            self.freedoms += len(r)
             path, P = path.moved(step[None]), self.unknowns.turned(0.5 * (P + P.T), step)
         self._seen += 1
         return Belief(path, P)

@@ -178,6 +178,16 @@ class Linearised:
         """The step of Gauss-Newton from there, and covariances if asked for."""
         return chain.sweep(least.parts, len(least.path), self.unknowns.size, covariances)
 
+    def counted(self, readings: Readings) -> int:
+        """Degrees of freedom of the objective at its least: rows of all instants."""
+        return sum(source.counted(readings) for source in self.sources)
+
+    def weigh_exact(self, path: Path, readings: Readings) -> None:
+        """Find the sizes by which exact rows are weighted, from covariances about a path without them."""
+        if any(source.exact.any() for source in self.sources):
+            found = self.covariances(self.about(path, readings))
+            self.sizes = np.sqrt(np.median(found.diagonal(), axis=0))
+
     def covariances(self, least: Least) -> chain.Covariances:
         """Covariances of the instants of a path."""
         return self.sweep(least, covariances=True).covariances

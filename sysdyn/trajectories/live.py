@@ -99,10 +99,10 @@ class Live:
         if not self.lag:
             self._found, self._ahead, self._read = self._found[-1:], [], self._read[-1:]
         events, self._filter.events = self._filter.events, []
-        covariances = Covariances.of_one(smoothed.P)
+        covariances, fit = Covariances.of_one(smoothed.P), (self._filter.squares, self._filter.freedoms)
         pieces = pieces_of(self._trajectory, smoothed.path, covariances, self._read[0], self._filter.gate, events)
         events = [e._replace(instant=0) for e in events]
-        return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0]).first()
+        return joined(self._trajectory, pieces, events, self._chosen, self._density, self._read[0], fit).first()
 
     def _readings(self, t: float, y: Mapping[str, ArrayLike], active: Mapping[str, ArrayLike]) -> Readings:
         """The readings of one instant, checked. Raises UnknownName, InvalidInput."""

@@ -28,7 +28,8 @@ def run_page(run: Run, title: str = "") -> str:
     parts = [
         f"<h1>{escape(title)}</h1>", html.text(repr(run)),
         html.section("The robot", html.text(repr(run.model)), html.table(run.model.table())),
-        html.section("The run", html.table(_times(run)), tables["quantities"], html.table(_densities(run), True)),
+        html.section("The run", html.table(_times(run)), tables["quantities"], tables["fit"],
+                     html.table(_densities(run), True)),
         html.section("Motion", *(_bands(run, arrays, x) for x in _STATE)),
     ]  # fmt: skip
     for name in run.outputs:

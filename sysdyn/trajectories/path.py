@@ -44,8 +44,7 @@ class Unknowns:
         for m in problem.biased:
             assert m.drift is not None
             size = len(m.components(self.model))
-            std, density = m.drift.deviations(size), m.drift.densities(size)
-            std = np.where(np.isfinite(std), std, UNKNOWN_START * deviations(m, self.model))
+            std, density = before(m, self.model), m.drift.densities(size)
             density = np.where(density > 0.0, density, STAYS * std / np.sqrt(max(span, 1e-9)))
             self.biases[m.name] = Bias(m, slice(at, at + size), std, density, m.drift.times(size))
             at += size
@@ -65,10 +64,22 @@ class Unknowns:
         return np.concatenate([np.zeros(0), *(b.std for b in self.biases.values())])
 
     @cached_property
+    def unknown_starts(self) -> np.ndarray:
+        """(biases,) bool: of whose start nothing is known."""
+        kinds = [(b.measurement.drift, len(b.std)) for b in self.biases.values()]
+        starts = (~np.isfinite(drift.deviations(m)) for drift, m in kinds if drift is not None)
+        return np.concatenate([np.zeros(0, dtype=bool), *starts])
+
+    @cached_property
     def _bias_walk(self) -> tuple[np.ndarray, np.ndarray]:
         """Densities and times (biases,)."""
         density, time = ([getattr(b, x) for b in self.biases.values()] for x in ("density", "time"))
         return np.concatenate([np.zeros(0), *density]), np.concatenate([np.zeros(0), *time])
+
+    def drive(self, name: str, density: np.ndarray) -> None:
+        """Set the densities (m,) of the walk of a bias."""
+        self.biases[name] = self.biases[name]._replace(density=density)
+        self.__dict__.pop("_bias_walk", None)
 
     def walk(self, dt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of each bias that is left, variance that is added) (N, biases) over dt (N,) [s]."""
@@ -99,6 +110,13 @@ def deviations(m: Measurement, model: Model) -> np.ndarray:
     """Declared standard deviations (m,) of a measurement with noise."""
     noise = noise_of(m, model)
     return np.asarray(np.sqrt(np.diagonal(noise.matrix(noise.declared))))
+
+
+def before(m: Measurement, model: Model) -> np.ndarray:
+    """Prior standard deviations (m,) of the bias of a measurement at the start."""
+    assert m.drift is not None
+    std = m.drift.deviations(len(m.components(model)))
+    return np.where(np.isfinite(std), std, UNKNOWN_START * deviations(m, model))
 
 
 @dataclass(frozen=True)

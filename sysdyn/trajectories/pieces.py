@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +13,13 @@ from sysdyn.trajectories import chain
 from sysdyn.trajectories.believed import Event, snooped
 from sysdyn.trajectories.chain import Covariances
 from sysdyn.trajectories.equations import EXACT_SHARE, Readings, in_parts
+from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.statement import Trajectory
+
+# Rounds of biases from dynamic variables, whose rows bend with the tilt (chosen).
+ROUNDS_OF_BIASES = 3
 
 
 class Piece(NamedTuple):
@@ -29,16 +32,19 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    trajectory: Trajectory, whole: Path, of_path: Covariances, readings: Readings, robust: bool, events: list[Event]
-) -> list[Piece]:
+    trajectory: Trajectory, whole: Path, of_path: Covariances, readings: Readings, robust: bool, events: list[Event],
+    told: Told | None = None,
+) -> list[Piece]:  # fmt: skip
     """Results along a path with these covariances, as many instants at a time as memory is made for.
 
     robust: readings of dynamic variables that are beyond belief are dropped, and noted in `events`; those of a coupled
-    path have been tested before.
+    path have been tested before. told: what dynamic variables told of biases of this path before.
     """
     pieces = []
     for part in in_parts(len(whole), trajectory.dynamics):
         path, P, read = whole.part(part), of_path.part(part).dense(), readings.part(part)
+        if told is not None:
+            path, P = told.without(path, P, part)
         if not trajectory.coupled:
             path, P, read, dropped = _tested(trajectory, path, P, read, robust)
             events += [e._replace(instant=e.instant + part.start) for e in dropped]
@@ -57,35 +63,95 @@ def _tested(
     return *_informed(trajectory, before, of_before, left), left, events
 
 
+class Told(NamedTuple):
+    """Normal equations δ^T H δ + 2 h^T δ of biases with these columns (m,), from dynamic variables; H (N, m, m)."""
+
+    columns: np.ndarray
+    H: np.ndarray
+    h: np.ndarray
+
+    def without(self, path: Path, P: np.ndarray, part: slice) -> tuple[Path, np.ndarray]:
+        """States and covariances of instants from all but their own dynamic variables."""
+        s, H, h = self.columns, self.H[part], self.h[part]
+        left = np.linalg.inv(P[:, s[:, None], s])
+        before = np.linalg.inv(left - H)
+        change = (before @ h[..., None])[..., 0]
+        return path.moved((_gains(P, s) @ change[..., None])[..., 0]), _with_biases_of(P, s, before)
+
+
 def with_biases(
     trajectory: Trajectory, path: Path, covariances: Covariances, readings: Readings, robust: bool
-) -> tuple[Path, Covariances]:  # fmt: skip
-    """The path and covariances with the biases that dynamic variables alone show, estimated over time.
+) -> tuple[Path, Covariances, Told]:
+    """The path and covariances with what dynamic variables tell of biases, over time.
 
-    What is not known of the states counts as noise of the rows, from instant to instant.
+    Errors of states that go along with a bias last as it does: x = G β + e, G = Cov(x, β) Cov(β)⁻¹. β is estimated from
+    all instants, and e counts as noise of the rows, from instant to instant. Friedland (1969), "Treatment of bias in
+    recursive filtering".
     """
-    own, columns, n = trajectory.unknowns, trajectory.alone_columns, len(path)
-    others = np.setdiff1d(np.arange(own.size), columns)
-    H, h = np.zeros((n, len(columns), len(columns))), np.zeros((n, len(columns)))
+    own, s, n = trajectory.unknowns, trajectory.slow, len(path)
+    m, places = len(s), s - own.n_states
+    Phi, Q = (x[:, places, None] * np.eye(m) for x in own.walk(np.diff(path.t)))
+    first = covariances.part(slice(0, 1)).dense()[0][s[:, None], s]
+    H, h, step, P_now = np.zeros((n, m, m)), np.zeros((n, m)), np.zeros((n, m)), np.zeros((0, m, m))
+    for _ in range(ROUNDS_OF_BIASES):
+        for part in in_parts(n, trajectory.dynamics):
+            P = covariances.part(part).dense()
+            G = _gains(P, s)
+            some, left = path.part(part).moved((G @ step[part, :, None])[..., 0]), readings.part(part)
+            if robust:
+                now = _with_biases_of(P, s, P_now[part]) if len(P_now) else P
+                left, _ = snooped(trajectory.dynamics, some, left, now)
+            lines = trajectory.dynamics.at(some, left)
+            J, r = lines.J[:, ~lines.exact], lines.r[:, ~lines.exact]
+            shown = J @ G
+            S = J @ _with_biases_of(P, s, np.zeros((m, m))) @ J.swapaxes(1, 2) + np.eye(J.shape[1])
+            r = r - (shown @ step[part, :, None])[..., 0]
+            both = shown.swapaxes(1, 2) @ np.linalg.solve(S, np.concatenate([shown, r[..., None]], axis=2))
+            H[part], h[part] = both[:, :, :-1], both[:, :, -1]
+        solved = chain.solve(chain.Linear(H, h, Phi, np.zeros((n - 1, m)), Q, np.zeros(m), first), covariances=True)
+        step, P_now = solved.step, solved.P
+    # about the path that is returned: H (step + δ) + h
+    told = Told(s, H, h + (H @ step[..., None])[..., 0])
+    columns = covariances.together(s)
+    moved, dense = np.zeros((n, own.size)), np.zeros((n, len(columns), len(columns)))
     for part in in_parts(n, trajectory.dynamics):
         P = covariances.part(part).dense()
-        *_, left, _ = _tested(trajectory, path.part(part), P, readings.part(part), robust)
-        lines = trajectory.dynamics.at(path.part(part), left)
-        J, shown = lines.J[:, ~lines.exact], lines.J[:, ~lines.exact][:, :, columns]
-        S = J[:, :, others] @ P[:, others[:, None], others] @ J[:, :, others].swapaxes(1, 2)
-        S += np.eye(S.shape[1])
-        right = np.linalg.solve(S, np.concatenate([shown, lines.r[:, ~lines.exact, None]], axis=2))
-        both = shown.swapaxes(1, 2) @ right
-        H[part], h[part] = both[:, :, :-1], both[:, :, -1]
-    one, places = np.eye(len(columns)), columns - own.n_states
-    Phi, Q = (x[:, places, None] * one for x in own.walk(np.diff(path.t)))
-    first = covariances.part(slice(0, 1)).dense()[0][columns[:, None], columns]
-    solved = chain.solve(
-        chain.Linear(H, h, Phi, np.zeros((n - 1, len(columns))), Q, np.zeros(len(columns)), first), covariances=True
-    )
-    biases = path.biases.copy()
-    biases[:, places] += solved.step
-    return replace(path, biases=biases), covariances.replaced(columns, solved.P)
+        moved[part] = (_gains(P, s) @ step[part, :, None])[..., 0]
+        dense[part] = _with_biases_of(P, s, P_now[part])[:, columns[:, None], columns]
+    return path.moved(moved), covariances.replaced(columns, dense), told
+
+
+def _gains(P: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Cov(x, β) Cov(β)⁻¹ (N, k, m) of covariances P (N, k, k) with β their columns s (m,)."""
+    own = P[:, s[:, None], s]
+    size = np.sqrt(np.einsum("nii->ni", own))
+    scaled = own / (size[:, :, None] * size[:, None, :])
+    return np.linalg.solve(scaled, P[:, s] / size[:, :, None]).swapaxes(1, 2) / size[:, None, :]
+
+
+def _with_biases_of(P: np.ndarray, s: np.ndarray, of_biases: np.ndarray) -> np.ndarray:
+    """Covariances P (N, k, k) if those of their columns s are these (…, m, m)."""
+    G = _gains(P, s)
+    return P + G @ (of_biases - P[:, s[:, None], s]) @ G.swapaxes(1, 2)
+
+
+def carried(belief: Belief, kept: tuple[Path, np.ndarray], found: tuple[Path, np.ndarray], s: np.ndarray) -> Belief:
+    """A belief with what dynamic variables told of biases until just before it, of columns s (m,).
+
+    kept, found: path and covariance (size, size) of the last instant before, without and with it.
+    """
+    own, t = belief.path.unknowns, belief.path.t
+    places = s - own.n_states
+    left, walk = (x[0, places] for x in own.walk(t - found[0].t))
+    block = np.ix_(s, s)
+    before, after = (np.linalg.inv(left[:, None] * P[block] * left + np.diag(walk)) for _, P in (kept, found))
+    first, last = (left * x.biases[0, places] for x, _ in (kept, found))
+    now = np.linalg.inv(belief.P[block])
+    P = np.linalg.inv(now + after - before)
+    beta = P @ (now @ belief.path.biases[0, places] + after @ last - before @ first)
+    change = _gains(belief.P[None], s)[0] @ (beta - belief.path.biases[0, places])
+    whole = _with_biases_of(belief.P[None], s, P)[0]
+    return Belief(belief.path.moved(change[None]), 0.5 * (whole + whole.T))
 
 
 def _missing(trajectory: Trajectory, read: Readings) -> dict[str, int]:
@@ -116,9 +182,9 @@ def _informed(trajectory: Trajectory, path: Path, P: np.ndarray, readings: Readi
 
 def joined(
     trajectory: Trajectory, pieces: Sequence[Piece], events: Sequence[Event], chosen: tuple[str, ...],
-    kappa: np.ndarray, read: Readings,
+    kappa: np.ndarray, read: Readings, fit: tuple[float, int],
 ) -> Run:  # fmt: skip
-    """The run of successive pieces."""
+    """The run of successive pieces; fit: χ² and its degrees of freedom."""
     problem, own = trajectory.problem, trajectory.unknowns
     q, rates, biases = (np.concatenate([getattr(x.path, name) for x in pieces]) for name in ("q", "rates", "biases"))
     t, std = np.concatenate([x.path.t for x in pieces]), np.concatenate([x.std for x in pieces])
@@ -141,4 +207,5 @@ def joined(
         motion=dict(zip(problem.model.dof_names, kappa.tolist(), strict=True)), order=trajectory.motion.order,
         coupled=trajectory.coupled, missing=_missing(trajectory, read), _values=values, _std=deviations, _groups=groups,
         _biases={name: (biases[:, b.place], of_biases[:, b.place]) for name, b in own.biases.items()},
+        _fit=fit,
     )  # fmt: skip

@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 
 from sysdyn.data.sensor_log import Chunk, Log
+from sysdyn.errors import InvalidInput
 from sysdyn.problem import Problem
 from sysdyn.trajectories.equations import Readings
 
 
 def read(problem: Problem, log: Any, **options: Any) -> Readings:
-    """The readings of a whole log: a `Log` of unknown states, or what one is made of, with its options."""
+    """The readings of a whole log: a `Log` of unknown states, or what one is made of, with its options.
+
+    Raises InvalidInput if it has fewer than two rows.
+    """
     log = log if isinstance(log, Log) else Log(log, problem, states="unknown", **options)
-    return readings(problem, log)
+    found = readings(problem, log)
+    if len(found.t) < 2:
+        raise InvalidInput(f"the log has {len(found.t)} rows: a trajectory needs two or more")
+    return found
 
 
 def readings(problem: Problem, chunks: Iterable[Chunk]) -> Readings:

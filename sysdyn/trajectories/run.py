@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy  # which loads scipy.special where it is first used
 
 from sysdyn.data.log_columns import TIME
 from sysdyn.data.states import write_states
@@ -21,11 +22,14 @@ from sysdyn.model.quantities import QUANTITY
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
 from sysdyn.trajectories.believed import Event
+from sysdyn.trajectories.path import before
 
 # Standard deviation of a position that is hardly known at any instant [rad, m] (chosen).
 HARDLY_KNOWN = 1.0
 # Share of its prior standard deviation above which a bias is not told by a log (chosen).
 TOLD = 0.5
+# Probability of the band that χ² is compared with (as usual).
+BAND = 0.95
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Run:
     _std: Mapping[str, np.ndarray] = field(repr=False)
     _biases: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
     _groups: Mapping[str, Group] = field(repr=False)
+    _fit: tuple[float, int] = field(repr=False)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -93,17 +98,39 @@ class Run:
             _biases={name: (of(x), of(std)) for name, (x, std) in self._biases.items()},
         )  # fmt: skip
 
+    def chi2(self) -> float:
+        """Sum of squares of all that the states were found from, at its least: χ² with `redundancy` degrees of freedom.
+
+        Readings, motion and prior, in standard deviations; of the kinematic level sensors of motion, of the coupled one
+        all. Of an instant of a filter the squared innovations of the last readings, normalised. Readings that were
+        dropped do not count; stances count by the weights of Student's distribution, which take off up to a tenth.
+        """
+        return self._fit[0]
+
+    @property
+    def redundancy(self) -> int:
+        """Number of readings and rows that hold exactly, less those that find the first state: freedoms of `chi2`."""
+        return self._fit[1]
+
+    def chi2_band(self, share: float = BAND) -> tuple[float, float]:
+        """(least, greatest) χ² with this probability if noise, motion and biases are as declared or learnt."""
+        tail, freedoms = 0.5 * (1.0 - share), max(self.redundancy, 1)
+        return float(scipy.special.chdtri(freedoms, 1.0 - tail)), float(scipy.special.chdtri(freedoms, tail))
+
     @property
     def untold(self) -> tuple[str, ...]:
-        """Names of coordinates that are chosen or hardly known, and of biases known no better than before."""
+        """Names of coordinates that are chosen or hardly known, and of biases known no better than before.
+
+        Errors that last for a while (GaussMarkov) begin anew, and are none of them.
+        """
         found = list(self.chosen)
         least = np.atleast_2d(self._std["q"]).min(axis=0)
         found += [f"q:{x}" for x, std in zip(self.model.dof_names, least.tolist(), strict=True) if std > HARDLY_KNOWN]
         for m in self.problem.biased:
             assert m.drift is not None
-            components = m.components(self.problem.model)
-            before = m.drift.deviations(len(components))
-            told = np.atleast_2d(self.bias_std(m.name)).min(axis=0) <= TOLD * before
+            components = m.components(self.model)
+            told = np.atleast_2d(self.bias_std(m.name)).min(axis=0) <= TOLD * before(m, self.model)
+            told |= np.isfinite(m.drift.times(len(components)))
             found += [f"bias of {m.name}: {c}" for c, x in zip(components, told.tolist(), strict=True) if not x]
         return tuple(found)
 
@@ -205,9 +232,11 @@ class Run:
         return self.problem.model
 
     def tables(self) -> list[Table]:
-        """Ranges and standard deviations of quantities, biases, contacts, and dropped readings; empty ones left out."""
+        """Ranges of quantities, χ², biases, contacts, and dropped readings; empty ones left out."""
         run = self._along()
-        return [x for x in (run._ranges(), run._of_biases(), run._of_contacts(), run._of_events()) if x.rows]
+        return [
+            x for x in (run._ranges(), run._of_fit(), run._of_biases(), run._of_contacts(), run._of_events()) if x.rows
+        ]
 
     def _ranges(self) -> Table:
         arrays, rows = self.arrays(), []
@@ -216,6 +245,12 @@ class Run:
             units = ", ".join(dict.fromkeys(group.units))
             rows.append((name, f"{x.min():.4g}", f"{x.max():.4g}", f"{np.median(std):.3g}", f"{std.max():.3g}", units))
         return Table("quantities", ("", "least", "greatest", "median σ", "greatest σ", "unit"), rows)
+
+    def _of_fit(self) -> Table:
+        low, high = self.chi2_band()
+        what = "all sensors" if self.coupled else "sensors of motion"
+        row = (what, f"{self.chi2():.0f}", f"{self.redundancy}", f"{low:.0f} to {high:.0f}")
+        return Table("fit", ("", "χ²", "degrees of freedom", f"{BAND:.0%} of logs as declared"), [row])
 
     def _of_biases(self) -> Table:
         rows = []
@@ -254,6 +289,8 @@ class Run:
         parts = [f"Run of {self.problem.model.name!r}: {len(t)} instants over {t[-1] - t[0]:.4g} s, "
                  f"{'coupled' if self.coupled else 'kinematic'} level"]  # fmt: skip
         parts.append(f"  outputs   {', '.join(self.outputs) or 'none'}")
+        low, high = self.chi2_band()
+        parts.append(f"  χ²        {self.chi2():.0f}; of {BAND:.0%} of logs as declared {low:.0f} to {high:.0f}")
         if self._biases:
             shown = (
                 f"{name} {np.array2string(np.atleast_2d(x)[-1], precision=3)}" for name, (x, _) in self._biases.items()

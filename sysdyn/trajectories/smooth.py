@@ -21,8 +21,7 @@ from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
 from sysdyn.trajectories.linearised import Linearised
-from sysdyn.trajectories.path import Path
-from sysdyn.trajectories.pieces import Piece, joined, pieces_of, with_biases
+from sysdyn.trajectories.pieces import Piece, carried, joined, pieces_of, with_biases
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
 from sysdyn.trajectories.smoothing import Smoothed, Smoother
@@ -75,14 +74,15 @@ def smooth(
     """
     wanted = checked_outputs(problem, outputs)
     readings = read(problem, log, **options)
-    if len(readings.t) < 2:
-        raise InvalidInput(f"the log has {len(readings.t)} rows: a trajectory needs two or more")
     first = first_position(problem, start)
     if window is not None and not (isinstance(window, int) and window >= 2):
         raise InvalidInput(f"window is {window!r}, but a number of rows ≥ 2 is needed")
     told = Stages(None, progress)
     with BLAS.limit(limits=1, user_api="blas"):
-        trajectory, kappa = _with_motion(problem, wanted, coupled, order, density, first, readings, told)
+        told.say("compiling the equations of an instant", 0.05)
+        trajectory, kappa, known = with_motion(problem, wanted, coupled, order, density, readings)
+        told.say("learning how the robot moves", LEARNING)
+        kappa = trajectory.learnt(readings, first, kappa, ~known)
         return _run(trajectory, kappa, first, readings, robust, window, told)
 
 
@@ -105,22 +105,23 @@ def checked_outputs(problem: Problem, outputs: str | Output | Sequence[Output]) 
     return wanted
 
 
-def _with_motion(
-    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any,
-    first: np.ndarray | None, readings: Readings, told: Stages,
-) -> tuple[Trajectory, np.ndarray]:  # fmt: skip
-    """(trajectory, κ (nv,)), of the order that the encoders find likelier and with densities of the log."""
+def with_motion(
+    problem: Problem, outputs: Sequence[Output], coupled: bool, order: int | None, density: Any, readings: Readings
+) -> tuple[Trajectory, np.ndarray, np.ndarray]:
+    """(trajectory, κ (nv,), (nv,) bool: known), of the order and the densities that the encoders find likelier.
+
+    order, density: as of `smooth`. Degrees of freedom without an encoder have densities to begin learning with.
+    """
     tried = {p: Trajectory.encoders(problem, readings, p) for p in ((3, 4) if order is None else (order,))}
     order = max(tried, key=lambda p: tried[p][2])
     kappa, known, _ = tried[order]
-    told.say("compiling the equations of an instant", 0.05)
-    trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled)
+    measured = {name: np.asarray(on.any(axis=0)) for name, on in readings.active.items()}
+    trajectory = Trajectory(problem, outputs, float(readings.t[-1] - readings.t[0]), order, coupled, measured)
     if density is not None:
         given = densities.by_joint(problem.model, density)
         stated = np.isfinite(given)
         kappa, known = np.where(stated, given, kappa), known | stated
-    told.say("learning how the robot moves", LEARNING)
-    return trajectory, trajectory.learnt(readings, first, kappa, ~known)
+    return trajectory, kappa, known
 
 
 def _run(
@@ -128,11 +129,11 @@ def _run(
     window: int | None, told: Stages,
 ) -> Run:  # fmt: skip
     """The run, window by window."""
-    own, rows = trajectory.unknowns, len(readings.t)
+    own, rows, last = trajectory.unknowns, len(readings.t), slice(-1, None)
     _tell_gaps(trajectory, kappa, readings.t)
     belief, chosen = trajectory.belief(readings, first, kappa)
-    n = window or max(LEAST_WINDOW, WINDOW_NUMBERS // own.size**2)
-    pieces, events, at = list[Piece](), list[Event](), 0
+    n = window or window_rows(trajectory)
+    pieces, events, at, squares, freedoms = list[Piece](), list[Event](), 0, 0.0, 0
     while at < rows:
         end = min(at + n, rows)
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
@@ -150,16 +151,33 @@ def _run(
             )  # fmt: skip
         kept, dropped = slice(0, end - at), [e for e in smoother.events if e.instant < end - at]
         path, P, left_here = found.path.part(kept), found.covariances.part(kept), left.part(kept)
-        if trajectory.alone:
-            path, P = with_biases(trajectory, path, P, left_here, robust)
-        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped)
+        known, slow = (path.part(last), P.part(last).dense()[0]), None
+        if len(trajectory.slow):
+            path, P, slow = with_biases(trajectory, path, P, left_here, robust)
+        pieces += pieces_of(trajectory, path, P, left_here, robust, dropped, slow)
         events += [e._replace(instant=e.instant + at) for e in dropped]
-        if end < rows:
-            belief = _condensed(smoother.equations, found, left, end - at)
-            if trajectory.alone:
-                belief = _with_last_biases(belief, path, P.part(slice(-1, None)).dense()[0], trajectory.alone_columns)
+        freedoms += smoother.equations.counted(left_here) - (0 if at else _begun(belief, found))
+        if end == rows:
+            squares += found.objective
+        else:
+            belief, before = _condensed(smoother.equations, found, left, end - at)
+            squares += before
+            if slow is not None:
+                belief = carried(belief, known, (path.part(last), P.part(last).dense()[0]), trajectory.slow)
         at = end
-    return joined(trajectory, pieces, events, chosen, kappa, readings)
+    return joined(trajectory, pieces, events, chosen, kappa, readings, (squares, freedoms))
+
+
+def _begun(belief: Belief, found: Smoothed) -> int:
+    """Number of readings that the first state takes, of which next to nothing was known before."""
+    before, after = np.diagonal(belief.P), found.covariances.part(slice(0, 1)).diagonal()[0]
+    anew = np.concatenate([np.ones(belief.path.unknowns.n_states), belief.path.unknowns.unknown_starts])
+    return round(float(anew @ np.clip(1.0 - after / before, 0.0, 1.0)))
+
+
+def window_rows(trajectory: Trajectory) -> int:
+    """Rows of a window that memory allows."""
+    return max(LEAST_WINDOW, WINDOW_NUMBERS // trajectory.unknowns.size**2)
 
 
 def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None:
@@ -178,24 +196,11 @@ def _tell_gaps(trajectory: Trajectory, kappa: np.ndarray, t: np.ndarray) -> None
     )  # fmt: skip
 
 
-def _with_last_biases(belief: Belief, path: Path, P: np.ndarray, columns: np.ndarray) -> Belief:
-    """The belief with biases as they were at the last instant of a path, with covariance P (k, k) there."""
-    own, whole = path.unknowns, belief.P.copy()
-    whole[columns[:, None], columns] = P[columns[:, None], columns]
-    places = columns - own.n_states
-    left, walk = (x[0, places] for x in own.walk(belief.path.t - path.t[-1]))
-    whole[columns[:, None], columns] *= left[:, None] * left
-    whole[columns, columns] += walk
-    biases = belief.path.biases.copy()
-    biases[:, places] = left * path.biases[-1:, places]
-    return Belief(replace(belief.path, biases=biases), whole)
-
-
-def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: int) -> Belief:
-    """The state of instant `at` from all before it, without what it reads itself."""
+def _condensed(equations: Linearised, found: Smoothed, readings: Readings, at: int) -> tuple[Belief, float]:
+    """(the state of instant `at` from all before it, without what it reads itself; the squares of those before)."""
     part, before = slice(0, at + 1), np.arange(at + 1)[:, None] < at
     some = readings.part(part)
     some = replace(some, active={name: x & before for name, x in some.active.items()})
     solved = equations.sweep(equations.about(found.path.part(part), some), covariances=True)
-    P = solved.covariances.part(slice(-1, None)).dense()[0]
-    return Belief(found.path.part(slice(at, at + 1)).moved(solved.step[-1:]), P)
+    P, path = solved.covariances.part(slice(-1, None)).dense()[0], found.path.part(part).moved(solved.step)
+    return Belief(path.part(slice(at, at + 1)), P), equations.about(path, some).objective

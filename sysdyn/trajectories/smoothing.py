@@ -35,11 +35,12 @@ WEAKENED = 1e-4
 
 
 class Smoothed(NamedTuple):
-    """A smoothed path, covariances of its instants, and whether it is the one of least squares."""
+    """A smoothed path, covariances of its instants, whether it is the one of least squares, and these squares."""
 
     path: Path
     covariances: Covariances
     converged: bool
+    objective: float
 
 
 @dataclass
@@ -88,14 +89,12 @@ class Smoother:
         path of the others; see `sysdyn.trajectories.believed`.
         """
         own = self.equations
-        if any(source.exact.any() for source in own.sources):
-            found = own.covariances(own.about(path, readings))
-            own.sizes = np.sqrt(np.median(found.diagonal(), axis=0))
+        own.weigh_exact(path, readings)
         left = readings
         if self.robust:
             path, left = self._believed(*self._without_false_stances(path, readings))
         best, converged = self.solve(path, left)
-        return Smoothed(best.path, own.covariances(best), converged), left
+        return Smoothed(best.path, own.covariances(best), converged, best.objective), left
 
     # ---- robustness --------------------------------------------------------------------------------------------
 

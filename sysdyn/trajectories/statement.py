@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,12 +44,15 @@ STRIDE = 0.01
 class Trajectory:
     """A problem over time. coupled: dynamic variables and states together, else first the states.
 
-    outputs: quantities and measurements that are wanted. span: length of the log [s]. Raises ProblemError if no sensor
-    tells the states.
+    outputs: quantities and measurements that are wanted. span: length of the log [s]. measured {name: (m,) bool}: those
+    components that a log has at some instant; None: any. Raises ProblemError if no sensor tells the states.
     """
 
-    def __init__(self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool):
-        self.problem, self.model, self.coupled = problem, problem.model, coupled
+    def __init__(
+        self, problem: Problem, outputs: Sequence[Output], span: float, order: int, coupled: bool,
+        measured: Mapping[str, np.ndarray] | None = None,
+    ):  # fmt: skip
+        self.problem, self.model, self.coupled, self._measured = problem, problem.model, coupled, measured or {}
         if not problem.state_sensors:
             raise ProblemError(
                 "no sensor of the problem tells the states: add encoders (sysdyn.JointPosition) or other sensors "
@@ -64,25 +67,27 @@ class Trajectory:
             self.kinematic.append(OfDynamics(moving, own))
         self.dynamics = OfDynamics(without_states(problem) if coupled else rest, own, outputs)
         kinematic = {m.name for m in (*problem.state_sensors, *(moving.measurements if moving else ()))}
-        # biases that the states do not show, if they are found before the dynamic variables
-        alone = [b for name, b in own.biases.items() if not coupled and name not in kinematic]
-        self.alone_columns = np.array(
-            [own.n_states + k for b in alone for k in range(*b.place.indices(own.n_biases))], dtype=int
-        )
-        self.alone = bool(alone)
+        # biases of which dynamic variables tell over time, after the states; errors of states last as these do
+        slow = [
+            own.n_states + b.place.start + k
+            for name, b in own.biases.items() if not coupled and len(self.dynamics.exact)
+            for k in range(b.place.stop - b.place.start) if name not in kinematic or np.isinf(b.time[k])
+        ]  # fmt: skip
+        self.slow = np.array(slow, dtype=int)
         self.sources: list[OfStates | OfDynamics] = [self.states, self.dynamics] if coupled else self.kinematic
 
-    def unseen(self) -> list[Unseen]:
-        """The coordinates that nothing tells."""
+    def unseen(self, further: Sequence[OfStates] = ()) -> list[Unseen]:
+        """The coordinates that nothing tells; further: of sensors of the state beside those of the problem."""
         rng = np.random.default_rng(5)
         y, active = {}, {}
-        for m in (*self.problem.state_sensors, *self.problem.custom):
+        added = [m for source in further for m in source.sensors]
+        for m in (*self.problem.state_sensors, *self.problem.custom, *added):
             size = len(m.components(self.model))
             y[m.name] = 0.3 * rng.standard_normal((SEEN_AT, size))
-            active[m.name] = np.ones((SEEN_AT, size), dtype=bool)
+            active[m.name] = np.broadcast_to(self._measured.get(m.name, True), (SEEN_AT, size))
         known = {x: np.zeros((SEEN_AT, self.problem.inputs[x].size)) for x in self.problem.known_quantities}
         readings = Readings(np.arange(SEEN_AT, dtype=float), y, active, known)
-        return unseen([*self.kinematic, self.dynamics], self.unknowns, readings)
+        return unseen([*self.kinematic, self.dynamics, *further], self.unknowns, readings)
 
     # ---- first instant -------------------------------------------------------------------------------------------
 
@@ -102,8 +107,11 @@ class Trajectory:
             belief = Belief(at, self._prior(still, at, gone))
             found = Filter(own, self.kinematic, density, gate=False).started(belief, readings.part(slice(0, 1))).path
             found = replace(found, rates=at.rates, biases=at.biases)
-        std = self._std(FIRST_ATTITUDE if q is not None else FOUND_ATTITUDE)
-        return Belief(found, self._prior(std, found, gone)), tuple(x.name for x in gone)
+        return self.around(found, gone, q is not None), tuple(x.name for x in gone)
+
+    def around(self, path: Path, gone: Sequence[Unseen], given: bool) -> Belief:
+        """The first instant with its prior; given: its position was, else it was found at rest."""
+        return Belief(path, self._prior(self._std(FIRST_ATTITUDE if given else FOUND_ATTITUDE), path, gone))
 
     def _std(self, attitude: float) -> np.ndarray:
         """Prior standard deviations (unknowns,) of the first instant."""

@@ -260,7 +260,7 @@ def test_the_page_of_a_run(which, request, tmp_path):
     run = request.getfixturevalue(which)
     page = run.report(tmp_path / "run.html", "as it was").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", page)
-    parts = {"Contacts": bool(run.contacts), "Biases": bool(run.tables()[1].title == "biases")}
+    parts = {"Contacts": bool(run.contacts), "Biases": "biases" in [table.title for table in run.tables()]}
     expected = ["The robot", "The run", "Motion", *(f"Output {x}" for x in run.outputs)]
     assert titles == [*expected, *(x for x, there in parts.items() if there), "Dropped readings"]
     drawn = 3 + len(run.outputs) + bool(run.contacts) + 1 + bool(run.events)
@@ -357,3 +357,10 @@ def test_offsets_of_currents_are_found(monkeypatch):
     assert (np.abs(run.bias("currents")[-1] - arm.OFFSETS) < 4.0 * run.bias_std("currents")[-1]).all()
     within = np.abs(run["tau"] - tau) < 2.0 * run.std("tau")
     assert within.mean() > 0.9 and run.std("tau").max() < 1.0
+
+
+def test_a_log_is_diagnosed_on_the_command_line(files):
+    text = command("diagnose", files / "problem.toml", "--log", files / "raw.npz", code=1).stdout
+    assert f"not everything is told by {ROWS} rows, on the kinematic level" in text
+    assert "bias of currents: tau(joint0)" in text  # the tip is touched
+    assert "--log FILE" in command("diagnose", files / "problem.toml", "--coupled", code=2).stderr

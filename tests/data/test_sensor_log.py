@@ -577,3 +577,39 @@ def test_what_nothing_depends_on_needs_no_column():
     np.testing.assert_allclose(whole.std["tau"], without.std["tau"], rtol=1e-12)
     with pytest.raises(InvalidInput, match=re.escape(labels[0][3].replace(":", ".", 1))):  # an attitude is needed
         sd.Log({x: y for x, y in columns.items() if x not in labels[0][3:7]}, solver)
+
+
+@pytest.mark.parametrize("outputs", [["tau"], ["tau", "qdd"]])
+def test_the_linear_velocity_of_a_base_is_needed_by_its_accelerations_alone(outputs):
+    """An accelerometer gives the acceleration of the base as a point, whatever its velocity; q̈ is that of the twist."""
+    model = floating_tree(3, seed=1)
+    place = (model.body_names[0], np.eye(4))
+    problem = sd.Problem(model, [
+        sd.JointTorque("joint0", name="no motor"), sd.JointAcceleration(model.joint_names[1:], name="accelerations"),
+        sd.Accelerometer(place, noise=0.1, name="acc"), sd.ExternalWrench(model.body_names[1:], name="none"),
+        sd.AngularAccelerometer(place, noise=0.1, name="alpha"),
+    ])  # fmt: skip
+    solver = sd.compile(problem, outputs=outputs, level="fast")
+    q, qd, qdd = model.random_state(seed=0, batch=4)
+    values = sd.predict(problem, q, qd, qdd, seed=1)
+    table = {"t": np.arange(4.0)}
+    for group, x in ((problem.inputs["q"], q), (problem.inputs["qd"], qd)):
+        table |= dict(zip(group.labels, x.T, strict=True))
+    for name, x in values.items():
+        table |= dict(zip(problem.values[name].labels, x.T, strict=True))
+    linear = problem.inputs["qd"].labels[3:6]
+    fewer = {x: y for x, y in table.items() if x not in linear}
+    if "qdd" in outputs:
+        with pytest.raises(InvalidInput, match=re.escape(linear[0].replace(":", ".", 1))):
+            sd.Log(fewer, solver)
+        return
+    whole, without = (next(iter(sd.Log(x, solver).estimates(solver))) for x in (table, fewer))
+    np.testing.assert_allclose(whole.values["tau"], without.values["tau"], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(whole.std["tau"], without.std["tau"], rtol=1e-12)
+    with pytest.warns(LogWarning, match="follows from q"):  # the others are differences, without a position
+        few = {
+            x: y for x, y in table.items() if x not in (*problem.inputs["qd"].labels, *problem.inputs["q"].labels[:3])
+        }
+        next(iter(sd.Log({**few, "t": np.arange(4.0)}, solver, velocities="difference")))
+    with pytest.raises(InvalidInput, match="lacks the columns"):  # angular velocities are needed
+        sd.Log({x: y for x, y in table.items() if x not in problem.inputs["qd"].labels[:3]}, solver)

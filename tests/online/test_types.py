@@ -26,7 +26,7 @@ estimate: sd.Estimate = solution  # assignment
 step = solver.bind([0.0, 0.0], np.zeros(2), np.zeros(2))  # arg-type
 J = solver.derivatives(wrt=("q", 1))  # arg-type
 shape: str = J(np.zeros(2), np.zeros(2), [0.0, 0.0])["qdd", "q"]  # assignment
-learned = sd.learn_noise(solver, np.zeros(2), np.zeros(2), iterations="5")  # arg-type
+learned = sd.learn_noise(solver, np.zeros(2), np.zeros(2), iterations="5")  # call-overload
 fine = sd.least_norm(sd.forward_dynamics(model), [0.0, 0.0], [0.0, 0.0], [1, 2]).qdd.sum() + solution.std("tau").sum()
 """
 

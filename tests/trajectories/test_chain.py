@@ -138,3 +138,13 @@ def test_a_covariance_without_digits_names_its_instant(k):
     x.Q[1] = -x.Q[1]
     with pytest.raises(SingularState, match="instant 2"):
         chain.solve(x)
+
+
+@pytest.mark.parametrize("k", [3, chain.STACKED + 2])
+def test_the_determinant_of_what_is_measured(k):
+    """det(1 + J P J^T) is that of the covariance before all rows by that after them."""
+    x = random(5, k, 2, seed=4)
+    before = sum(np.linalg.slogdet(y)[1] for y in (x.P, *x.Q))
+    expected = before - np.linalg.slogdet(dense(x)[1].astype(float))[1]
+    assert chain.solve(x).logdet == pytest.approx(expected, rel=1e-9)
+    assert chain.solve(x, covariances=True).logdet == pytest.approx(expected, rel=1e-9)

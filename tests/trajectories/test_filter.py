@@ -40,7 +40,8 @@ def rows(log: dict[str, np.ndarray]):
 def test_the_last_row_is_the_smoothers(coupled):
     problem, log, _ = arm(coupled)
     live = sd.filter(problem, ["tau", "a"], coupled=coupled, robust=False, **MOTION)
-    now = [live(*row) for row in rows(log)][-1]
+    found = [live(*row) for row in rows(log)]
+    now = found[-1]
     run = sd.smooth(problem, log, ["tau", "a"], coupled=coupled, robust=False, density=MOTION["motion"], order=3)
     assert now.t == run.t[-1] and now.q.shape == (3,) and now["tau", "joint1"] == now["tau"][1]
     for name in ("q", "qd", "qdd", "tau", "a"):
@@ -49,6 +50,9 @@ def test_the_last_row_is_the_smoothers(coupled):
         # torques make the coupled level bend: the filter linearises where it was, once
         assert off.max() < (0.05 if coupled else 1e-5), name
         np.testing.assert_allclose(now.std(name), std, rtol=0.02 if coupled else 1e-5, atol=1e-12)
+    # χ² is the sum of the squared innovations
+    assert sum(x.chi2() for x in found) == pytest.approx(run.chi2(), rel=0.05 if coupled else 1e-5)
+    assert sum(x.redundancy for x in found) == run.redundancy + 9  # readings that find the first state
 
 
 def test_a_lag_is_the_smoother_of_what_came():

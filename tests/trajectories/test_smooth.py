@@ -264,6 +264,48 @@ def test_biases_are_found():
         run.bias("encoders")
 
 
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("window", [None, 90])
+def test_a_tilt_that_passes_for_a_bias_is_told_by_torques_over_time(window):
+    """A base whose accelerometer is biased, held by a joint whose torque is measured with a bias, too.
+
+    The error of the tilt stays the same from row to row: counted as white it would give each row another tilt, and
+    biases of torques as precise as if the tilt were known.
+    """
+    model = floating_tree(3, seed=2)
+    trunk, rng, n = (model.body_names[0], np.eye(4)), np.random.default_rng(3), 180
+    acc, torques = np.array([0.25, -0.2, 0.15]), 0.5 * rng.standard_normal(2)
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=1e-3, name="encoders"), sd.Gyroscope(trunk, noise=1e-3, name="gyro"),
+        sd.Accelerometer(trunk, noise=0.05, bias=sd.Constant(0.3), name="acc"),
+        sd.Stance(trunk, noise=1e-2, name="foot"),
+        sd.JointTorque(model.joint_names[1:], noise=0.2, bias=sd.Constant(0.5), name="torques"),
+        sd.ExternalWrench(model.body_names[1:], name="none"),
+        sd.Prior(sd.ExternalWrench(model.body_names[0], noise=100.0), name="held"),
+    ])  # fmt: skip
+    t = 4e-3 * np.arange(n)
+    sway, rate, push = motion(sd.chain(2, seed=1), t)
+    q = np.repeat(model.neutral()[None], n, axis=0)
+    q[:, 7:] = 2.0 * sway
+    qd, qdd = np.zeros((2, n, model.nv))
+    qd[:, 6:], qdd[:, 6:] = 2.0 * rate, 2.0 * push
+    shown = sd.predict(problem, q, qd, qdd, state_sensors=True)
+    noise, bias = {"encoders": 1e-3, "gyro": 1e-3, "acc": 0.05, "torques": 0.2}, {"acc": acc, "torques": torques}
+    log = {x: shown[x] + bias.get(x, 0.0) + std * rng.standard_normal(shown[x].shape) for x, std in noise.items()}
+    options = {"order": 3, "robust": False, "density": {"joint0": 30.0, "joint1": 300.0, "joint2": 300.0}}
+    run = sd.smooth(problem, {"t": t, **log}, window=window, **options)
+    exact = sd.smooth(problem, {"t": t, **log}, coupled=True, **options)
+    tilt, std = model.difference(q, run.q)[:, :2], run.std("q")[:, :2]
+    assert np.mean(np.abs(tilt) < 2.5 * std) > 0.9
+    steps = np.abs(np.diff(tilt, axis=0)).max(axis=1)  # from row to row it stays, but for the ends of windows
+    assert np.sort(steps)[-2] < 0.05 * std.max()
+    for name, truth in bias.items():
+        assert np.abs((run.bias(name)[-1] - truth) / run.bias_std(name)[-1]).max() < 3.0, name
+        ratio = run.bias_std(name)[-1] / exact.bias_std(name)[-1]
+        assert ratio.min() > 0.95 and ratio.max() < 1.6, name  # never more certain than all at once
+        assert np.abs(run.bias(name)[-1] - exact.bias(name)[-1]).max() < exact.bias_std(name)[-1].max()
+
+
 # ---- coupled joints --------------------------------------------------------------------------------------------------
 
 
@@ -462,3 +504,62 @@ def test_a_run_and_its_parts():
     for key in ("torque", ("tau", "joint9")):
         with pytest.raises(sd.UnknownName):
             run[key]
+
+
+# ---- χ² --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("coupled, order", [(False, 3), (True, 3), (True, 4), (False, 4)])
+def test_chi2_is_in_its_band(coupled, order):
+    """Of logs that are drawn as declared: its mean, its spread, and 95 % of them in the band, in windows as well."""
+    normal, inside, draws = [], [], 24
+    density = logs.DRAWN if order == 3 else logs.DRAWN_SNAP
+    for seed in range(draws):
+        log, problem, _ = logs.drawn_arm(seed, order)
+        options = {"coupled": coupled, "order": order, "density": density, "robust": False}
+        run = sd.smooth(problem, log.log, window=(None, 25)[seed % 2], **options)
+        low, high = run.chi2_band()
+        inside.append(low < run.chi2() < high)
+        normal.append((run.chi2() - run.redundancy) / np.sqrt(2.0 * run.redundancy))
+        # three (or four) readings of each joint find the first state
+        readings = 60 * 3 * (2 if coupled else 1)
+        assert run.redundancy == readings - 3 * order
+    assert abs(np.mean(normal)) < 3.0 / np.sqrt(draws) and 0.6 < np.std(normal) < 1.5, (normal, inside)
+    assert np.mean(inside) > 0.8
+
+
+@pytest.mark.parametrize("share, above", [(3.0, True), (1.0 / 3.0, False)])
+def test_noise_that_is_wrong_is_out_of_the_band(share, above):
+    log, problem, _ = logs.drawn_arm(0)
+    wrong = [
+        sd.JointPosition("all", noise=m.noise / share, name=m.name) if m.name == "encoders" else m
+        for m in problem.measurements
+    ]
+    run = sd.smooth(sd.Problem(problem.model, wrong), log.log, density=logs.DRAWN, order=3, robust=False)
+    low, high = run.chi2_band()
+    assert (run.chi2() > high) if above else (run.chi2() < low)
+    assert f"χ²        {run.chi2():.0f}" in repr(run) and any(table.title == "fit" for table in run.tables())
+
+
+def test_dropped_readings_do_not_count():
+    log, problem, _ = logs.drawn_arm(1)
+    options = {"density": logs.DRAWN, "order": 3}
+    clean = sd.smooth(problem, log.log, robust=False, **options)
+    encoders = log.log["encoders"].copy()
+    encoders[[10, 30], [0, 2]] += 0.5
+    run = sd.smooth(problem, {**log.log, "encoders": encoders}, **options)
+    assert clean.redundancy - 6 < run.redundancy < clean.redundancy - 1
+    low, high = run.chi2_band()
+    assert low < run.chi2() < high
+
+
+def test_chi2_with_a_free_base_and_exact_rows():
+    """Rows that hold exactly, and coordinates that nothing tells, are counted as what they say."""
+    model = sd.chain(4, seed=2).replace(closures=(Coupling("joint2", "joint0", (0.1, -0.5, 0.3)),))
+    t = 4e-3 * np.arange(100)
+    q, _, _ = model.imposed(*motion(model, t))
+    run = sd.smooth(encoders(model), {"t": t, "encoders": measured(q)}, order=3, robust=False)
+    assert run.redundancy == 100 * (4 + 2) - 12
+    low, high = run.chi2_band()
+    assert run.chi2() < high

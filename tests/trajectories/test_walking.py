@@ -35,7 +35,7 @@ def test_a_trot(exact):
     assert found["base velocity"]["rms"] < 0.008
     assert found["base velocity"]["within 2 sigma"] > 85.0  # feet that roll, slip and ring are declared to
     # the bias of the accelerometer is told from tilt by the torques, in so short a log
-    assert found["tilt"]["rms"] < (0.005 if exact else 0.04)
+    assert found["tilt"]["rms"] < 0.005
     assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 6.0
     assert found["torques"]["rms"] < logs.NOISE["torques"]
     assert min(found[x]["within 2 sigma"] for x in ("tilt", "foot forces", "torques")) > 90.0
@@ -46,9 +46,9 @@ def test_late_contacts_outliers_and_biases(exact):
     found = rows(exact, spoilt=True)
     assert found["base velocity"]["rms"] < 0.008
     assert max(found[f"foot force {x}"]["rms"] for x in "xyz") < 8.0
-    assert found["torques"]["rms"] < 1.5
-    if exact:
-        assert min(found[x]["within 2 sigma"] for x in ("tilt", "foot forces", "torques")) > 85.0
+    assert found["torques"]["rms"] < (1.5 if exact else 0.7)
+    # tilts whose errors last for the whole log are no white noise of the torques
+    assert min(found[x]["within 2 sigma"] for x in ("tilt", "foot forces", "torques")) > 85.0
 
 
 def test_outliers_of_torques_are_named():

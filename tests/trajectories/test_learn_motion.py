@@ -1,0 +1,111 @@
+"""Noise, drifts and motion learnt from raw logs: what was drawn is found again, with honest errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import sysdyn as sd
+from sysdyn.errors import AccuracyWarning, InvalidInput, UnknownName
+from sysdyn.trajectories.filtering import Filter
+from sysdyn.trajectories.readings import read
+from sysdyn.trajectories.smooth import with_motion
+from tests.trajectories.test_bad_logs import floating
+
+ENCODERS, TACHOMETERS, DRIFT, JERK = 1e-3, 0.1, 0.3, 500.0
+
+
+def drawn(n: int, seed: int) -> tuple[sd.Problem, dict[str, np.ndarray]]:
+    """(problem with wrong noise and drift, log) of three joints that move by white noise on jerk."""
+    rng, model = np.random.default_rng(seed), sd.chain(3, seed=1)
+    t = np.cumsum(rng.uniform(2e-3, 8e-3, n))
+    x = np.zeros((n, 3, 3))
+    x[0] = rng.standard_normal((3, 3)) * np.array([0.5, 1.0, 10.0])[:, None]
+    bias = np.zeros((n, 3))
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    for k, dt in enumerate(np.diff(t)):
+        F = np.array([[1.0, dt, dt * dt / 2.0], [0.0, 1.0, dt], [0.0, 0.0, 1.0]])
+        ago = 0.5 * dt * (1.0 + nodes)
+        B = np.array([ago ** (2 - i) / math.factorial(2 - i) for i in range(3)]) * np.sqrt(0.5 * dt * weights)
+        x[k + 1] = F @ x[k] + JERK * B @ rng.standard_normal((3, 3))
+        bias[k + 1] = bias[k] + DRIFT * math.sqrt(dt) * rng.standard_normal(3)
+    problem = sd.Problem(model, [
+        sd.JointPosition("all", noise=3.0 * ENCODERS, name="encoders"),
+        sd.JointVelocity("all", noise=0.2 * TACHOMETERS, bias=sd.RandomWalk(0.2 * DRIFT, std=1.0), name="tachometers"),
+        sd.ExternalWrench("all", name="none"),
+    ])  # fmt: skip
+    shown = {"encoders": x[:, 0] + ENCODERS * rng.standard_normal((n, 3)),
+             "tachometers": x[:, 1] + bias + TACHOMETERS * rng.standard_normal((n, 3))}  # fmt: skip
+    return problem, {"t": t, **shown}
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_drawn_is_learnt(seed):
+    problem, log = drawn(400, seed)
+    found = sd.learn_noise(problem, log, order=3, robust=False)
+    assert found.converged and np.all(np.diff(found.log_likelihood) > -1e-6)
+    truth = {"noise:encoders": ENCODERS, "noise:tachometers": TACHOMETERS, "drift:tachometers": DRIFT, "motion": JERK}
+    learnt = {"noise:encoders": found.noise["encoders"], "noise:tachometers": found.noise["tachometers"],
+              "drift:tachometers": found.drift["tachometers"],
+              "motion": np.array([*found.density.values()])}  # fmt: skip
+    for name, x in learnt.items():
+        assert np.abs(np.log(x / truth[name]) / found.error[name]).max() < 3.5, name
+        assert found.error[name].max() < (0.8 if name.startswith("drift") else 0.2)
+    # the problem that comes back has it all
+    encoders = next(m for m in found.problem.measurements if m.name == "encoders")
+    np.testing.assert_array_equal(encoders.noise, found.noise["encoders"])
+    run = sd.smooth(found.problem, log, density=found.density, order=found.order, robust=False)
+    low, high = run.chi2_band()
+    assert low < run.chi2() < high
+    assert f"converged; log-likelihood {found.log_likelihood[0]:.6g}" in repr(found)
+
+
+def test_the_likelihood_is_that_of_the_innovations():
+    """Of the filter, with the determinants of their covariances."""
+    problem, log = drawn(25, 0)
+    found = sd.learn_noise(problem, log, "encoders", order=3, robust=False, iterations=1)
+    readings = read(problem, log)
+    trajectory, kappa, _ = with_motion(problem, (), False, 3, None, readings)
+    belief, _ = trajectory.belief(readings, None, kappa)
+    filter_, total = Filter(trajectory.unknowns, trajectory.kinematic, kappa, gate=False), 0.0
+    for k, t in enumerate(readings.t):
+        part = readings.part(slice(k, k + 1))
+        if k:
+            belief = filter_.predicted(belief, float(t))
+        J = trajectory.states.at(belief.path, part).J[0]
+        total -= 0.5 * np.linalg.slogdet(np.eye(len(J)) + J @ belief.P @ J.T)[1]
+        belief = filter_.updated(belief, part)
+        total -= 0.5 * (filter_.squares + filter_.freedoms * math.log(2.0 * math.pi))
+    total -= 25 * 3 * (math.log(3.0 * ENCODERS) + math.log(0.2 * TACHOMETERS))
+    assert found.log_likelihood[0] == pytest.approx(total, rel=1e-6)
+
+
+def test_sensors_of_a_floating_base():
+    """An accelerometer, whose rows go through the dynamic variables, a gyroscope, and a density that is stated."""
+    problem, log = floating("enc", "gyro", "acc", "mocap")
+    wrong = [sd.Accelerometer(m.frame, noise=0.5, name="acc") if m.name == "acc" else m for m in problem.measurements]
+    still = dict.fromkeys(problem.model.dof_names, 1e-2)
+    learn = ["acc", "gyro", "enc"]
+    found = sd.learn_noise(sd.Problem(problem.model, wrong), log, learn, density=still, order=3, rows=30)
+    assert set(found.noise) == set(learn) and found.density == pytest.approx(still)
+    for name, truth in (("acc", 0.1), ("gyro", 1e-2), ("enc", 1e-3)):
+        assert np.abs(np.log(found.noise[name] / truth) / found.error[f"noise:{name}"]).max() < 3.5, name
+
+
+def test_what_a_log_does_not_tell():
+    """Noise of one reading of each joint by its own process: nothing checks it."""
+    problem, log = drawn(6, 0)
+    with pytest.warns(AccuracyWarning, match=r"relative errors beyond 1 have .*drift:tachometers"):
+        found = sd.learn_noise(problem, log, order=3, robust=False, density=JERK)
+    assert np.isinf(found.error["motion"]).all() and "not told" in repr(found)
+
+
+def test_calls_that_are_refused():
+    problem, log = drawn(10, 0)
+    with pytest.raises(UnknownName, match="sensor of motion 'encoder'"):
+        sd.learn_noise(problem, log, "encoder")
+    with pytest.raises(InvalidInput, match="iterations is 0"):
+        sd.learn_noise(problem, log, iterations=0)
