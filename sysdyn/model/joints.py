@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ModelError
 from sysdyn.model.manifolds import (
-    cubic,
     inverse_cubic,
     quaternion_log,
     quaternion_rates,
@@ -26,6 +25,8 @@ from sysdyn.model.manifolds import (
     random_quaternion,
     rotate,
     sinc,
+    smooth,
+    turn,
 )
 from sysdyn.model.spatial import quaternion_to_E, rot_axis
 from sysdyn.program.expr import cos, sin
@@ -96,6 +97,12 @@ def _vector(entries: list, q: np.ndarray) -> np.ndarray:
     return r
 
 
+def _scalars(x: ArrayLike) -> np.ndarray:
+    """x as an array of floats, or of what it holds if these are expressions."""
+    array = np.asarray(x)
+    return array if array.dtype == object else array.astype(float, copy=False)
+
+
 def _as(q: np.ndarray, A: np.ndarray) -> np.ndarray:
     """A with the dtype of q; constants become Python floats."""
     return A.astype(object) if q.dtype == object and A.dtype != object else A
@@ -134,7 +141,7 @@ class Joint(ABC):
 
     def integrate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """q ⊕ v (…, nq): the exact position after the constant body velocity v (…, nv) acted for unit time."""
-        return np.asarray(q, dtype=float) + np.asarray(v, dtype=float)
+        return _scalars(q) + _scalars(v)
 
     def rates(self, q: np.ndarray) -> np.ndarray:
         """N (nq, nv) with dq/dt = N(q) v, the derivative of `integrate` by v at 0; q as for `transform`."""
@@ -286,11 +293,12 @@ class Planar(Joint):
 
     def integrate(self, q, v):
         """SE(2): p ⊕ = Rot(θ) [s −k; k s] (vx, vy), s = sin ω / ω, k = (1 − cos ω) / ω; θ ⊕ = ω."""
-        q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
-        w = v[..., 2]
-        s, k = sinc(w), w / 2 * sinc(w / 2) ** 2
+        q, v = _scalars(q), _scalars(v)
+        w, angle = (x if x.ndim else x[()] for x in (v[..., 2], q[..., 2]))  # expressions have no axes
+        whole, half = (smooth(w * w)[0], smooth(0.25 * w * w)[0]) if v.dtype == object else (sinc(w), sinc(w / 2))
+        s, k = whole, w / 2 * half**2
         dx, dy = s * v[..., 0] - k * v[..., 1], k * v[..., 0] + s * v[..., 1]
-        c0, s0 = cos(q[..., 2]), sin(q[..., 2])
+        c0, s0 = cos(angle), sin(angle)
         return np.stack([q[..., 0] + c0 * dx - s0 * dy, q[..., 1] + s0 * dx + c0 * dy, q[..., 2] + w], axis=-1)
 
     def difference(self, q0, q1):
@@ -339,7 +347,7 @@ class Spherical(Joint):
         return quaternion_rates(q)
 
     def integrate(self, q, v):
-        return quaternion_step(np.asarray(q, dtype=float), np.asarray(v, dtype=float))
+        return quaternion_step(_scalars(q), _scalars(v))
 
     def difference(self, q0, q1):
         return quaternion_log(np.asarray(q0, dtype=float), np.asarray(q1, dtype=float))
@@ -374,11 +382,11 @@ class Free(Joint):
 
     def integrate(self, q, v):
         """SE(3): p ⊕ = R V(ω) v, V = 1 + B ω× + C ω×², B = (1 − cos θ)/θ², C = (θ − sin θ)/θ³, θ = |ω|."""
-        q, v = np.asarray(q, dtype=float), np.asarray(v, dtype=float)
+        q, v = _scalars(q), _scalars(v)
         w, lin = v[..., :3], v[..., 3:]
-        angle = norm(w)[..., None]
+        half, _, third = turn(w)
         wv = np.cross(w, lin)
-        d = lin + 0.5 * sinc(angle / 2) ** 2 * wv + cubic(angle) * np.cross(w, wv)
+        d = lin + 0.5 * half**2 * wv + third * np.cross(w, wv)
         return np.concatenate([q[..., :3] + rotate(q[..., 3:], d), quaternion_step(q[..., 3:], w)], axis=-1)
 
     def difference(self, q0, q1):

@@ -5,6 +5,7 @@ Quaternions are [x, y, z, w] of unit norm."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,44 @@ def cubic(angle: np.ndarray) -> np.ndarray:
     return np.where(angle < 0.3, series, (safe - sin(safe)) / safe**3)
 
 
+# Halvings of an angle before its sine and cosine are summed up, for expressions: angles to 10 rad come below 0.32.
+HALVINGS = 5
+
+
+def smooth(square: Any) -> tuple[Any, Any, Any]:
+    """sin θ / θ, cos θ and (θ − sin θ)/θ³ of θ², for numbers and expressions, without a branch or a root.
+
+    They have derivatives of every order at θ = 0, too, and 15 digits up to 10 rad: series at θ/32, whose angle is
+    doubled by sin 2x = 2 sin x cos x, cos 2x = 1 − 2 sin² x and 2x − sin 2x = 2 (x − sin x) + 2 sin x (1 − cos x).
+    """
+    t = square * 4.0**-HALVINGS
+    s = _series(t, 6, 20, 42, 72, 110)
+    c = _series(t, 2, 12, 30, 56, 90, 132)
+    b = 0.5 * _series(t, 12, 30, 56, 90, 132)  # (1 − cos x)/x²
+    e = _series(t, 20, 42, 72, 110, 156) * (1 / 6)
+    for _ in range(HALVINGS):
+        s, c, b, e, t = s * c, 1.0 - 2.0 * t * s * s, 0.5 * s * s, 0.25 * (e + s * b), 4.0 * t
+    return s, c, e
+
+
+def _series(t: Any, *divisors: float) -> Any:
+    """1 − t/a (1 − t/b (1 − …)) of the divisors a, b, …"""
+    total: Any = 1.0
+    for divisor in reversed(divisors):
+        total = 1.0 - t * (1.0 / divisor) * total
+    return total
+
+
+def turn(w: np.ndarray) -> tuple[Any, Any, Any]:
+    """sin(θ/2)/(θ/2), cos(θ/2) and (θ − sin θ)/θ³ (…, 1) of a rotation vector w (…, 3), θ = |w|."""
+    if w.dtype == object:
+        square = w @ w
+        half, cosine, _ = smooth(0.25 * square)
+        return half, cosine, smooth(square)[2]
+    angle = norm(w)[..., None]
+    return sinc(angle / 2), cos(angle / 2), cubic(angle)
+
+
 def inverse_cubic(angle: np.ndarray) -> np.ndarray:
     """(1 − sin θ · θ/(2 − 2 cos θ))/θ², by its series below 0.3 rad."""
     t = angle * angle
@@ -39,7 +78,7 @@ def inverse_cubic(angle: np.ndarray) -> np.ndarray:
 
 def quaternion_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     u, w, v, s = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - dot(u, v)[..., None]], axis=-1)
+    return np.concatenate([w * v + s * u + np.cross(u, v), w * s - np.asarray(dot(u, v))[..., None]], axis=-1)
 
 
 def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -51,8 +90,10 @@ def rotate(p: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
     """p ⊗ exp(ω/2), renormalised."""
-    half = norm(w)[..., None] / 2
-    stepped = quaternion_product(p, np.concatenate([0.5 * sinc(half) * w, cos(half)], axis=-1))
+    half, cosine, _ = turn(w)
+    if p.dtype == object or w.dtype == object:
+        return unit(quaternion_product(p, np.array([*(0.5 * half * w), cosine], dtype=object)), [slice(0, 4)])
+    stepped = quaternion_product(p, np.concatenate([0.5 * half * w, cosine], axis=-1))
     return stepped / norm(stepped)[..., None]
 
 

@@ -76,6 +76,11 @@ def _external(model: Model, q: np.ndarray, fx: np.ndarray) -> np.ndarray:
     return -rnea(model.replace(gravity=np.zeros(3)), q, still, still, fx)
 
 
+def _integrated(model: Model, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+    steps = [x.integrate(q[model.q_slice(i)], qd[model.v_slice(i)]) for i, x in enumerate(model.joints)]
+    return np.concatenate([np.zeros(0), *steps])
+
+
 _STATE = ("q", "qd")
 
 # The functions that `kinematics` knows, by name. A new one is a line here.
@@ -105,6 +110,9 @@ ROBOT_FUNCTIONS: dict[str, RobotFunction] = {
         bias_acceleration,
         True,
         REFERENCES,
+    ),
+    "integrate": RobotFunction(
+        "q after a second at q̇, in the manifold: q ⊕ q̇, of steps up to 10 rad", _STATE, ("nq",), _integrated
     ),
     "com": RobotFunction("centre of mass in the world [m]", ("q",), (3,), centroidal.centre_of_mass),
     "com_velocity": RobotFunction(
@@ -156,6 +164,7 @@ def kinematics(
         jacobian_rate:FRAME (6, nv)  J̇, entry by entry
         velocity:FRAME (6)           J q̇ [rad/s, m/s]
         bias_acceleration:FRAME (6)  J̇ q̇ [rad/s², m/s²]: the rate of the twist while q̈ = 0
+        integrate (nq)               q after a second at q̇: q ⊕ h q̇ by kin(q, h * q̇), of steps up to 10 rad
         com (3)                      centre of mass in the world [m]; com_velocity (3), com_jacobian (3, nv)
         momentum (6)                 [k; p] about the centre of mass in world axes [N m s, N s];
                                      momentum_matrix (6, nv), momentum_bias (6): A and Ȧ q̇ of h = A q̇

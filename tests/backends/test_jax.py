@@ -11,7 +11,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from traced import CASES, STATES, arm, estimate, quaternions, singular
+from robots import floating_tree
+from traced import CASES, STATES, arm, estimate, fast, quaternions, singular
 
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
@@ -112,6 +113,38 @@ def test_a_simulation_and_its_gradient():
     for k in range(3):
         e = 1e-4 * np.eye(3)[k]
         assert float(slope[k]) == pytest.approx(float(last(tau + e) - last(tau - e)) / 2e-4, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1.0])
+def test_steps_in_manifolds_have_derivatives_at_rest(size):
+    model = sd.random_tree(3, seed=4, joints=("free", "spherical", "planar"))
+    step = sd.kinematics(model, "integrate").to_jax()
+    q, v, _ = model.random_state(seed=0)
+    check_grads(step, (q, size * v), order=2, modes=("fwd", "rev"), eps=1e-5, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(step(q, size * v), model.integrate(q, size * v), atol=1e-13)
+
+
+def test_a_floating_base_is_simulated_and_differentiated():
+    """The momentum of a free robot in free fall changes by its weight alone, and so do its derivatives."""
+    model = floating_tree(3, seed=4)
+    solver = fast(sd.forward_dynamics(model), outputs="qdd")
+    fd, step, momentum = solver.to_jax(), *(sd.kinematics(model, x).to_jax() for x in ("integrate", "momentum"))
+    q, qd, _ = model.random_state(seed=0)
+
+    def fallen(qd, h=2e-4, n=500):
+        def moved(state, _):
+            q, qd = state
+            half = qd + h / 2 * fd(q, qd, np.zeros(model.nv))["qdd"]
+            between = step(q, h / 2 * qd)
+            return (step(q, h * half), qd + h * fd(between, half, np.zeros(model.nv))["qdd"]), None
+
+        return momentum(*jax.lax.scan(moved, (q, qd), length=n)[0])
+
+    time = 0.1
+    expected = momentum(q, qd) + np.array([0.0, 0.0, 0.0, *(model.mass * model.gravity * time)])
+    np.testing.assert_allclose(jax.jit(fallen)(qd), expected, atol=1e-4 * np.abs(expected).max())
+    by = jax.jit(jax.jacrev(fallen))(qd)
+    np.testing.assert_allclose(by, jax.jacobian(lambda x: momentum(q, x))(qd), atol=2e-3 * np.abs(by).max())
 
 
 # ---- states that fail ----------------------------------------------------------------------------------------------

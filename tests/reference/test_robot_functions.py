@@ -454,6 +454,16 @@ def test_the_exported_c_passes_its_own_check(tmp_path):
     assert run.returncode == 0 and run.stdout.endswith("all checks passed\n"), run.stdout
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 1e-3, 0.1, 1.0, 9.0])
+def test_steps_in_manifolds_are_those_of_the_model(size):
+    """Of joints of every kind, from no step at all to one beyond a turn."""
+    model = sd.random_tree(6, seed=9, joints=("free", "spherical", "planar", "revolute", "prismatic"))
+    q, v, _ = model.random_state(seed=0, batch=50)
+    v *= size / np.abs(v).max()
+    step = sd.kinematics(model, "integrate", level=0)
+    np.testing.assert_allclose(step(q, v), model.integrate(q, v), rtol=0, atol=2e-14)
+
+
 def test_the_documentation_lists_the_table():
     """docs/kinematics.md and the docstring have every function, with its arguments and its shape."""
     text = (Path(__file__).parents[2] / "docs" / "kinematics.md").read_text(encoding="utf-8")
