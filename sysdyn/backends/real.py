@@ -37,12 +37,18 @@ class Real:
         return 8 * self.size
 
     @property
+    def rounding(self) -> float:
+        """Distance of 1 from the next number."""
+        return float(np.finfo(self.dtype).eps)
+
+    @property
     def to_integer(self) -> float:
         """1.5 · 2^(digits − 1): added, it rounds to the nearest integer, which the low bits of the sum hold."""
         return 1.5 * 2.0 ** np.finfo(self.dtype).nmant
 
     def literal(self, x: float) -> str:
-        """The number in C."""
+        """The number in C, rounded to this type."""
+        x = float(self.dtype.type(x))
         if not math.isfinite(x):
             return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "(-INFINITY)"
         return f"{x!r}{self.suffix}" if math.copysign(1.0, x) > 0 else f"({x!r}{self.suffix})"
@@ -57,3 +63,11 @@ DOUBLE = Real(
     "double", np.dtype(np.float64),
     (HALF_PI, (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)), LARGEST_ANGLE,
 )  # fmt: skip
+# Three parts of 12 bits, and three of 24; beyond 4000 rad neighbours are more than 2e-4 rad apart.
+SINGLE = Real(
+    "float", np.dtype(np.float32),
+    ((1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),
+     (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)), 4000.0, "f",
+)  # fmt: skip
+# Types of numbers by their name in C.
+REALS = {x.name: x for x in (DOUBLE, SINGLE)}

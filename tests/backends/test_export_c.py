@@ -22,7 +22,7 @@ from sysdyn.app.cli import app
 from sysdyn.app.console import WRONG
 from sysdyn.backends.c import code
 from sysdyn.backends.c.project import write_folder
-from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState
+from sysdyn.errors import BackendUnavailable, FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.offline.sampling import sample_states
 from sysdyn.online.export import problem_name
 from sysdyn.papers.nori.problems import load_cells
@@ -350,3 +350,22 @@ def test_casadi_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "casadi", None)
     with pytest.raises(BackendUnavailable, match="pip install casadi"):
         sd.compile(sd.inverse_dynamics(sd.chain(1)), outputs=["tau"]).to_casadi()
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+@pytest.mark.parametrize("make", ["forward", "floating", "orthogonal columns", "product"])
+def test_single_precision_has_no_double_inside(make, tmp_path):
+    """Its code has no operation in double, for processors without them, and passes a check of its own."""
+    problem, outputs = CASES["forward" if make == "product" else make]
+    solver = sd.compile(problem(), outputs=outputs, level="fast")
+    exported = solver.vjp() if make == "product" else solver
+    folder = exported.export_c(tmp_path / "c", "robot", real="float")
+    code, header = (folder / "robot.c").read_text(), (folder / "robot.h").read_text()
+    assert "double" not in code and "Results differ from those in double by" in header
+    flags = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    subprocess.run([COMPILERS[0], *flags, "-Wdouble-promotion", "-c", "robot.c"], cwd=folder, check=True, timeout=120)
+    subprocess.run([COMPILERS[0], *flags, "main.c", "robot.o", "-o", "main", "-lm"], cwd=folder, check=True, timeout=60)
+    run = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0 and run.stdout.endswith("all checks passed\n"), run.stdout[-2000:]
+    with pytest.raises(UnknownName, match="type of numbers"):
+        exported.export_c(tmp_path / "c", "robot", real="half")

@@ -13,15 +13,9 @@ from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import Code, Description
 from sysdyn.backends.llvm.kernel import compile_kernel
 from sysdyn.backends.llvm.target import here
-from sysdyn.backends.real import DOUBLE, Real
+from sysdyn.backends.real import DOUBLE, SINGLE
 from sysdyn.program.status import BAD_INPUT
 
-# π/2 in three parts of 12 bits, and in three of 24.
-PARTS = (
-    (1.57080078125, -4.453584551811218e-06, -8.706138032721356e-10),
-    (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
-)
-SINGLE = Real("float", np.dtype(np.float32), PARTS, 4000.0, "f")
 MODEL = sd.random_tree(4, seed=3, joints=("revolute", "prismatic", "spherical"))
 N = 11
 

@@ -102,9 +102,12 @@ def _members(groups: Sequence[tuple[str, int]]) -> list[Member]:
 
 
 class Code:
-    """Header and source of a program under a name. real: type of its numbers."""
+    """Header and source of a program under a name. real: type of its numbers. about: further lines of the header."""
 
-    def __init__(self, name: str, program: Program, description: Description, real: Real = DOUBLE):
+    def __init__(
+        self, name: str, program: Program, description: Description, real: Real = DOUBLE, about: Sequence[str] = ()
+    ):  # fmt: skip
+        self.about = about
         self.name, self.program, self.description, self.real = name, program, description, real
         self.inputs, self.outputs = _members(program.input_groups), _members(program.output_groups)
         self.plan: Schedule = schedule(program)
@@ -125,7 +128,7 @@ class Code:
  * C99, no heap, no library but math.h. {len(self.program)} operations: {comment(repr(flops))}.
  * Stack: a few kilobytes; workspace: {self.real.size * max(1, self.n_work)} bytes, handed in by the caller.
  * Do not compile with -ffast-math: the checks for values that are not finite would be removed.
- */
+{"".join(f" * {comment(line)}{chr(10)}" for line in self.about)} */
 #ifndef {guard}
 #define {guard}
 
@@ -180,7 +183,8 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
 
     def source(self) -> str:
         name, real, largest = self.name, self.real.name, self.real.largest_angle
-        parts = [self.banner(self.description.title), f'#include "{name}.h"\n\n#include <math.h>']
+        functions = "math.h" if self.real is DOUBLE else "tgmath.h"  # whose functions are those of the argument's type
+        parts = [self.banner(self.description.title), f'#include "{name}.h"\n\n#include <{functions}>']
         if self.inputs or self.outputs:
             parts.append(
                 f"static int all_finite(const {real} *x, int n)\n{{\n    int k, good = 1;\n"
@@ -191,7 +195,7 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
                 parts.append(
                     f"/* Not a number beyond {largest:.0e} rad, where an angle has lost its meaning. */\n"
                     f"static {real} {name_of_ours}({real} x)\n{{\n"
-                    f"    return fabs(x) <= {largest!r} ? {function}(x) : NAN;\n}}"
+                    f"    return fabs(x) <= {self.real.literal(largest)} ? {function}(x) : NAN;\n}}"
                 )
         if WRAP in self.kinds:
             number = self.real.literal
@@ -200,7 +204,7 @@ int {name}_run(const {name}_inputs *in, {name}_outputs *out, {name}_work *work);
             parts.append(
                 f"/* An angle less its whole turns, by exact products; not a number beyond {largest:.0e}. */\n"
                 f"static {real} wrapped({real} x)\n{{\n"
-                f"    const {real} k = fabs(x) <= {largest!r} ? {turns} : NAN;\n"
+                f"    const {real} k = fabs(x) <= {number(largest)} ? {turns} : NAN;\n"
                 f"{less}    return x;\n}}"
             )
         if any(segment.shape.guards for segment in self.plan.segments):

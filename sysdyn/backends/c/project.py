@@ -11,7 +11,8 @@ import numpy as np
 from sysdyn.backends import interpreter
 from sysdyn.backends.c.code import MARK, Code, Description, check_name, comment
 from sysdyn.backends.executable import Executable
-from sysdyn.errors import FileError, InvalidInput, SingularState
+from sysdyn.backends.real import DOUBLE, REALS, Real
+from sysdyn.errors import FileError, InvalidInput, SingularState, UnknownName
 from sysdyn.files import atomic
 
 # Number of test vectors in a project; chosen.
@@ -23,44 +24,58 @@ WORST_ROUNDING = 10.0
 
 
 def export(
-    folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping
-) -> Path:
+    folder: str | os.PathLike, name: str, executable: Executable, description: Description, inputs: Mapping,
+    real: str = "double",
+) -> Path:  # fmt: skip
     """Write the project of a program into `folder`; its test vectors are results at some of the states `inputs`.
 
-    inputs: by group (N, size). Raises InvalidInput, FileError, and SingularState if no state has a result.
+    inputs: by group (N, size). real: name of the type of numbers. Raises UnknownName for it, InvalidInput, FileError,
+    and SingularState if no state has a result.
     """
     program = executable.program
     if not program.n_outputs:
         raise InvalidInput("there is nothing to export: no result has any entries")
-    code = Code(check_name(name), program, description)
+    if real not in REALS:
+        raise UnknownName("type of numbers", real, REALS)
     n = len(next(iter(inputs.values())))
     outputs = {group: np.zeros((n, size)) for group, size in program.output_groups}
     status = np.empty(n, dtype=np.int64)
     executable.run(inputs, outputs, status, threads=1)
-    solved = np.flatnonzero(status == 0)[:TEST_STATES]
-    if not len(solved):
+    good = np.flatnonzero(status == 0)
+    if not len(good):
         raise SingularState(
             f"none of {n} sampled states has a finite result, so there is nothing to test an export with"
         )
-    inputs, outputs = ({group: x[solved] for group, x in part.items()} for part in (inputs, outputs))
+    inputs, outputs = ({group: x[good] for group, x in part.items()} for part in (inputs, outputs))
+    worst, about = _rounding(executable, inputs, outputs, REALS[real]), []
+    if REALS[real] is not DOUBLE:
+        about = [
+            f"Results differ from those in double by up to {worst:.1g} of their greatest entry at {len(good)} states."
+        ]
+    code = Code(check_name(name), program, description, REALS[real], about)
+    inputs, outputs = ({group: x[:TEST_STATES] for group, x in part.items()} for part in (inputs, outputs))
+    tolerance = max(VECTOR_TOLERANCE * REALS[real].rounding / DOUBLE.rounding, WORST_ROUNDING * worst)
     files = {
         f"{name}.h": code.header(),
         f"{name}.c": code.source(),
-        "test_vectors.h": _test_vectors(code, inputs, outputs, _tolerance(executable, inputs, outputs)),
+        "test_vectors.h": _test_vectors(code, inputs, outputs, tolerance),
         "main.c": _main(code),
         "CMakeLists.txt": _cmake(code),
     }
     return write_folder(folder, files)
 
 
-def _tolerance(executable: Executable, inputs: Mapping, outputs: Mapping) -> float:
-    """Allowed relative error: VECTOR_TOLERANCE, or more if the order of roundings matters."""
+def _rounding(executable: Executable, inputs: Mapping, outputs: Mapping, real: Real) -> float:
+    """Greatest difference of the interpreter's results by this type, as a fraction of their greatest entry."""
+    columns = [x.astype(real.dtype) for group, _ in executable.program.input_groups for x in inputs[group].T]
+    found = iter(interpreter.run(executable.program, columns, constant=real.dtype.type))
     worst = 0.0
-    for group, x in interpreter.run_groups(executable.program, inputs).items():
+    for x in outputs.values():
         if x.size:
+            other = np.stack([np.broadcast_to(next(found), len(x)) for _ in range(x.shape[1])], axis=1)
             size = np.abs(x).max(axis=1)
-            worst = max(worst, float(np.max(np.abs(x - outputs[group]).max(axis=1) / np.where(size > 0.0, size, 1.0))))
-    return max(VECTOR_TOLERANCE, WORST_ROUNDING * worst)
+            worst = max(worst, float(np.max(np.abs(other - x).max(axis=1) / np.where(size > 0.0, size, 1.0))))
+    return worst
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
