@@ -129,6 +129,16 @@ TABLES = (
     ),
     Table("long_chain", "A chain of 1,000 bodies", "Forward dynamics of one state.", LONG),
     Table(
+        "products", "Products of derivatives with vectors",
+        "By q, q̇ and τ, or measured values: operations and time of bound calls as multiples of the solution's.",
+        {
+            "problem": ("problem", str), "what": ("what", str), "way": ("way", str),
+            "operations": ("operations", number), "over the solution's": ("of_solution", ratio),
+            "one state": ("ns", nanoseconds), "ratio": ("ratio", ratio), "a state of a batch": ("ns_batch", nanoseconds),
+            "its ratio": ("ratio_batch", ratio),
+        },
+    ),
+    Table(
         "inside_jax", "Inside JAX",
         "Forward dynamics by `solver.to_jax()`: a step of a compiled loop, a state of 4,096 under `vmap`, and "
         "gradients of Σ q̈² by q, q̇ and τ; beside our calls without JAX, JAX's loop without dynamics, and frax.",

@@ -1,8 +1,10 @@
 """Products of the derivatives of a problem's solution f with vectors: J v, w^T J and the derivative of w^T J along v.
 
-Two ways, the one of fewer operations:
+Three ways, the one of fewest operations:
 
     program            forward and reverse mode through the program that solves the problem;
+    factors            D ∂d = −(∂D d + ∂b), with one solution by the factors of D or D^T, and forward or reverse mode
+                       through the residual D d + b at the solved d, held fixed;
     inverse dynamics   through the program only by τ, which gives μ = H⁻¹ w, and by all else through ID(q, q̇, q̈) at the
                        solved q̈, held fixed: w^T ∂q̈ = −μ^T ∂ID, and H ∂q̈ = ∂τ − ∂ID.
 
@@ -17,18 +19,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sysdyn.equations.augmented import System
 from sysdyn.measurements.classical import is_classical, torque_freedoms
 from sysdyn.model.manifolds import unit
+from sysdyn.offline.choice import Choice
+from sysdyn.offline.elimination import Elimination
+from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.recursion import BUDGET
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate, gradient
-from sysdyn.program.expr import Graph
-from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Scalars, replayed
+from sysdyn.program.expr import Graph, unsigned
+from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Replay, Scalars, replayed
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
 from sysdyn.recursions.write import Written
+from sysdyn.sparse.lu import solve, solve_transposed
 
 # Products: forward, reverse, and forward of reverse.
 KINDS = ("jvp", "vjp", "hvp")
@@ -45,8 +52,8 @@ class Product(NamedTuple):
 
 
 def product(
-    kind: str, problem: Problem, program: Program, options: Options, of: Sequence[str], wrt: Sequence[str],
-    ambient: bool = False,
+    kind: str, problem: Problem, choice: Choice, program: Program, options: Options, of: Sequence[str],
+    wrt: Sequence[str], ambient: bool = False,
 ) -> Product:  # fmt: skip
     """A product of the derivatives of the outputs `of` by the groups of inputs `wrt`.
 
@@ -54,7 +61,11 @@ def product(
     the kind needs. Its groups of outputs are `of` (jvp), or `wrt`. ambient: positions are differentiated by their
     numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
     """
-    ways = [_Way(problem, program, of, wrt, ambient)]
+    ways: list[_Way] = [_Way(problem, program, of, wrt, ambient)]
+    if not choice.is_recursion and not (ambient and problem.model.quaternions):
+        system = ordered_system(problem, options, choice)
+        elimination = Elimination(system, *choice.pivots, refined=choice.refined)
+        ways.append(_ByFactors(problem, program, of, wrt, ambient, system, elimination))
     free = torque_freedoms(problem) if is_classical(problem) else None
     if free and set(of) <= {"tau", "qdd"} and "qdd" in dict(program.output_groups):
         model = problem.model
@@ -109,7 +120,7 @@ class _Way:
 
     def slopes(self, weights: Scalars) -> Slopes:
         """Slopes of the weighted sum of the outputs by single inputs."""
-        names = [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
+        names = self._single()
         inputs = [self.graph.input(name) for name in names]
         return dict(zip(names, gradient(_flat(self.outputs), _flat(weights), inputs), strict=True))
 
@@ -132,6 +143,14 @@ class _Way:
                 for scalar, rate in direction.items():
                     found[scalar] = found.get(scalar, 0.0) + rate * x
         return found
+
+    def _here(self, scalars: Sequence, further: Slopes) -> list:
+        """Scalars of another graph at this state; further: values of inputs that it has beside ours."""
+        return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.at | further))
+
+    def _single(self) -> list[str]:
+        """The single inputs that are differentiated by."""
+        return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
 
     def _gathered(self, slopes: Slopes) -> Scalars:
         """Slopes along each direction of the inputs."""
@@ -166,7 +185,7 @@ class _ByInverseDynamics(_Way):
         q = [f"q[{k}]" for k in range(self.model.nq)]
         moving = direction | dict(zip(q, derivative([self.at[x] for x in q], direction), strict=True))
         inside = {x: y for x, y in moving.items() if not x.startswith("tau[")}
-        change = self._inverse(derivative(self.tau, {x: self.scratch.input(f"rate {x}") for x in inside}),
+        change = self._here(derivative(self.tau, {x: self.scratch.input(f"rate {x}") for x in inside}),
                                {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
         pushing = {f"tau[{k}]": direction.get(f"tau[{k}]", 0.0) - change[k] for k in self.free}
         found: Scalars = {}
@@ -186,9 +205,9 @@ class _ByInverseDynamics(_Way):
         rows = [weights["tau"][k] if ("tau", k) in solved else 0.0 for k in range(self.model.nv)]
         for k, x in zip(self.free, mu, strict=True):
             rows[k] = -x
-        names = [x for x in self._names() if x.partition("[")[0] != "tau" and x not in self._solved()]
+        names = [x for x in self._single() if x.partition("[")[0] != "tau" and x not in self._solved()]
         own = gradient(self.tau, list(self.scratch.inputs("row", len(rows))), [self.scratch.input(x) for x in names])
-        found: Slopes = dict(zip(names, self._inverse(own, {f"row[{k}]": x for k, x in enumerate(rows)}), strict=True))
+        found: Slopes = dict(zip(names, self._here(own, {f"row[{k}]": x for k, x in enumerate(rows)}), strict=True))
         found |= {f"tau[{k}]": x for k, x in zip(self.free, mu, strict=True)}
         if self.ambient and "q" in self.wrt:
             q = [f"q[{k}]" for k in range(self.model.nq)]
@@ -198,16 +217,81 @@ class _ByInverseDynamics(_Way):
             found[f"{x}[{k}]"] = found.get(f"{x}[{k}]", 0.0) + weights[x][k]
         return found
 
-    def _names(self) -> list[str]:
-        return [f"{name}[{k}]" for name in self.wrt for k in range(len(self.own.inputs[name]))]
-
     def _solved(self) -> set[str]:
         """Accelerations that are solved for."""
         return {f"qdd[{k}]" for k in self.free}
 
-    def _inverse(self, scalars: Sequence, further: Slopes) -> list:
-        """Scalars of ID's graph at this state."""
-        return list(evaluate(np.array([*scalars, None], dtype=object)[:-1], self.at | further))
+
+class _ByFactors(_Way):
+    """By the factors of an elimination, and the residual of its system at the solution d."""
+
+    method = "factors"
+
+    def __init__(
+        self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool, system: System,
+        elimination: Elimination,
+    ):  # fmt: skip
+        self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
+        self.graph, self.ranges, self.factors = elimination.graph, program.ranges, elimination.factors
+        limits = {guard.label: guard for guard in program.guards}
+        pivots = [(unsigned(x), limits.get(elimination.label(k))) for k, x in enumerate(self.factors.pivots)]
+        inputs = {name: list(x) for name, x in elimination.assembly.inputs}
+        self.own = Replay(self.graph, inputs, {}, [(x, guard) for x, guard in pivots if guard])
+        shown = elimination.assembly.shown
+        self.terms = {x: shown[x].rows if x in shown else system.reported(x) for x in of}
+        self.outputs = {x: [0.0] * len(terms) for x, terms in self.terms.items()}
+        self.n = len(elimination.solution)
+        self.at = {f"{name}[{k}]": x for name, column in inputs.items() for k, x in enumerate(column)}
+        self.at |= {f"d[{k}]": x for k, x in enumerate(elimination.solution)}
+        self.scratch = Graph("structural")
+        written = system.assemble(self.scratch)
+        d = self.scratch.inputs("d", self.n)
+        self.residual = [_combined(row, b, d) for row, b in zip(written.rows, written.b, strict=True)]
+        # outputs Y d + b_Y with d held
+        self.held = {x: [_combined(*row, d) for row in zip(y.rows, y.b, strict=True)]
+                     for x, y in written.shown.items() if x in of}  # fmt: skip
+
+    def rates(self, direction: Slopes) -> Scalars:
+        inside = {x: self.scratch.input(f"rate {x}") for x in direction}
+        given = {f"rate {x}": y for x, y in direction.items()}
+        own = {x: self._here(derivative(y, inside), given) for x, y in self.held.items()}
+        change = solve(self.factors, self._here(derivative(self.residual, inside), given))
+        found: Scalars = {}
+        for x, terms in self.terms.items():
+            found[x] = own.get(x, [0.0] * len(terms))
+            for k, row in enumerate(terms):
+                rest = found[x][k] if row else direction.get(f"{x}[{k}]", 0.0)  # known ones are inputs
+                found[x][k] = _combined(row, rest, change)
+        return found
+
+    def slopes(self, weights: Scalars) -> Slopes:
+        ends: list = [0.0] * self.n
+        for x, terms in self.terms.items():
+            for row, weight in zip(terms, weights[x], strict=True):
+                for c, entry in row.items():
+                    ends[c] = ends[c] + entry * weight
+        rows = solve_transposed(self.factors, ends)
+        values = {f"row[{k}]": -x for k, x in enumerate(rows)}
+        outputs, given = list(self.residual), [self.scratch.input(x) for x in values]
+        for x, held in self.held.items():
+            own = {f"weight {x}[{k}]": y for k, y in enumerate(weights[x])}
+            outputs, given, values = outputs + held, given + [self.scratch.input(y) for y in own], values | own
+        names = self._single()
+        slopes = self._here(gradient(outputs, given, [self.scratch.input(x) for x in names]), values)
+        found = dict(zip(names, slopes, strict=True))
+        for x, terms in self.terms.items():
+            for k, row in enumerate(terms):
+                if not row and f"{x}[{k}]" in found:
+                    found[f"{x}[{k}]"] = found[f"{x}[{k}]"] + weights[x][k]
+        return found
+
+
+def _combined(terms: Mapping[int, Any], rest: Any, values: Any) -> Any:
+    """Σ terms · values + rest."""
+    total: Any = rest
+    for column, entry in terms.items():
+        total = total + entry * values[column]
+    return total
 
 
 def _flat(columns: Mapping[str, Iterable]) -> list:

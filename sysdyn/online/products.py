@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysdyn.backends.entries.calls import entry
+from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.products import product
 from sysdyn.online.arguments import Arguments, Inputs, Named
@@ -20,13 +21,13 @@ from sysdyn.program.program import Program
 
 
 def compile_product(
-    kind: str, problem: Problem, program: Program, options: Options, of: str | Sequence[str] | None,
+    kind: str, problem: Problem, choice: Choice, program: Program, options: Options, of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
 ) -> DerivativeProduct:  # fmt: skip
     """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these."""
     of = chosen("output", of, options.names, options.names)
     wrt, groups = chosen_inputs(problem, wrt)
-    found = product(kind, problem, program, options, of, [groups[name] for name in wrt])
+    found = product(kind, problem, choice, program, options, of, [groups[name] for name in wrt])
     return DerivativeProduct(kind, problem, found.program, of, wrt, found.method, options)
 
 
@@ -35,7 +36,8 @@ class DerivativeProduct(Differentials):
 
     kind: "jvp" (J v, by output), "vjp" (wᵀ J, by input), or "hvp" (the derivative of wᵀ J along v, by input).
     of, wrt: what is differentiated, by what. method: "program" (forward and reverse mode through the program of the
-        solver) or "inverse dynamics" (through that at the solved accelerations, which is cheaper).
+        solver), "factors" (one more solution by the factors of its elimination) or "inverse dynamics" (through that at
+        the solved accelerations), whichever takes the fewest operations.
     tangents, cotangents: groups of the vectors that a call takes, by name. shapes: of the results. flops: exact counts,
         the solution of the problem included. executable: the program on a back end.
 

@@ -375,7 +375,7 @@ class Solver(Translated, Called):
 
         Raises UnknownName.
         """
-        return compile_product("jvp", self.problem, self.program, self.options, of, wrt)
+        return compile_product("jvp", self.problem, self.choice, self.program, self.options, of, wrt)
 
     def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
         """Compiled product wᵀ J of cotangents w of the outputs with the derivatives J: gradients of any cost.
@@ -385,7 +385,7 @@ class Solver(Translated, Called):
 
         of, wrt, errors: as for `jvp`.
         """
-        return compile_product("vjp", self.problem, self.program, self.options, of, wrt)
+        return compile_product("vjp", self.problem, self.choice, self.program, self.options, of, wrt)
 
     def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
         """Compiled derivative of wᵀ J along tangents v of the inputs: products with the Hessian of wᵀ f.
@@ -396,7 +396,7 @@ class Solver(Translated, Called):
         Of q it is the derivative of the slopes in the tangent space as q moves by `Model.integrate`. of, wrt, errors:
         as for `jvp`.
         """
-        return compile_product("hvp", self.problem, self.program, self.options, of, wrt)
+        return compile_product("hvp", self.problem, self.choice, self.program, self.options, of, wrt)
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
@@ -533,7 +533,9 @@ class Solver(Translated, Called):
                 run.outputs[name][again] = x
 
         def product(kind: str, wrt: tuple[str, ...]) -> Program:
-            return offline.product(kind, self.problem, self.program, self.options, self.outputs, wrt, True).program
+            return offline.product(
+                kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
+            ).program
 
         def settle_derivatives(run: Run) -> None:
             settle_derived(self.problem, self.outputs, run, None, on_singular)

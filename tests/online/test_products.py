@@ -44,16 +44,21 @@ def measured() -> tuple:
     return sd.forward_dynamics(model), ["qdd", sd.Accelerometer(model.body_names[3], name="imu")]
 
 
+def measured_contact() -> tuple:
+    return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu")]
+
+
 # (problem and outputs, the way of JVP and VJP)
 CASES = {
     "inverse": (lambda: (sd.inverse_dynamics(ALL_JOINTS), "tau"), "program"),
     "forward": (lambda: (sd.forward_dynamics(ALL_JOINTS), "qdd"), "inverse dynamics"),
     "hybrid": (lambda: (hybrid(), ("tau", "qdd")), "inverse dynamics"),
     "wrenches": (lambda: (sd.forward_dynamics(sd.random_tree(3, seed=4, joints=("free", "revolute", "planar"))),
-                          ("qdd", "a", "f")), "program"),
-    "contact": (lambda: (contact(), "qdd"), "program"),
-    "estimation": (lambda: (estimation(), ("qdd", "tau")), "program"),
-    "measured": (measured, "program"),
+                          ("qdd", "a", "f")), "factors"),
+    "contact": (lambda: (contact(), "qdd"), "factors"),
+    "estimation": (lambda: (estimation(), ("qdd", "tau")), "factors"),
+    "measured beside a contact": (measured_contact, "factors"),
+    "measured": (measured, "factors"),
 }  # fmt: skip
 
 
