@@ -134,8 +134,8 @@ TABLES = (
         {
             "problem": ("problem", str), "what": ("what", str), "way": ("way", str),
             "operations": ("operations", number), "over the solution's": ("of_solution", ratio),
-            "one state": ("ns", nanoseconds), "ratio": ("ratio", ratio), "a state of a batch": ("ns_batch", nanoseconds),
-            "its ratio": ("ratio_batch", ratio),
+            "one state": ("ns", nanoseconds), "ratio": ("ratio", ratio),
+            "a state of a batch": ("ns_batch", nanoseconds), "its ratio": ("ratio_batch", ratio),
         },
     ),
     Table(

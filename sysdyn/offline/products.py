@@ -62,7 +62,7 @@ def product(
     numbers, which are q / |q| for quaternions q that are handed in; else in the tangent space of unit quaternions.
     """
     ways: list[_Way] = [_Way(problem, program, of, wrt, ambient)]
-    if not choice.is_recursion and not (ambient and problem.model.quaternions):
+    if not choice.is_recursion:
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
         ways.append(_ByFactors(problem, program, of, wrt, ambient, system, elimination))
@@ -74,7 +74,24 @@ def product(
             passes=options.passes,
         )  # fmt: skip
         ways.append(_ByInverseDynamics(problem, program, of, wrt, ambient, free, inverse))
-    return min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
+    found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
+    parts = [part for _, part in problem.model.quaternions]
+    return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
+
+
+def _at_unit(program: Program, parts: Sequence[slice]) -> Program:
+    """A product by the numbers of q at unit quaternions, as one by the quaternions that it makes these of."""
+    graph, sizes, tangents = Graph(SHARING), dict(program.input_groups), f"{TANGENTS}:q"
+    q = graph.inputs("q", sizes["q"])
+    normalised = list(unit(q, parts))
+    given = {"q": normalised}
+    if tangents in sizes:
+        direction = {f"q[{k}]": x for k, x in enumerate(graph.inputs(tangents, sizes[tangents]))}
+        given[tangents] = derivative(normalised, direction)
+    own = replayed(program, graph, given)
+    if tangents not in sizes and "q" in own.outputs:  # slopes
+        own.outputs["q"] = gradient(normalised, own.outputs["q"], list(q))
+    return own.program({}, own.outputs, program.ranges)
 
 
 class _Way:
@@ -88,12 +105,8 @@ class _Way:
     def __init__(self, problem: Problem, program: Program, of: Sequence[str], wrt: Sequence[str], ambient: bool):
         self.model, self.of, self.wrt, self.ambient = problem.model, of, wrt, ambient
         self.graph, self.ranges = Graph(SHARING), program.ranges
-        q = self.graph.inputs("q", self.model.nq)
-        given = {"q": list(unit(q, [part for _, part in self.model.quaternions]) if ambient else q)}
-        self.own = replayed(program, self.graph, given)
-        self.at = {
-            f"{name}[{k}]": x for name, column in (self.own.inputs | given).items() for k, x in enumerate(column)
-        }
+        self.own = replayed(program, self.graph)
+        self.at = {f"{name}[{k}]": x for name, column in self.own.inputs.items() for k, x in enumerate(column)}
         self.outputs = {name: self.own.outputs[name] for name in of}
 
     def product(self, kind: str) -> Program:
@@ -182,9 +195,7 @@ class _ByInverseDynamics(_Way):
         self.at |= {f"qdd[{k}]": x for k, x in enumerate(self.own.outputs["qdd"])}
 
     def rates(self, direction: Slopes) -> Scalars:
-        q = [f"q[{k}]" for k in range(self.model.nq)]
-        moving = direction | dict(zip(q, derivative([self.at[x] for x in q], direction), strict=True))
-        inside = {x: y for x, y in moving.items() if not x.startswith("tau[")}
+        inside = {x: y for x, y in direction.items() if not x.startswith("tau[")}
         change = self._here(derivative(self.tau, {x: self.scratch.input(f"rate {x}") for x in inside}),
                                {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
         pushing = {f"tau[{k}]": direction.get(f"tau[{k}]", 0.0) - change[k] for k in self.free}
@@ -209,10 +220,6 @@ class _ByInverseDynamics(_Way):
         own = gradient(self.tau, list(self.scratch.inputs("row", len(rows))), [self.scratch.input(x) for x in names])
         found: Slopes = dict(zip(names, self._here(own, {f"row[{k}]": x for k, x in enumerate(rows)}), strict=True))
         found |= {f"tau[{k}]": x for k, x in zip(self.free, mu, strict=True)}
-        if self.ambient and "q" in self.wrt:
-            q = [f"q[{k}]" for k in range(self.model.nq)]
-            slopes = gradient([self.at[x] for x in q], [found[x] for x in q], [self.graph.input(x) for x in q])
-            found |= dict(zip(q, slopes, strict=True))
         for x, k in self.passed:
             found[f"{x}[{k}]"] = found.get(f"{x}[{k}]", 0.0) + weights[x][k]
         return found
