@@ -45,8 +45,9 @@ DRAWN_STD = {"encoders": 1e-3, "torques": 0.5, "bias": 1.0, "push": 5.0}
 # White noise of the velocity of a foot that stands [m/s], and the standard deviation and time [m/s, s] of an error that
 # lasts: it rolls, slips and rings on a soft floor (after touch-downs 0.1 to 0.6 m/s, after 20 ms 0.01: measured).
 SLIP, SLIPS = 2e-3, (0.02, 0.02)
-# Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured).
-ROLLING = 0.1
+# Moment [N m] at the centre of a foot of the force at its surface: 0.12 rms while it stands (measured), and lasting. As
+# white noise of rows 2 ms apart, with the density of an error that lasts 20 ms: 0.12 √(2 · 20/2).
+ROLLING = 0.5
 
 
 @dataclass

@@ -213,6 +213,7 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
     """
     n, k = len(x.h), x.h.shape[-1]
     H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
+    step = _Step(Phi)
     seen = np.flatnonzero((H != 0.0).any(axis=(0, 1)))  # what readings tell directly
     H = H[:, seen[:, None], seen]
     potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
@@ -225,13 +226,12 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
         G = L = np.linalg.cholesky(cov)
         for t in range(n):
             if t:
-                F = Phi[t - 1]
-                mean = F @ mean + c[t - 1]
+                mean = Phi[t - 1] @ mean + c[t - 1]
                 before[t - 1] = mean
                 if roots:
-                    L = _triangle(G @ F.T, noise[t - 1])
+                    L = _triangle(G @ Phi[t - 1].T, noise[t - 1])
                 else:
-                    cov = F @ cov @ F.T + Q[t - 1]
+                    cov = step.applied(t - 1, step.applied(t - 1, cov).T) + Q[t - 1]
                     L, wrong = potrf(cov, lower=1, clean=1)
                     if wrong:
                         raise np.linalg.LinAlgError
@@ -260,13 +260,32 @@ def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
         return Solved(m[:, None], P[:0, None], P[:0, None], logdet)
     C = np.empty((max(n - 1, 0), k, k))
     for t in range(n - 2, -1, -1):
-        F = Phi[t]
-        K = potrs(factors[t + 1], F @ P[t], lower=1)[0].T
+        K = potrs(factors[t + 1], step.applied(t, P[t]), lower=1)[0].T
         m[t] += K @ (m[t + 1] - before[t])
-        kept = one - K @ F
+        kept = one - K @ Phi[t]
         C[t] = P[t + 1] @ K.T
-        P[t] = kept @ P[t] @ kept.T + K @ Q[t] @ K.T + K @ C[t]
+        P[t] = kept @ P[t] @ kept.T + K @ (Q[t] @ K.T + C[t])
     return Solved(m[:, None], P[:, None], C[:, None], logdet)
+
+
+class _Step:
+    """Products with Φ (N − 1, k, k), most of whose rows have one entry, on the diagonal: last rates and biases."""
+
+    def __init__(self, Phi: np.ndarray):
+        self._diagonal = np.einsum("nii->ni", Phi).copy()
+        pattern = (Phi != 0.0).any(axis=0) & ~np.eye(Phi.shape[-1], dtype=bool)
+        rows = np.flatnonzero(pattern.any(axis=1))
+        self._rows = slice(int(rows.min(initial=0)), int(rows.max(initial=-1)) + 1)
+        columns = np.flatnonzero(pattern[self._rows].any(axis=0))
+        first, last = int(columns.min(initial=0)), int(columns.max(initial=-1)) + 1
+        self._columns = slice(min(first, self._rows.start), max(last, self._rows.stop))
+        self._part = np.ascontiguousarray(Phi[:, self._rows, self._columns])
+
+    def applied(self, t: int, x: np.ndarray) -> np.ndarray:
+        """Φ_t x (k, m)."""
+        found = self._diagonal[t, :, None] * x
+        found[self._rows] = self._part[t] @ x[self._columns]
+        return found
 
 
 def _roots(Q: np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ from sysdyn.trajectories import densities
 from sysdyn.trajectories.believed import Event
 from sysdyn.trajectories.equations import Readings
 from sysdyn.trajectories.filtering import Belief
+from sysdyn.trajectories.learning import Learning
 from sysdyn.trajectories.linearised import Linearised
+from sysdyn.trajectories.path import Path
 from sysdyn.trajectories.pieces import Piece, carried, joined, pieces_of, with_biases
 from sysdyn.trajectories.readings import read
 from sysdyn.trajectories.run import Run
@@ -33,6 +35,9 @@ WINDOW_NUMBERS = 2**25
 LEARNING, COMPILED = 0.15, 0.3
 # Blocks of a chain are too small for the threads of a BLAS, which wait for each other ten times as long (measured).
 BLAS = threadpoolctl.ThreadpoolController()
+# Instants over which densities are learnt, at least and at most; most iterations, and gain of the log-likelihood by the
+# number of instants that ends them (chosen).
+LEAST_LEARNT_FROM, LEARNT_OVER, ITERATIONS, GAIN_LEFT = 3, 600, 15, 1e-2
 # Least rows of a window, and overlap of windows as a share of their length (chosen).
 LEAST_WINDOW, OVERLAP = 100, 0.1
 
@@ -82,8 +87,8 @@ def smooth(
         told.say("compiling the equations of an instant", 0.05)
         trajectory, kappa, known = with_motion(problem, wanted, coupled, order, density, readings)
         told.say("learning how the robot moves", LEARNING)
-        kappa = trajectory.learnt(readings, first, kappa, ~known)
-        return _run(trajectory, kappa, first, readings, robust, window, told)
+        kappa, path = _learnt(trajectory, kappa, readings, first, known)
+        return _run(trajectory, kappa, first, readings, robust, window, told, path)
 
 
 def first_position(problem: Problem, start: ArrayLike | None) -> np.ndarray | None:
@@ -124,11 +129,23 @@ def with_motion(
     return trajectory, kappa, known
 
 
+def _learnt(
+    trajectory: Trajectory, kappa: np.ndarray, readings: Readings, first: np.ndarray | None, known: np.ndarray
+) -> tuple[np.ndarray, Path | None]:
+    """(κ (nv,) with those that are not known learnt from the first instants of a log, their path if there is one)."""
+    part = readings.part(slice(0, LEARNT_OVER))
+    if known.all() or len(part.t) < LEAST_LEARNT_FROM:
+        return kappa, None
+    learning = Learning(trajectory, kappa, part, first, True, (), known)
+    found, _, _ = learning.run(ITERATIONS, GAIN_LEFT)
+    return learning.motion(found.x), found.path
+
+
 def _run(
     trajectory: Trajectory, kappa: np.ndarray, first: np.ndarray | None, readings: Readings, robust: bool,
-    window: int | None, told: Stages,
+    window: int | None, told: Stages, learnt: Path | None,
 ) -> Run:  # fmt: skip
-    """The run, window by window."""
+    """The run, window by window; learnt: a path of the first rows, with which it begins if they are all."""
     own, rows, last = trajectory.unknowns, len(readings.t), slice(-1, None)
     _tell_gaps(trajectory, kappa, readings.t)
     belief, chosen = trajectory.belief(readings, first, kappa)
@@ -139,7 +156,10 @@ def _run(
         told.say(f"smoothing rows {at + 1} to {end} of {rows}", COMPILED + (1.0 - COMPILED) * at / rows)
         part = readings.part(slice(at, min(end + max(1, int(OVERLAP * n)), rows)))
         smoother = Smoother(Linearised(own, trajectory.kinematic, kappa, belief), robust)
-        found, left = smoother.run(trajectory.first_path(belief, part, kappa), part)
+        if learnt is None or len(learnt) < len(part.t):
+            learnt = trajectory.first_path(belief, part, kappa)
+        found, left = smoother.run(learnt, part)
+        learnt = None
         if trajectory.coupled:
             smoother = Smoother(Linearised(own, trajectory.sources, kappa, belief), robust)
             found, left = smoother.run(found.path, part)

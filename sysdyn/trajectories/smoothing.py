@@ -58,6 +58,8 @@ class Smoother:
     ) -> tuple[Least, bool]:  # fmt: skip
         """(the least squares near `path`, by Gauss-Newton; True if converged). enough: decrease that ends it.
 
+        most: steps, of which fewer than all leave open whether a path that still moves is good enough.
+
         A step that increases the objective is followed by others, as a large turn is right though the shifts that
         belong to it come with the next step; without success the best path goes on by part of a step (Chamberlain,
         Powell, Lemarechal and Pedersen 1982: the watchdog technique).
@@ -78,6 +80,8 @@ class Smoother:
                     now, share, waited = best, 0.25 * share, 0
                     if share < LEAST_OF_A_STEP:
                         break
+        if most < MOST_STEPS:  # one of several rounds
+            return best, False
         after = own.about(best.path.moved(own.sweep(best).step), readings)
         return best, abs(best.objective - after.objective) <= CLOSE**2 * len(path) * path.unknowns.size
 

@@ -15,10 +15,8 @@ from sysdyn.trajectories import densities
 from sysdyn.trajectories.equations import OfDynamics, OfStates, Readings, split, without_states
 from sysdyn.trajectories.filtering import Belief, Filter
 from sysdyn.trajectories.gauge import SEEN_AT, Unseen, unseen
-from sysdyn.trajectories.linearised import Linearised
 from sysdyn.trajectories.motion import Motion
 from sysdyn.trajectories.path import Path, Unknowns, deviations
-from sysdyn.trajectories.smoothing import Smoother
 
 # Prior standard deviations of the first instant, beyond those of robots: positions [rad, m], velocities [rad/s, m/s],
 # accelerations [rad/s², m/s²], and their rates (chosen).
@@ -34,9 +32,6 @@ AT_REST = 1e-2
 TURNING, SHIFTING = 100.0, 30.0
 # Angular frequency of motions that densities of snap begin with, beside those of jerk [rad/s] (chosen).
 FREQUENCY = 20.0
-# Instants over which densities are learnt, and most iterations; the change that ends them, and the power of a step
-# beyond that of expectation maximisation, which is slow (chosen).
-LEARNT_OVER, ITERATIONS, LEARNT, FASTER = 600, 8, 0.02, 1.5
 # Time between instants of the filter that gives a first path [s]: a base turns little meanwhile (chosen).
 STRIDE = 0.01
 
@@ -170,28 +165,6 @@ class Trajectory:
         return Path(own, t, q, rates, last.biases)
 
     # ---- motion --------------------------------------------------------------------------------------------------
-
-    def learnt(
-        self, readings: Readings, q: np.ndarray | None, density: np.ndarray, free: np.ndarray
-    ) -> np.ndarray:  # fmt: skip
-        """κ (nv,) with those of `free` degrees of freedom learnt from the first instants of a log."""
-        if not free.any() or len(readings.t) < 3:
-            return density
-        part = readings.part(slice(0, LEARNT_OVER))
-        start, _ = self.belief(part, q, density)
-        path = self.first_path(start, part, density)
-        first = Linearised(self.unknowns, self.kinematic, density, start)
-        found, part = Smoother(first).run(path, part)
-        path = found.path
-        for _ in range(ITERATIONS):
-            equations = replace(first, density=density)
-            solved = equations.sweep(equations.about(path, part), covariances=True)
-            path = path.moved(solved.step)
-            change = densities.expected(path, solved.covariances, density, free) / density
-            density = density * np.where(free, change**FASTER, 1.0)
-            if np.abs(np.log(change[free])).max() < LEARNT:
-                break
-        return density
 
     @staticmethod
     def encoders(problem: Problem, readings: Readings, order: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -109,3 +109,28 @@ def test_calls_that_are_refused():
         sd.learn_noise(problem, log, "encoder")
     with pytest.raises(InvalidInput, match="iterations is 0"):
         sd.learn_noise(problem, log, iterations=0)
+
+
+def test_motion_that_markers_alone_show():
+    """Densities of joints without encoders are learnt to the end: ten times too large, and noise makes the torques."""
+    model, rng = sd.chain(2, seed=1), np.random.default_rng(0)
+    t = 0.01 * np.arange(250)
+    w, size = 2.0 * np.pi * np.array([0.4, 0.7]), np.array([0.5, 0.3])
+    q, qd, qdd = (
+        size * np.sin(t[:, None] * w),
+        size * w * np.cos(t[:, None] * w),
+        -size * w * w * np.sin(t[:, None] * w),
+    )
+    places = [(body, np.eye(4)) for body in model.body_names]
+    for k, (_, T) in enumerate(places):
+        T[:3, 3] = 0.2 + 0.1 * k
+    markers = [sd.FramePosition(place, noise=1e-3, name=place[0]) for place in places]
+    problem = sd.Problem(model, [*markers, sd.ExternalWrench("all", name="none")])
+    log = {"t": t, **sd.predict(problem, q, qd, qdd, state_sensors=True)}
+    log = {x: y if x == "t" else y + 1e-3 * rng.standard_normal(y.shape) for x, y in log.items()}
+    run, tau = sd.smooth(problem, log), sd.rnea(model, q, qd, qdd)
+    error = run["tau"] - tau
+    assert np.sqrt(np.mean(error**2)) < 0.03 * np.sqrt(np.mean(tau**2))
+    assert np.mean(np.abs(error) < 2.0 * run.std("tau")) > 0.9 and np.median(run.std("tau")) < 0.1 * np.abs(tau).max()
+    found = sd.learn_noise(problem, log, (), order=run.order)
+    assert found.converged and found.density == pytest.approx(dict(run.motion), rel=0.2)
