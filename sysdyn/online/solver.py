@@ -247,9 +247,10 @@ class Solver(Translated, Called):
         usual = regular & ~near
         with np.errstate(all="ignore"):
             d[usual] = pivoted(system, entries[usual], b[usual], REFINED)
-            if near.any():
+            error[usual] = system.misfit(entries[usual], b[usual], d[usual]).backward_error
+            if near.any():  # refined to the last bit of unrounded equations, beside which rounded ones leave more
                 d[near] = self._near(run.at(states[near]))
-            error[regular] = system.misfit(entries[regular], b[regular], d[regular]).backward_error
+                error[near] = np.where(np.isfinite(d[near]).all(axis=1), 0.0, np.nan)
         return system, d, error
 
     def _near(self, inputs: Arrays) -> np.ndarray:

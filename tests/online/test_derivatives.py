@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oracles import icub
 from pinocchio_models import Twin
 from programs import executed
-from robots import ROBOTS, load_robot
+from robots import ROBOTS, floating_tree, load_robot
 from values import random_groups
 
 import sysdyn as sd
@@ -224,6 +224,20 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     plan = schedule(program, 8)
     beside = sum(len(s.shape.kind) * len(s.lanes) for s in plan.segments if s.beside)
     assert beside > 0.75 * len(program)
+
+
+@pytest.mark.parametrize("dearer", [0.0, math.inf])
+@pytest.mark.parametrize("parent", [(-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2)])
+def test_accelerations_by_torques_are_the_inverse_of_the_mass_matrix(parent, dearer, monkeypatch):
+    """Of limbs of two and three on a trunk, written as a whole and in pieces; and so by positions, by differences."""
+    monkeypatch.setattr(sensitivity, "DEARER", dearer)
+    model = floating_tree(len(parent), 3, parent)
+    solver = fast(sd.forward_dynamics(model), outputs="qdd", backend="python")
+    q, qd, tau = model.random_state(seed=2)
+    found = solver.derivatives(wrt=("q", "tau"))(q, qd, tau)
+    close(found["qdd", "tau"], np.linalg.inv(sd.crba(model, q)))
+    step = differences(lambda x: solver(x, qd, tau).qdd, model, q, position=True)
+    close(found["qdd", "q"], step, 1e-6)
 
 
 def test_degrees_of_freedom_of_a_chain_share_pieces(monkeypatch):
