@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from robots import floating_tree
-from traced import CASES, STATES, arm, estimate, fast, quaternions, singular
+from traced import ALWAYS, CASES, STATES, arm, estimate, fast, quaternions, singular
 
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
@@ -23,7 +23,7 @@ jax.config.update("jax_enable_x64", True)
 from jax.test_util import check_grads  # noqa: E402  (after the precision is set)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])
 def case(request):
     compiled, args, kwargs = CASES[request.param]()
     return compiled, compiled.to_jax(), args, kwargs

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from traced import CASES, STATES, arm, estimate, singular
+from traced import ALWAYS, CASES, STATES, arm, estimate, singular
 
 import sysdyn as sd
 from sysdyn.backends import torch as bridge
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 installed = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])
 def case(request):
     """(compiled object, function, arguments by position and by name, as tensors)"""
     if torch is None:

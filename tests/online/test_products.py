@@ -62,7 +62,10 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=CASES)
+ALWAYS = ("forward", "contact")  # the others take seconds to compile
+
+
+@pytest.fixture(scope="module", params=[pytest.param(x, marks=[pytest.mark.slow] * (x not in ALWAYS)) for x in CASES])
 def case(request):
     """(solver, arguments at a few states, by group; the inputs to differentiate by, the way)"""
     make, way = CASES[request.param]
