@@ -26,6 +26,8 @@ from sysdyn.reference.generic import normalised, reject_beyond_limits, scalar_fi
 Named: TypeAlias = Mapping[str, ArrayLike]
 # Keywords of a call that hold values by name; all others are quantities.
 _KINDS = ("y", "noise", "active", "parameters", TANGENTS, COTANGENTS)
+# The ones among these that are not of measurements.
+FURTHER = ("noise", "active", "parameters", TANGENTS, COTANGENTS)
 # An array of a call: the field of `Arguments` that has it, and its name or number in there, None if it is all of it.
 Slot: TypeAlias = tuple[str, Any]
 

@@ -29,12 +29,14 @@ from sysdyn.offline.options import Options
 from sysdyn.offline.sampling import least_squares
 from sysdyn.offline.stages import Progress
 from sysdyn.online import storage
-from sysdyn.online.arguments import Arguments, Inputs, Named
-from sysdyn.online.derivatives import Derivatives, Values, compile_derivatives
+from sysdyn.online.arguments import FURTHER, Arguments, Inputs, Named
+from sysdyn.online.derivatives import Derivatives, Differentials, compile_derivatives
+from sysdyn.online.products import DerivativeProduct, compile_product
 from sysdyn.online.redundancy import Redundant
 from sysdyn.online.solution import Solution
 from sysdyn.online.solver import REPIVOTED_ERROR, Solver
 from sysdyn.program.groups import Arrays
+from sysdyn.program.products import COTANGENTS, TANGENTS
 
 # Error at which a measurement contradicts the others, in its units: this times 1 + its greatest value (chosen).
 TOLERANCE = 1e-6
@@ -183,6 +185,19 @@ class CheckedSolver(Solver):
 
         Raises ProblemError for derivatives by a measurement that is left out.
         """
+        self._reject_left_out(wrt)
+        made = partial(_CheckedDerivatives, self._calls_of_whole)
+        return compile_derivatives(
+            self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt, made=made
+        )
+
+    def _product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> DerivativeProduct:
+        self._reject_left_out(wrt)
+        made = partial(_CheckedProduct, self._calls_of_whole)
+        return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt, made)
+
+    def _reject_left_out(self, wrt: str | Sequence[str] | None) -> None:
+        """Raise ProblemError for derivatives by a measurement that is left out."""
         kept = {m.name for m in self.problem.measurements}
         for name in () if wrt is None else (wrt,) if isinstance(wrt, str) else wrt:
             if name not in kept and name in {m.name for m, _ in self.left_out}:
@@ -190,10 +205,6 @@ class CheckedSolver(Solver):
                     f"{name!r} is left out: it only checks the solution, which does not change with it. Differentiate "
                     "by others, or compile a problem without the measurements that state the same"
                 )
-        made = partial(_CheckedDerivatives, self._calls_of_whole)
-        return compile_derivatives(
-            self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt, made=made
-        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the solver, `whole` and what is left out to one file, as `Solver.save`; tolerance is not stored."""
@@ -213,10 +224,11 @@ class _CallsOfWhole:
 
     def applied(self, q: ArrayLike, qd: ArrayLike, known: tuple, given: Named) -> tuple[Arrays, Arrays, dict[str, Any]]:
         """(arrays of the whole by group, the same with leading axes, arguments of a call of the rest by name)."""
-        arrays, lead = self._inputs.checked(Arguments.of(q, qd, known, given))
+        values_of_whole = {name: x for name, x in given.items() if name not in (TANGENTS, COTANGENTS)}
+        arrays, lead = self._inputs.checked(Arguments.of(q, qd, known, values_of_whole))
         self._inputs.groups.reject_not_finite(arrays)
         values = {name: x if x.ndim == 1 else x.reshape(*lead, x.shape[-1]) for name, x in arrays.items()}
-        others = {name: x for name, x in given.items() if name in ("noise", "active", "parameters")}
+        others = {name: given[name] for name in FURTHER if name in given}
         quantities, y = self.found.apply(values)
         return arrays, values, {"q": values["q"], "qd": values["qd"], **quantities, **others, "y": y}
 
@@ -231,8 +243,10 @@ class _CallsOfWhole:
         return _CallsOfWhole, (self.found, self._options)
 
 
-class _CheckedDerivatives(Derivatives):
-    """Derivatives of the rest of a problem, called with values of the whole."""
+class _Checked(Differentials):
+    """Derivatives of the rest of a problem, called with values of the whole. _made_by: the method that makes them."""
+
+    _made_by: str
 
     def __init__(self, calls: _CallsOfWhole, *args: Any):
         super().__init__(*args)
@@ -241,17 +255,31 @@ class _CheckedDerivatives(Derivatives):
     def __call__(
         self, q: ArrayLike, qd: ArrayLike, *known: ArrayLike, on_singular: str = "raise", threads: int | None = None,
         **given: Any,
-    ) -> Values:  # fmt: skip
+    ) -> dict:  # fmt: skip
         _, _, found = self._calls_of_whole.applied(q, qd, known, given)
-        return super().__call__(**found, on_singular=on_singular, threads=threads)
+        return super().__call__(**found, on_singular=on_singular, threads=threads)  # type: ignore[misc]
 
     def bind(self, *args, **kwargs) -> NoReturn:
         """Raises ProblemError, as `CheckedSolver.bind`."""
-        raise self._calls_of_whole.unbound(".derivatives()")
+        raise self._calls_of_whole.unbound(f".{self._made_by}()")
 
     def __reduce__(self):
-        _, args = super().__reduce__()
-        return _CheckedDerivatives, (self._calls_of_whole, *args)
+        _, args = super().__reduce__()  # type: ignore[misc]
+        return type(self), (self._calls_of_whole, *args)
+
+
+class _CheckedDerivatives(_Checked, Derivatives):
+    """Derivatives in full."""
+
+    _made_by = "derivatives"
+
+
+class _CheckedProduct(_Checked, DerivativeProduct):
+    """Products with vectors."""
+
+    @property
+    def _made_by(self) -> str:  # type: ignore[override]
+        return self.kind
 
 
 def _restored(found, options, compiled, on_singular, tolerance, check_limits) -> CheckedSolver:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,13 +22,13 @@ from sysdyn.program.program import Program
 
 def compile_product(
     kind: str, problem: Problem, choice: Choice, program: Program, options: Options, of: str | Sequence[str] | None,
-    wrt: str | Sequence[str] | None,
+    wrt: str | Sequence[str] | None, made: Callable[..., DerivativeProduct] | None = None,
 ) -> DerivativeProduct:  # fmt: skip
-    """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these."""
+    """The implementation of `Solver.jvp`, `vjp` and `hvp`. kind: one of these. made: the class of the result."""
     of = chosen("output", of, options.names, options.names)
     wrt, groups = chosen_inputs(problem, wrt)
     found = product(kind, problem, choice, program, options, of, [groups[name] for name in wrt])
-    return DerivativeProduct(kind, problem, found.program, of, wrt, found.method, options)
+    return (made or DerivativeProduct)(kind, problem, found.program, of, wrt, found.method, options)
 
 
 class DerivativeProduct(Differentials):

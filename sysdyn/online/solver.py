@@ -376,7 +376,7 @@ class Solver(Translated, Called):
 
         Raises UnknownName.
         """
-        return compile_product("jvp", self.problem, self.choice, self.program, self.options, of, wrt)
+        return self._product("jvp", of, wrt)
 
     def vjp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
         """Compiled product wᵀ J of cotangents w of the outputs with the derivatives J: gradients of any cost.
@@ -386,7 +386,7 @@ class Solver(Translated, Called):
 
         of, wrt, errors: as for `jvp`.
         """
-        return compile_product("vjp", self.problem, self.choice, self.program, self.options, of, wrt)
+        return self._product("vjp", of, wrt)
 
     def hvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
         """Compiled derivative of wᵀ J along tangents v of the inputs: products with the Hessian of wᵀ f.
@@ -397,7 +397,10 @@ class Solver(Translated, Called):
         Of q it is the derivative of the slopes in the tangent space as q moves by `Model.integrate`. of, wrt, errors:
         as for `jvp`.
         """
-        return compile_product("hvp", self.problem, self.choice, self.program, self.options, of, wrt)
+        return self._product("hvp", of, wrt)
+
+    def _product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> DerivativeProduct:
+        return compile_product(kind, self.problem, self.choice, self.program, self.options, of, wrt)
 
     # ---- properties ---------------------------------------------------------------------------------------------
 
@@ -541,10 +544,10 @@ class Solver(Translated, Called):
         def settle_derivatives(run: Run) -> None:
             settle_derived(self.problem, self.outputs, run, None, on_singular)
 
-        outputs = self.outputs
+        outputs, solve = self.outputs, Solver.__call__.__get__(self)  # of `problem`, without checks of the whole
 
         def direct(*args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-            found = self(*args, on_singular=on_singular, **kwargs)
+            found = solve(*args, on_singular=on_singular, **kwargs)
             return {name: getattr(found, name) if name in QUANTITIES else found[name] for name in outputs}
 
         return traced(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +16,21 @@ from sysdyn.offline.sampling import FARTHEST, lengths, limits, reach, sample_sta
 from sysdyn.online.solver import Solver
 from sysdyn.program.status import OUT_OF_RANGE
 
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+    from digits import Digits, relative
+
 SLIDING = sd.random_tree(12, 5, ("revolute", "prismatic"))
 # A state is wrong where its backward error is larger.
 WRONG = 1e-9
 
 
+SLIDING_FORWARD = sd.forward_dynamics(SLIDING)
+
+
 @functools.cache
 def sliding(outputs: str) -> Solver:
-    return sd.compile(sd.forward_dynamics(SLIDING), outputs=outputs)
+    return sd.compile(SLIDING_FORWARD, outputs=outputs)
 
 
 def far(model: Model, scale: float, count: int = 50) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -99,7 +107,12 @@ def test_sliders_that_travel_far(outputs, scale):
     solution = sliding(outputs)(q, qd, tau, on_singular="nan")
     assert solution.ok.all() or scale > FARTHEST
     every = solution if outputs == "all" else sliding("all")(q, qd, tau, on_singular="nan")
-    assert every.backward_error()[every.ok].max(initial=0.0) <= WRONG
+    # far out rounded equations may leave more, of answers that are right to the last digits of unrounded ones
+    left = np.where(every.ok, every.backward_error(), 0.0)
+    assert left.max() <= (WRONG if scale <= FARTHEST else 10 * WRONG)
+    for k in np.flatnonzero(left > WRONG):
+        exact = Digits(SLIDING_FORWARD.system(), {"q": q[k], "qd": qd[k], "tau": tau[k]})
+        assert relative(every.qdd[k], exact.quantity("qdd")) < 1e-13
     both = solution.ok & every.ok
     expected = every.qdd[both]
     assert not both.any() or relative_error(solution.qdd[both], expected) <= 1e-9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -297,6 +298,29 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
             with pytest.raises(sd.ProblemError, match=f"{name!r} is left out: it only checks"):
                 found.derivatives(wrt=name)
 
+    def product(kind: str) -> None:
+        """Called as the whole is, with vectors of the rest."""
+        own, other = (getattr(x, kind)(of="qdd", wrt="qd") for x in (found, rest))
+        vectors = {} if kind == "vjp" else {"tangents": np.cos(QD)}
+        vectors |= {} if kind == "jvp" else {"cotangents": np.sin(QD)}
+        expected = other(**arguments(rest.problem, make), **vectors)
+        for again in (own, pickle.loads(pickle.dumps(own))):
+            for key, x in again(Q, QD, y=y, **vectors).items():
+                np.testing.assert_allclose(x, expected[key], rtol=0, atol=1e-9 * (1.0 + np.abs(expected[key]).max()))
+        is_unbound(own.bind)
+        if name not in {m.name for m in found.problem.measurements}:
+            with pytest.raises(sd.ProblemError, match=f"{name!r} is left out: it only checks"):
+                getattr(found, kind)(wrt=name)
+
+    def traced() -> None:
+        assert set(found.traced("nan").groups) == set(rest.traced("nan").groups)  # the rest, with no check
+
+    def to_jax() -> None:
+        jax = pytest.importorskip("jax")
+        jax.config.update("jax_enable_x64", True)
+        given = {k: x for k, x in arguments(rest.problem, make).items() if k != "y" or x}
+        np.testing.assert_allclose(found.to_jax()(**given)["qdd"], found(Q, QD, y=y).qdd, rtol=1e-7, atol=1e-7)
+
     def save() -> None:
         loaded = sd.load_solver(found.save(tmp_path / "checked.solver"))
         assert type(loaded) is CheckedSolver
@@ -318,6 +342,8 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
 
     return {
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
+        **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,
+        "to_torch": traced,
         "source": lambda: found.source("x").name == "x", "to_casadi": lambda: found.to_casadi("x").name() == "x",
         "outputs": outputs, "measured": outputs, "report": report, "safety": report, "choice": report,
         "ordering": report, "flops": lambda: found.flops.end_to_end.total > 0, "passes": report,
