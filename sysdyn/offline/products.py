@@ -267,8 +267,9 @@ class _ByFactors(_Way):
         for x, terms in self.terms.items():
             found[x] = own.get(x, [0.0] * len(terms))
             for k, row in enumerate(terms):
-                rest = found[x][k] if row else direction.get(f"{x}[{k}]", 0.0)  # known ones are inputs
-                found[x][k] = _combined(row, rest, change)
+                if not row and x not in self.held:  # known ones are inputs
+                    found[x][k] = direction.get(f"{x}[{k}]", 0.0)
+                found[x][k] = _combined(row, found[x][k], change)
         return found
 
     def slopes(self, weights: Scalars) -> Slopes:
@@ -288,7 +289,7 @@ class _ByFactors(_Way):
         found = dict(zip(names, slopes, strict=True))
         for x, terms in self.terms.items():
             for k, row in enumerate(terms):
-                if not row and f"{x}[{k}]" in found:
+                if not row and x not in self.held and f"{x}[{k}]" in found:
                     found[f"{x}[{k}]"] = found[f"{x}[{k}]"] + weights[x][k]
         return found
 

@@ -28,7 +28,9 @@ def traced(
 
     def collected(q: Any, qd: Any, *known: Any, **given: Any) -> dict[str, Any]:
         if given.get("noise") is not None:
-            raise InvalidInput("noise is as declared inside functions of JAX: compile a problem for each")
+            raise InvalidInput(
+                "noise is as declared where functions are traced and differentiated: compile a problem for each"
+            )
         return inputs.collected(Arguments.of(q, qd, known, given), keep=True)
 
     def of_run(action: Callable[[Run], None]) -> Settle:

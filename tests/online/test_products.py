@@ -45,7 +45,11 @@ def measured() -> tuple:
 
 
 def measured_contact() -> tuple:
-    return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu")]
+    """An output, too, one of whose scalars depends on the state alone."""
+    model = contact().model
+    power = sd.Linear({("tau", model.joint_names[0]): [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]},
+                      bias=lambda q, qd: [q[0] * qd[0], qd[1] * qd[1]], components=["a", "b"], name="power")  # fmt: skip
+    return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu"), power]
 
 
 # (problem and outputs, the way of JVP and VJP)
