@@ -47,8 +47,8 @@ def measured() -> tuple:
 def measured_contact() -> tuple:
     """An output, too, one of whose scalars depends on the state alone."""
     model = contact().model
-    power = sd.Linear({("tau", model.joint_names[0]): [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]},
-                      bias=lambda q, qd: [q[0] * qd[0], qd[1] * qd[1]], components=["a", "b"], name="power")  # fmt: skip
+    blocks = {("tau", model.joint_names[0]): [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]}
+    power = sd.Linear(blocks, lambda q, qd: [q[0] * qd[0], qd[1] * qd[1]], ["a", "b"], "power")
     return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu"), power]
 
 
