@@ -44,11 +44,15 @@ def measured() -> tuple:
     return sd.forward_dynamics(model), ["qdd", sd.Accelerometer(model.body_names[3], name="imu")]
 
 
+def of_the_state(q, qd) -> list:
+    return [q[0] * qd[0], qd[1] * qd[1]]
+
+
 def measured_contact() -> tuple:
     """An output, too, one of whose scalars depends on the state alone."""
     model = contact().model
     blocks = {("tau", model.joint_names[0]): [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]}
-    power = sd.Linear(blocks, lambda q, qd: [q[0] * qd[0], qd[1] * qd[1]], ["a", "b"], "power")
+    power = sd.Linear(blocks, of_the_state, ["a", "b"], "power")
     return contact(), ["qdd", "tau", "w", sd.Accelerometer("body2", name="imu"), power]
 
 
