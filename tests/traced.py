@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from unittest import mock
+
 import numpy as np
 
 import sysdyn as sd
@@ -73,3 +79,14 @@ def singular() -> tuple[sd.Solver, dict]:
     q = rng.integers(-2, 3, (800, 5)) * (np.pi / 2) + (np.arange(800)[:, None] % 4 == 0) * 1e-9
     given = {"q": q, "qd": rng.standard_normal((800, 5)), "qdd": rng.standard_normal((800, 5))}
     return fast(problem, outputs="qdd"), given | {"y": {"imu": rng.standard_normal((800, 1))}}
+
+
+@contextlib.contextmanager
+def missing(bridge: ModuleType, framework: str) -> Iterator[None]:
+    """As if the framework of a bridge to it were not installed."""
+    bridge._library.cache_clear()
+    try:
+        with mock.patch.dict(sys.modules, {framework: None}):
+            yield
+    finally:
+        bridge._library.cache_clear()

@@ -160,7 +160,7 @@ class Function(Translated, Called):
         return Source(name, self.executable, Description(title, self.groups), states)
 
     def traced(self, on_singular: str) -> Traced:
-        def settle(inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
+        def settle(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
             if on_singular == "raise":
                 self._fail(dict(inputs), status)
             left_out(outputs, status != 0)

@@ -79,7 +79,7 @@ class JaxNode(Node):
     def _rescue(self, place: int, n: int) -> int | None:
         """Settle a block of states some of which failed; see `RESCUE`."""
         try:
-            self.settle(*self._block(place, n))
+            self.settle(self.program, *self._block(place, n))
         except Exception as error:  # an error must not cross the boundary to XLA: it becomes one of XLA's
             text = str(error) if isinstance(error, SysdynError) else repr(error)
             self._message = ctypes.create_string_buffer(text.encode())

@@ -20,8 +20,8 @@ from sysdyn.program.groups import Groups, common
 from sysdyn.program.products import pullback, pushforward
 from sysdyn.program.program import Program
 
-# Gets inputs, outputs and status of states some of which failed; see `Traced`.
-Settle = Callable[[Arrays, Arrays, np.ndarray], None]
+# Gets a program, and its inputs, outputs and status of states some of which failed; see `Traced`.
+Settle = Callable[[Program, Arrays, Arrays, np.ndarray], None]
 
 
 class Traced(NamedTuple):
@@ -111,12 +111,12 @@ class Node:
         inputs = dict(zip(self.inputs, arrays, strict=True))
         outputs, status = Executable(self.machine_code).results(inputs, 1 if n is None else n)
         if status.any():
-            self.settle(inputs, outputs, status)
+            self.settle(self.program, inputs, outputs, status)
         return [x[0] if n is None else x for x in outputs.values()]
 
 
-def left_out(outputs: Arrays, failed: np.ndarray) -> None:
-    """Make not-a-number of the results of failed states, by a mask (N,) or by number."""
+def left_out(outputs: Arrays, failed: Any) -> None:
+    """Make not-a-number of the results of failed states, by a mask (N,) or by number (or `...`: of all)."""
     for x in outputs.values():
         x[failed] = np.nan
 

@@ -98,10 +98,11 @@ def quaternion_step(p: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def unit(q: np.ndarray, parts: Iterable[slice]) -> np.ndarray:
-    """q (nq,) with the quaternions at these parts divided by their norms."""
+    """q (…, nq) with the quaternions at these parts divided by their norms; (nq,) of expressions."""
     found = q.copy()
     for part in parts:
-        found[part] = q[part] / sqrt(q[part] @ q[part])
+        own = q[..., part]
+        found[..., part] = own / (sqrt(own @ own) if q.dtype == object else norm(own)[..., None])
     return found
 
 

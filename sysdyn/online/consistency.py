@@ -187,9 +187,7 @@ class CheckedSolver(Solver):
         """
         self._reject_left_out(wrt)
         made = partial(_CheckedDerivatives, self._calls_of_whole)
-        return compile_derivatives(
-            self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt, made=made
-        )
+        return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt, made=made)
 
     def _product(self, kind: str, of: str | Sequence[str] | None, wrt: str | Sequence[str] | None) -> DerivativeProduct:
         self._reject_left_out(wrt)

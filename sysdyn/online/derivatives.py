@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sysdyn.backends import precise
 from sysdyn.backends.entries.calls import Called, entry
 from sysdyn.backends.executable import Executable, Step
 from sysdyn.backends.registry import backend_named
@@ -17,6 +19,7 @@ from sysdyn.backends.translate import Source, Translated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import InvalidInput, ProblemError, SingularState, UnknownName
 from sysdyn.measurements.groups import NOISE, SWITCH, group_of, label_of
+from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITY
 from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
@@ -35,7 +38,7 @@ from sysdyn.program.expr import is_constant, unsigned
 from sysdyn.program.groups import Group, Groups
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Guard, Program
-from sysdyn.program.status import BAD_PIVOT, WEAK_PIVOT
+from sysdyn.program.status import BAD_INPUT
 
 # Most entries of the factors times solutions for which both forms of implicit differentiation are tried (chosen).
 BOTH = 300_000
@@ -51,20 +54,23 @@ Values = dict[tuple[str, str], np.ndarray]
 def compile_derivatives(
     problem: Problem,
     choice: Choice,
-    guards: Sequence[Guard],
+    solution: Program,
     options: Options,
     *,
     of: str | Sequence[str] | None,
     wrt: str | Sequence[str] | None,
     made: Callable[..., Derivatives] | None = None,
 ) -> Derivatives:
-    """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself."""
+    """The implementation of `Solver.derivatives`. made: the class of the result if it is not Derivatives itself.
+
+    solution: the program that solves the problem, whose guards and ranges hold for its derivatives.
+    """
     of = chosen("output", of, options.names, (*problem.quantities, *(m.name for m in options.measured)))
     wrt, groups = chosen_inputs(problem, wrt)
-    found = _cheapest(problem, choice, guards, options, of, [groups[name] for name in wrt])
+    found = _cheapest(problem, choice, solution.guards, options, of, [groups[name] for name in wrt])
     blocks = [(f"d{x}_d{name}", list(found.blocks[x, groups[name]].flat)) for x in of for name in wrt]
     guarded = [*found.guards, *_judged(problem, found, options)]
-    program = Program.from_graph(found.graph, found.inputs, blocks, guarded)
+    program = replace(Program.from_graph(found.graph, found.inputs, blocks, guarded), ranges=solution.ranges)
     return (made or Derivatives)(problem, program, of, wrt, found.method, options)
 
 
@@ -145,26 +151,31 @@ def _scalars(system: System, output: str) -> Sequence:
 
 
 def settle_derived(
-    problem: Problem, of: Sequence[str], run: Run, reject: Callable[[Run], None] | None, on_singular: str
-) -> None:
-    """Make not-a-number of derivatives at states at which the system is singular, or raise SingularState.
+    problem: Problem, of: Sequence[str], program: Program, run: Run, reject: Callable[[Run], None] | None,
+    on_singular: str,
+) -> None:  # fmt: skip
+    """Write derivatives at the states of a run at which its program failed.
 
-    WEAK_PIVOT alone is cleared at states that are not. reject: raises InvalidInput for inputs that lead to states
-    without results.
+    The same operations in 50 digits, unless the system is singular there: then SingularState, or not-a-number. reject:
+    raises InvalidInput for inputs that lead to states without results.
     """
-    status = run.status
-    weak = np.flatnonzero(status == WEAK_PIVOT)
-    np.bitwise_and(status, ~WEAK_PIVOT, out=status)
-    if len(weak):
-        system, given = problem.system(), run.at(weak)
-        entries = np.broadcast_to(system.values(given)[0], (len(weak), system.nnz))
-        status[weak[is_unsolvable(system, given, entries)]] |= BAD_PIVOT
-    bad = np.flatnonzero(status)
-    if not len(bad):
-        return
-    if reject:
+    status, failed = run.status, np.flatnonzero(run.status)
+    if reject and len(failed):
         reject(run)
-    if on_singular == "raise":
+    again = failed[status[failed] & BAD_INPUT == 0]
+    if len(again):
+        system, given = problem.system(), run.at(again)
+        given["q"] = unit(given["q"], [part for _, part in problem.model.quaternions])
+        entries = np.broadcast_to(system.values(given)[0], (len(again), system.nnz))
+        for k in again[~is_unsolvable(system, given, entries)].tolist():
+            one = run.at(np.array([k]))
+            found = np.array([float(x) for x in precise.run(program, {name: x[0] for name, x in one.items()})])
+            if np.isfinite(found).all():
+                status[k] = 0
+                for name, part in program.output_places.items():
+                    run.outputs[name][k] = found[part]
+    bad = np.flatnonzero(status)
+    if len(bad) and on_singular == "raise":
         raise SingularState(
             f"{', '.join(of)} cannot be differentiated at {len(bad)} of {len(status)} states, the first being "
             f"{bad[0]}: the system is singular there. Use on_singular='nan' to go on",
@@ -205,7 +216,7 @@ class Differentials(Translated, Called):
         if found is not None:
             return found.values
         run = self._calls.run(given, threads)
-        settle_derived(self.problem, self.of, run, self._calls.reject_bad_inputs, on_singular)
+        settle_derived(self.problem, self.of, self.program, run, self._calls.reject_bad_inputs, on_singular)
         return self._calls.results(run)
 
     def bind(self, q: np.ndarray, qd: np.ndarray, *known: np.ndarray, threads: int = 1, **given: Unpack[Given]) -> Step:
@@ -221,8 +232,8 @@ class Differentials(Translated, Called):
     def traced(self, on_singular: str) -> Traced:
         direct: Any = self
 
-        def settle(run: Run) -> None:
-            settle_derived(self.problem, self.of, run, None, on_singular)
+        def settle(program: Program, run: Run) -> None:
+            settle_derived(self.problem, self.of, program, run, None, on_singular)
 
         return traced(
             self._word, self._calls, self.program, settle, settle, partial(direct, on_singular=on_singular),
@@ -273,9 +284,9 @@ class Derivatives(Differentials):
         """{(quantity, input): array}: arguments as of the solver, leading axes are batch axes.
 
         A block has the axes of the quantity, then those of the input: ("qdd", "q") is (…, nv, nv), ("a", "fx")
-        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. on_singular: "raise"
-        SingularState where a pivot vanishes or a value is not finite, or "nan". Where a pivot only comes near zero
-        digits are lost.
+        (…, nb, 6, nb, 6). Columns by q are in the tangent space, as `Model.integrate` steps. Where pivots come near
+        zero, and beyond the judged ranges of joints, the same operations are made in 50 digits. on_singular: "raise"
+        SingularState where the system is singular or a value is not finite, or "nan".
 
         Raises InvalidInput as the solver does.
         """

@@ -79,7 +79,7 @@ class DerivativeProduct(Differentials):
 
         tangents: v, {input: (…, shape)}. cotangents: w, {output: (…, shape)}. A single one may go without its name.
         Vectors and results that belong to q are (…, nv), in the tangent space, as `Model.integrate` steps.
-        on_singular: "raise" SingularState where a pivot vanishes or a value is not finite, or "nan".
+        on_singular: "raise" SingularState where the system is singular or a value is not finite, or "nan".
 
         Raises InvalidInput as the solver does.
         """

@@ -27,6 +27,7 @@ from sysdyn.files import html
 from sysdyn.files.atomic import write_file
 from sysdyn.files.html import Table
 from sysdyn.measurements.measurement import Measurement, Output
+from sysdyn.model.manifolds import unit
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline import products as offline
 from sysdyn.offline.choice import Choice, Compiled
@@ -363,7 +364,7 @@ class Solver(Translated, Called):
         Raises UnknownName, and ProblemError if a formulation without an elimination was compiled that has no analytic
         derivatives (a, f, measured outputs).
         """
-        return compile_derivatives(self.problem, self.choice, self.program.guards, self.options, of=of, wrt=wrt)
+        return compile_derivatives(self.problem, self.choice, self.program, self.options, of=of, wrt=wrt)
 
     def jvp(self, of: str | Sequence[str] | None = None, wrt: str | Sequence[str] | None = None) -> DerivativeProduct:
         """Compiled product J v of the derivatives J of solved quantities by the inputs with tangents v of these.
@@ -520,19 +521,20 @@ class Solver(Translated, Called):
         return export.source(name, self.problem, self._inputs.groups, self._about.outputs, self.executable)
 
     def traced(self, on_singular: str) -> Traced:
-        def settle(run: Run) -> None:
+        def settle(_: Program, run: Run) -> None:
             dead = run.status & BAD_INPUT != 0
             if dead.any() and on_singular == "raise":
                 self._calls.reject_bad_inputs(run)
             left_out(run.outputs, dead)
             again = np.flatnonzero((run.status != 0) & ~dead)
             part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
+            part.arrays["q"] = unit(part.arrays["q"], self._inputs.quaternions)
             try:
                 self._resolve(part, on_singular)
             except InvalidInput:  # angles without a sine
                 if on_singular == "raise":
                     raise
-                left_out(part.outputs, part.status == part.status)
+                left_out(part.outputs, ...)
             for name, x in part.outputs.items():
                 run.outputs[name][again] = x
 
@@ -541,8 +543,8 @@ class Solver(Translated, Called):
                 kind, self.problem, self.choice, self.program, self.options, self.outputs, wrt, ambient=True
             ).program
 
-        def settle_derivatives(run: Run) -> None:
-            settle_derived(self.problem, self.outputs, run, None, on_singular)
+        def settle_derivatives(program: Program, run: Run) -> None:
+            settle_derived(self.problem, self.outputs, program, run, None, on_singular)
 
         outputs, solve = self.outputs, Solver.__call__.__get__(self)  # of `problem`, without checks of the whole
 

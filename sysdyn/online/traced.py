@@ -14,17 +14,17 @@ from sysdyn.model.manifolds import at_unit
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Calls, Run
 from sysdyn.program.program import Program
-from sysdyn.reference.generic import normalised
+
+# Writes results of a run's states that failed, by a program.
+SettleRun = Callable[[Program, Run], None]
 
 
 def traced(
-    name: str, calls: Calls, program: Program, settle: Callable[[Run], None], settle_derived: Callable[[Run], None],
-    direct: Callable[..., Any], about: str, level: int,
-    product: Callable[[str, tuple[str, ...]], Program] | None = None,
+    name: str, calls: Calls, program: Program, settle: SettleRun, settle_derived: SettleRun, direct: Callable[..., Any],
+    about: str, level: int, product: Callable[[str, tuple[str, ...]], Program] | None = None,
 ) -> Traced:  # fmt: skip
-    """The program of these calls. settle, settle_derived: write results of a run's states that failed; see `Traced`."""
+    """The program of these calls; see `Traced`."""
     inputs = calls.inputs
-    model = inputs.model
 
     def collected(q: Any, qd: Any, *known: Any, **given: Any) -> dict[str, Any]:
         if given.get("noise") is not None:
@@ -33,16 +33,16 @@ def traced(
             )
         return inputs.collected(Arguments.of(q, qd, known, given), keep=True)
 
-    def of_run(action: Callable[[Run], None]) -> Settle:
-        def settled(given: Arrays, outputs: Arrays, status: np.ndarray) -> None:
-            arrays = {x: given[x] for x in inputs.groups} | {"q": normalised(model, np.array(given["q"]))}
-            action(Run(arrays, (len(status),), dict(outputs), status))
-
-        return settled
-
     return Traced(
         name, at_unit(program, inputs.quaternions), inputs.groups, collected,
         {group: shape for group, shape in calls.groups.values()},
         lambda found: {key: found[group] for key, (group, _) in calls.groups.items()},
-        of_run(settle), of_run(settle_derived), direct, product, about, level,
+        _of_run(settle), _of_run(settle_derived), direct, product, about, level,
     )  # fmt: skip
+
+
+def _of_run(settle: SettleRun) -> Settle:
+    def settled(program: Program, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
+        settle(program, Run(dict(inputs), (len(status),), dict(outputs), status))
+
+    return settled

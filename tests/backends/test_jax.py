@@ -7,12 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from unittest import mock
 
 import numpy as np
 import pytest
 from robots import floating_tree
-from traced import ALWAYS, CASES, STATES, arm, estimate, fast, quaternions, singular
+from traced import ALWAYS, CASES, STATES, arm, estimate, fast, missing, quaternions, singular
 
 import sysdyn as sd
 from sysdyn.backends import jax as bridge
@@ -184,6 +183,19 @@ def test_values_that_are_not_finite_stay_so():
             np.testing.assert_allclose(np.delete(found, 2, 0), np.delete(solver(q, qd, **known).qdd, 2, 0), rtol=1e-9)
 
 
+def test_quaternions_of_any_norm_stand_for_their_attitude():
+    """Also where states fail: nothing is refused for its norm."""
+    solver, (q, qd), known = quaternions()
+    f, parts = jax.jit(solver.to_jax()), [part for _, part in solver.model.quaternions]
+    longer = q.copy()
+    for part in parts:
+        longer[:, part] *= 2.0
+    longer[3, 0] = np.nan
+    found, expected = f(longer, qd, **known)["qdd"], solver(q, qd, **known).qdd
+    assert np.isnan(found[3]).all()
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(expected, 3, 0), rtol=1e-11, atol=1e-9)
+
+
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -216,15 +228,11 @@ def test_other_devices_are_refused_with_the_remedy():
 
 def test_without_jax_the_remedy_is_named():
     solver = arm()[0]
-    bridge._library.cache_clear()
-    try:
-        with (
-            mock.patch.dict(sys.modules, {"jax": None}),
-            pytest.raises(BackendUnavailable, match=r"pip install jax, or pip install '.*\[jax\]'"),
-        ):
-            solver.to_jax()
-    finally:
-        bridge._library.cache_clear()
+    with (
+        missing(bridge, "jax"),
+        pytest.raises(BackendUnavailable, match=r"pip install jax, or pip install '.*\[jax\]'"),
+    ):
+        solver.to_jax()
 
 
 # ---- lives and processes ---------------------------------------------------------------------------------------------

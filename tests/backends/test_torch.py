@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from unittest import mock
-
 import numpy as np
 import pytest
-from traced import ALWAYS, CASES, STATES, arm, estimate, singular
+from traced import ALWAYS, CASES, STATES, arm, estimate, missing, singular
 
 import sysdyn as sd
 from sysdyn.backends import torch as bridge
@@ -166,12 +163,8 @@ def test_what_is_wrong_is_said():
 
 def test_without_pytorch_the_remedy_is_named():
     solver = arm()[0]
-    bridge._library.cache_clear()
-    try:
-        with (
-            mock.patch.dict(sys.modules, {"torch": None}),
-            pytest.raises(BackendUnavailable, match=r"pip install torch, or pip install '.*\[torch\]'"),
-        ):
-            solver.to_torch()
-    finally:
-        bridge._library.cache_clear()
+    with (
+        missing(bridge, "torch"),
+        pytest.raises(BackendUnavailable, match=r"pip install torch, or pip install '.*\[torch\]'"),
+    ):
+        solver.to_torch()

@@ -12,7 +12,8 @@ from values import random_groups
 
 import sysdyn as sd
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
-from sysdyn.offline.sampling import sample_states
+from sysdyn.offline.sampling import lengths, sample_states
+from sysdyn.program.status import OUT_OF_RANGE, WEAK_PIVOT
 
 ALL_JOINTS = sd.random_tree(9, seed=3)
 STATES = 3
@@ -177,14 +178,18 @@ def test_a_product_takes_little_more_than_twice_the_solution(base, push, pull, b
     assert executed(product.program, np.linspace(0.1, 1.0, n).tolist())[0] == product.flops
 
 
-def test_singular_states_are_refused_or_not_a_number():
-    """Joints at multiples of π/2, where the accelerometer may not feel the one that it is to tell of."""
+def sensing() -> tuple[sd.Solver, dict]:
+    """(a solver, 400 states of it): joints at multiples of π/2, where the accelerometer may feel nothing."""
     model = sd.auto_tree(5, 2, 0.7, 0.9)
     problem = sd.inverse_dynamics(model) - sd.JointAcceleration([model.joint_names[1]])
     problem += sd.Accelerometer(model.body_names[4], components=["a_x"], name="accelerometer")
-    solver = fast(problem, outputs="qdd", on_singular="nan")
-    given = arguments(sample_states(problem, 400, seed=11))
-    singular = ~solver(**given).ok
+    states = arguments(sample_states(problem, 400, seed=11))
+    return fast(problem, outputs="qdd", on_singular="nan"), states
+
+
+def test_singular_states_are_refused_or_not_a_number():
+    solver, given = sensing()
+    model, singular = solver.model, ~solver(**given).ok
     assert 0 < singular.sum() < 200
     for product in (solver.jvp(), solver.vjp()):
         vectors = {"cotangents": np.ones(model.nv)}
@@ -196,6 +201,36 @@ def test_singular_states_are_refused_or_not_a_number():
         found = product(**given, **vectors, on_singular="nan")
         for x in found.values():
             assert np.isnan(x[singular]).all() and np.isfinite(x[~singular]).any()
+
+
+@pytest.mark.parametrize("where", ["far out", "near singular states"])
+def test_states_at_which_double_precision_fails_are_made_in_50_digits(where):
+    """Sliding joints at 100 km, beyond what is judged, and pivots of 1e-7: derivatives in full and all products."""
+    if where == "far out":
+        model = sd.random_tree(8, 5, ("revolute", "prismatic"))
+        solver = fast(sd.forward_dynamics(model), outputs="qdd")
+        q, qd, tau = model.random_state(seed=1, batch=STATES)
+        given = {"q": np.where(lengths(model), 1e5 * q, q), "qd": qd, "tau": tau}
+    else:
+        solver, given = sensing()
+        rng = np.random.default_rng(0)
+        given = {k: x[~solver(**given).ok][:STATES] if k != "y" else x for k, x in given.items()}
+        given["q"] = given["q"] + 1e-7 * rng.standard_normal(given["q"].shape)
+        given["y"] = {"accelerometer": np.zeros((STATES, 1))}
+    model = solver.model
+    J, push, pull = (make(wrt=("q", "qd")) for make in (solver.derivatives, solver.jvp, solver.vjp))
+    v = {"q": np.ones(model.nv), "qd": np.linspace(0.0, 1.0, model.nv)}
+    w = np.cos(np.arange(model.nv))
+    step = push.bind(**given, tangents={k: np.tile(x, (STATES, 1)) for k, x in v.items()})
+    step()
+    assert (step.status & (OUT_OF_RANGE | WEAK_PIVOT)).all(), "double precision has failed"
+    slopes, rates, pulled = J(**given), push(**given, tangents=v), pull(**given, cotangents=w)
+    for k in range(STATES):
+        expected = sum(slopes["qdd", x][k] @ v[x] for x in v)
+        np.testing.assert_allclose(rates["qdd"][k], expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+        for x in v:
+            expected = w @ slopes["qdd", x][k]
+            np.testing.assert_allclose(pulled[x][k], expected, rtol=0, atol=1e-8 * np.abs(expected).max())
 
 
 def test_inputs_without_a_name_and_errors():
