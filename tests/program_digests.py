@@ -20,6 +20,8 @@ from sysdyn.program.program import Program
 from sysdyn.trajectories.statement import Trajectory
 
 FILES = Path(__file__).parent
+# Problems whose products of derivatives are compared, too: one for each way that these go.
+WITH_PRODUCTS = ("inverse, general arm", "forward, Puma", "contact, random tree", "estimate")
 # The programs of a problem over time.
 OVER_TIME = "over time"
 
@@ -101,10 +103,12 @@ def moving() -> sd.Problem:
 
 
 def programs(name: str) -> dict[str, Program]:
-    """{name: program}: that of a problem, or those of an instant whose state is estimated."""
+    """{name: program}: that of a problem, with products of its derivatives, or those of an instant over time."""
     if name != OVER_TIME:
         problem, options = PROBLEMS[name]()
-        return {name: sd.compile(problem, backend="python", **{"level": "fast", **options}).program}
+        solver = sd.compile(problem, backend="python", **{"level": "fast", **options})
+        kinds = ("jvp", "vjp") if name in WITH_PRODUCTS else ()
+        return {name: solver.program} | {f"{name}, {kind}": getattr(solver, kind)().program for kind in kinds}
     problem, outputs = moving(), ("tau", "fx")
     instant = Instant(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}
