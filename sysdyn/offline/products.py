@@ -26,7 +26,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.recursion import BUDGET
+from sysdyn.offline.recursion import budget
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate, gradient
@@ -70,8 +70,7 @@ def product(
     if free and set(of) <= {"tau", "qdd"} and "qdd" in dict(program.output_groups):
         model = problem.model
         inverse = recursions.write(
-            model, frozenset(), ("tau",), options.external_wrenches, budget=BUDGET * options.budget.effort,
-            passes=options.passes,
+            model, frozenset(), ("tau",), options.external_wrenches, budget=budget(options), passes=options.passes,
         )  # fmt: skip
         ways.append(_ByInverseDynamics(problem, program, of, wrt, ambient, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)

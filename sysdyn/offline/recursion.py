@@ -49,6 +49,11 @@ def applies(problem: Statement) -> frozenset[int] | None:
     return torque_freedoms(problem) if is_classical(problem) else None
 
 
+def budget(options: Options) -> float:
+    """Operations that may be written in search of fewer."""
+    return BUDGET * options.budget.effort if options.level == "best" else 0.0
+
+
 def write(problem: Problem, options: Options, more: More | None = None) -> Written:
     """The formulation of fewest operations that is found, of a problem that `applies`.
 
@@ -56,12 +61,11 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     """
     free = applies(problem)
     assert free is not None
-    effort = options.budget.effort if options.level == "best" else 0.0
     # safety is judged by the accelerations, which the program leaves out if they are no output
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
     every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
     return recursions.write(
-        problem.model, free, every, options.external_wrenches, budget=BUDGET * effort, passes=options.passes,
+        problem.model, free, every, options.external_wrenches, budget=budget(options), passes=options.passes,
         more=more, seed=options.budget.seed,
     )  # fmt: skip
 
