@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -57,7 +57,7 @@ from sysdyn.papers.nori.matrix_aba import matrix_aba, transformations
 from sysdyn.program.expr import Graph, is_zero
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
-from sysdyn.sparse import tearing
+from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.lu import eliminate
 
 TITLE = "Figure 1: the cost of forward dynamics of a serial chain"
@@ -105,13 +105,13 @@ SCIPY, MACHINE_CODE = "SciPy and NumPy", "compiled"
 # ---- computing -------------------------------------------------------------------------------------------------------
 
 
-def compute(folder: Path, quick: bool = False) -> None:
+def compute(folder: Path, quick: bool = False, bodies: Sequence[int] | None = None) -> None:
     """fig1.csv: operations; fig1_time.csv: times of one state."""
     states = QUICK_STATES if quick else STATES
     gc.disable()  # it would walk millions of entries of graphs that all stay alive
     try:
-        rows = [row for n in (QUICK_BODIES if quick else BODIES) for row in _operations(n, states)]
-        times = [row for n in (QUICK_TIMED if quick else TIMED) for row in _times(n)]
+        rows = [row for n in bodies or (QUICK_BODIES if quick else BODIES) for row in _operations(n, states)]
+        times = [row for n in bodies or (QUICK_TIMED if quick else TIMED) for row in _times(n)]
     finally:
         gc.enable()
     write_csv(folder / "fig1.csv", rows)
@@ -133,7 +133,8 @@ def _operations(n: int, states: int) -> Iterator[dict]:
     for k in range(states):
         yield from published(n, k)
         yield from exact(n, k, ROWS)
-        yield from exact(n, k, PERMUTED)
+        if umfpack.available():
+            yield from exact(n, k, PERMUTED)
         gc.collect()
     for counter in COUNTERS:
         yield row(n, counter, FORMULA, "qdd", NOTHING, RBDA["aba"](n))
@@ -148,7 +149,7 @@ def published(n: int, k: int) -> Iterator[dict]:
     system = sd.forward_dynamics(_model(n)).system("net_force")
     q, qd = state(n, k)
     A, b = system.D(q), right_hand_side(system, q, qd)
-    orders = {ROWS: (row_pivoting(A),), PERMUTED: umfpack_pivots(A)}
+    orders = {ROWS: (row_pivoting(A),)} | ({PERMUTED: umfpack_pivots(A)} if umfpack.available() else {})
     for name, order in orders.items():
         yield row(n, PUBLISHED, name, "all", NOTHING, solution_cost(A, b, *order), k)
         yield row(n, OTHER, name, "all", NOTHING, solution_cost(A, b, *order, figure=2), k)
@@ -296,7 +297,7 @@ def _product(A: Rows, B: Rows) -> Rows:
 
 
 def _times(n: int) -> Iterable[dict]:
-    """Processor time of one state by each means, and its ratio to permuted LU in the same repetition."""
+    """Processor time of one state by each means, and its ratio to that of `_unit` in the same repetition."""
     model = _model(n)
     system = sd.forward_dynamics(model).system("net_force")
     q, qd = state(n, 0)
@@ -314,13 +315,19 @@ def _measured(n: int, means: str, calls: dict[str, tuple[str, Callable]]) -> Ite
             number[name] = max(2 * number[name], int(number[name] * 1.2 * SLICE / max(seconds, 1e-7)))
     runs = [{name: _seconds(call, number[name]) / number[name] for name, (_, call) in calls.items()}
             for _ in range(REPETITIONS)]  # fmt: skip
+    unit = _unit(calls)
     for name, (outputs, _) in calls.items():
-        ratios = [run[name] / run[PERMUTED] for run in runs]
+        ratios = [run[name] / run[unit] for run in runs]
         yield {
             "bodies": n, "means": means, "algorithm": name, "outputs": outputs,
             "microseconds": f"{1e6 * median(run[name] for run in runs):.3f}", "ratio": f"{median(ratios):.4f}",
             "lower_quartile": f"{np.quantile(ratios, 0.25):.4f}", "upper_quartile": f"{np.quantile(ratios, 0.75):.4f}",
         }  # fmt: skip
+
+
+def _unit(algorithms: Container[str]) -> str:
+    """The algorithm whose time is 1: permuted LU, or the ABA if there is no UMFPACK."""
+    return PERMUTED if PERMUTED in algorithms else ABA
 
 
 def _seconds(call: Callable[[], object], number: int) -> float:
@@ -334,8 +341,6 @@ def _scipy_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.nda
     """As published: D, W^L, W^R and b are there, b is not permuted. The ABA begins at q, q̇."""
     A, b = system.D(q).tocsc(), system.b(q, qd, tau=tau)
     matrices = matrix_aba(system, q)
-    row_perm, col_perm = umfpack_pivots(A)
-    by_rows, permuted = A[row_pivoting(A)], A[row_perm][:, col_perm]
     W1, W2, W3, W4 = matrices.left
     D, W_R = A.tocsr(), matrices.right
     lower = scipy.sparse.tril(matrices.triangle(D), format="csr")
@@ -348,9 +353,12 @@ def _scipy_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.nda
         _ = W4 @ W3 @ W2 @ W1 @ D @ W_R
         return scipy.sparse.linalg.spsolve_triangular(lower, b)
 
+    orders = {ROWS: A[row_pivoting(A)]}
+    if umfpack.available():
+        row_perm, col_perm = umfpack_pivots(A)
+        orders[PERMUTED] = A[row_perm][:, col_perm]
     return {
-        ROWS: ("all", lu(by_rows)),
-        PERMUTED: ("all", lu(permuted)),
+        **{name: ("all", lu(ordered)) for name, ordered in orders.items()},
         MATRIX: ("all", products),
         ABA: ("qdd", lambda: sd.aba(system.model, q, qd, tau)),
         CRBA: ("qdd", lambda: sd.forward_dynamics_crba(system.model, q, qd, tau)),
@@ -361,10 +369,9 @@ def compiled_calls(system: BlockSystem, q: np.ndarray, qd: np.ndarray, tau: np.n
     """From q, q̇ on, all as machine code."""
     model, A = system.model, system.D(q)
     assembly = system.assemble(Graph(SHARING[EQUAL]))
-    programs = {
-        PERMUTED: Elimination(system, *umfpack_pivots(A)).program(QUANTITIES),
-        MATRIX: Program.from_graph(assembly.graph, assembly.inputs, [("d", matrix_solution(system, assembly))]),
-    }
+    programs = {MATRIX: Program.from_graph(assembly.graph, assembly.inputs, [("d", matrix_solution(system, assembly))])}
+    if umfpack.available():
+        programs[PERMUTED] = Elimination(system, *umfpack_pivots(A)).program(QUANTITIES)
     if model.nb <= ROWS_COMPILED:
         programs[ROWS] = Elimination(system, row_pivoting(A), range(A.shape[0])).program(QUANTITIES)
     values = {"q": q, "qd": qd, "tau": tau, "fx": np.zeros(6 * model.nb)}
@@ -435,7 +442,8 @@ def plot(folder: Path) -> None:
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
-    axes[0].set_ylabel("processor time of one state over that of permuted LU\n(median, quartiles)")
+    unit = {PERMUTED: "permuted LU", ABA: "the ABA"}[_unit({row["algorithm"] for row in times})]
+    axes[0].set_ylabel(f"processor time of one state over that of {unit}\n(median, quartiles)")
     _legend(figure, axes, 0.0)
     drawing.save_pictures(figure, folder / "fig1_time", dpi=110)
 
@@ -487,8 +495,12 @@ def findings(folder: Path) -> str:
     def words(found: list[int]) -> str:
         return curves.sizes(found, known)
 
+    ending = [_table(rows, [n for n in (6, 15, 30) if n in known] or [last]), _time(times)]
+    if not get(PUBLISHED, PERMUTED):
+        return "\n\n".join([curves.LEFT_OUT, *ending])
+    shown_at = 6 if 6 in known else last
     headline = {counter: fewer(counter, PERMUTED, FORMULA) for counter in COUNTERS}
-    amounts = {name: [round(get(PUBLISHED, name, x)[6].median) for x in ("mul", "add")]
+    amounts = {name: [round(get(PUBLISHED, name, x)[shown_at].median) for x in ("mul", "add")]
                for name in (PERMUTED, FORMULA, MATRIX)}  # fmt: skip
     other = get(OTHER, PERMUTED, shared=NOTHING)
     seen = get(PUBLISHED, ROWS)[last].median / get(SOLVE, ROWS)[last].median
@@ -501,14 +513,15 @@ def findings(folder: Path) -> str:
         f"By the published counter the headline, permuted LU below the ABA's formula, "
         f"{curves.holds(headline[PUBLISHED], known)}, in multiplications alone "
         f"{words(fewer(PUBLISHED, PERMUTED, FORMULA, 'mul'))}, in additions alone "
-        f"{words(fewer(PUBLISHED, PERMUTED, FORMULA, 'add'))} (each at every state looked at). At 6 bodies permuted LU "
-        f"counts {amounts[PERMUTED][0]} multiplications and {amounts[PERMUTED][1]} additions, the formula "
+        f"{words(fewer(PUBLISHED, PERMUTED, FORMULA, 'add'))} (each at every state looked at). At {shown_at} bodies "
+        f"permuted LU counts {amounts[PERMUTED][0]} multiplications and {amounts[PERMUTED][1]} additions, the formula "
         f"{amounts[FORMULA][0]} and {amounts[FORMULA][1]}, the matrix form {amounts[MATRIX][0]} and "
         f"{amounts[MATRIX][1]}. By the counter of the script of Figure 2, which does not correct for factors ±1, it "
         f"{curves.holds(curves.fewer(other, get(PUBLISHED, FORMULA)), known)}.",
-        f"**{_verdict(headline)}** Executed, it {curves.holds(headline[SOLVE], known)} with X, v, c, ν given, and "
-        f"{curves.holds(headline[END_TO_END], known)} from q, q̇ on, which is what the formula counts. For 6 bodies and "
-        f"more permuted LU takes {of_six(SOLVE, PERMUTED, FORMULA)} and {of_six(END_TO_END, PERMUTED, FORMULA)} times "
+        f"**{_verdict(headline, last)}** Executed, it {curves.holds(headline[SOLVE], known)} with X, v, c, ν given, "
+        f"and {curves.holds(headline[END_TO_END], known)} from q, q̇ on, which is what the formula counts. "
+        f"For 6 bodies and more permuted LU takes {of_six(SOLVE, PERMUTED, FORMULA)} and "
+        f"{of_six(END_TO_END, PERMUTED, FORMULA)} times "
         f"the formula (for q̈ alone, as the ABA, {of_six(END_TO_END, PERMUTED, FORMULA, outputs='qdd', shared=EQUAL)}). "
         f"The formula is for any placements, while this chain has many zeros, above all at its base. The published "
         f"counter takes of each rank-one update only the diagonal, in all {seen:.0%} of the operations of LU without "
@@ -533,15 +546,14 @@ def findings(folder: Path) -> str:
         "The cheapest for q̈ here is "
         + ", ".join(f"{name} {words(found)}" for name, found in _cheapest(rows, known).items())
         + ".",
-        _table(rows, [n for n in (6, 15, 30) if n in known]),
-        _time(times),
+        *ending,
     ]  # fmt: skip
     return "\n\n".join(text)
 
 
-def _verdict(headline: dict[str, list[int]]) -> str:
-    """What the exact counts leave of the headline, from 6 bodies on."""
-    large = {counter: {n for n in found if n >= 6} for counter, found in headline.items()}
+def _verdict(headline: dict[str, list[int]], last: int) -> str:
+    """What the exact counts leave of the headline, from 6 bodies on, or at the last size if it is smaller."""
+    large = {counter: {n for n in found if n >= min(6, last)} for counter, found in headline.items()}
     if not large[PUBLISHED]:
         return "The headline does not hold by its own counter."
     if not large[SOLVE] and not large[END_TO_END]:
@@ -573,13 +585,14 @@ def _shown(amount: curves.Spread | None) -> str:
 
 def _time(times: list[dict]) -> str:
     """Ratios to permuted LU at the largest size that all means have."""
-    parts = []
+    parts, unit = [], _unit({row["algorithm"] for row in times})
     for means in (SCIPY, MACHINE_CODE):
         n = max(row["bodies"] for row in times)
-        chosen = [row for row in _select(times, means=means, bodies=n) if row["algorithm"] != PERMUTED]
+        chosen = [row for row in _select(times, means=means, bodies=n) if row["algorithm"] != unit]
         parts.append(f"{means}: " + ", ".join(f"{row['algorithm']} {row['ratio']:.2f}" for row in chosen))
     return (
-        f"Processor time of one state at {n} bodies, that of permuted LU by the same means = 1 (medians). "
+        f"Processor time of one state at {n} bodies, that of {'permuted LU' if unit == PERMUTED else unit} by the same "
+        "means = 1 (medians). "
         f"{'; '.join(parts)}. "
         "SciPy is given D, b, W^L and W^R, as the paper's code was; its times are those of calls and of sparse formats "
         "more than of arithmetic, like the published ones. The compiled programs begin at q, q̇, τ."

@@ -29,7 +29,7 @@ from sysdyn.papers.nori.experiments import main, read_csv, write_csv
 from sysdyn.papers.nori.orders import torn
 from sysdyn.papers.nori.problems import LOAD_CELLS, SLIPPERY_FLOOR, feet, floating_chain, load_cells
 from sysdyn.reference import newton_euler
-from sysdyn.sparse import tearing
+from sysdyn.sparse import tearing, umfpack
 from sysdyn.sparse.markowitz import markowitz
 from sysdyn.sparse.sampled import Sampled
 
@@ -75,16 +75,17 @@ STYLES = {
 }
 
 
-def compute(folder, quick):
-    bodies, states = (QUICK_BODIES, QUICK_STATES) if quick else (BODIES, STATES)
+def compute(folder, quick, bodies=None):
+    chosen, states = bodies, QUICK_STATES if quick else STATES
+    bodies = chosen or (QUICK_BODIES if quick else BODIES)
     rows = [row for n in bodies for k in range(states) for row in (*published(n, k), *exact(n, k))]
     rows += [row for n in bodies for row in exact_torn(n)]
-    for n in QUICK_COMPILED if quick else COMPILED_BODIES:
+    for n in chosen or (QUICK_COMPILED if quick else COMPILED_BODIES):
         rows += [*compiled(n), *orthogonal(n)]
     write_csv(folder / "fig2.csv", rows)
     many = QUICK_JUDGED_STATES if quick else JUDGED_STATES
-    write_csv(folder / "fig2_states.csv", [row for n in JUDGED if n in bodies for row in judged(n, many)])
-    write_csv(folder / "fig2_problems.csv", [row for n in STATED if n in bodies for row in stated(n)])
+    write_csv(folder / "fig2_states.csv", [row for n in chosen or JUDGED if n in bodies for row in judged(n, many)])
+    write_csv(folder / "fig2_problems.csv", [row for n in chosen or STATED if n in bodies for row in stated(n)])
 
 
 def state(n, k):
@@ -98,9 +99,12 @@ def published(n, k):
     system = load_cells(n).system("net_force")
     q, qd = state(n, k)
     A, b = system.D(q), right_hand_side(system, q, qd)
-    orders = {ROWS: (row_pivoting(A), None), PERMUTED: umfpack_pivots(A), TORN: torn_order(system)[:2]}
-    for name, order in orders.items():
-        yield row(n, PUBLISHED, name, "all", NOTHING, solution_cost(A, b, *order, figure=2), k)
+    orders = {ROWS: (row_pivoting(A), None), TORN: torn_order(system)[:2]}
+    if umfpack.available():
+        orders[PERMUTED] = umfpack_pivots(A)
+    for name in STYLES:
+        if name in orders:
+            yield row(n, PUBLISHED, name, "all", NOTHING, solution_cost(A, b, *orders[name], figure=2), k)
 
 
 def exact(n, k, names=(ROWS, PERMUTED)):
@@ -108,6 +112,8 @@ def exact(n, k, names=(ROWS, PERMUTED)):
     system = load_cells(n).system("net_force")
     A = system.D(state(n, k)[0])
     for name in names:
+        if name == PERMUTED and not umfpack.available():
+            continue
         order = umfpack_pivots(A) if name == PERMUTED else (row_pivoting(A), list(range(A.shape[0])))
         yield from eliminated(n, name, system, order, k)
 
@@ -176,8 +182,9 @@ def judged(n, count):
     states = {name: x[regular] for name, x in states.items()}
     quarter = np.flatnonzero(regular) % 2 == 1  # as `sample_states` has them
     sampled = order_samples(plain, BLOCK_STATES)
-    orders = {
-        PERMUTED: (net, umfpack_pivots(net.D(state(n, 0)[0]))), TORN: (plain, torn_order(plain)),
+    orders = {PERMUTED: (net, umfpack_pivots(net.D(state(n, 0)[0])))} if umfpack.available() else {}
+    orders |= {
+        TORN: (plain, torn_order(plain)),
         CERTIFIED: (plain, tearing.torn(sampled, certified=True)),
         FRONTS: (plain, tearing.fronts(sampled, wait=True)),
     }  # fmt: skip
@@ -297,12 +304,15 @@ def findings(folder):
     def words(sizes):
         return curves.sizes(sizes, bodies)
 
+    ending = _judged(tried) + _orthogonal(found) + "\n\n" + _stated(read_csv(folder / "fig2_problems.csv"))
+    if not found[PUBLISHED, PERMUTED]:
+        return f"{curves.LEFT_OUT}\n\n{_counts(found, bodies)}\n\n{ending}"
     fewer = {counter: curves.fewer(found[counter, PERMUTED], found[counter, ROWS]) for counter in COUNTERS}
     shown, executed = (curves.ratios(found[counter, PERMUTED], found[counter, ROWS]) for counter in (PUBLISHED, SOLVE))
     pivoted = curves.ratios(found[SOLVE, ROWS], found[PUBLISHED, ROWS])
     more = [n for n, x, y in zip(bodies, shown, executed, strict=True) if y < x]
     torn_wins = curves.fewer(found[SOLVE, TORN], found[SOLVE, PERMUTED])
-    text = (
+    return (
         f"The claim {curves.holds(fewer[PUBLISHED], bodies)} by the published counter, {words(fewer[SOLVE])} by exact "
         f"counts with X, v, c, ν given, {words(fewer[END_TO_END])} from q, q̇ on (each at every state looked at): for "
         f"{bodies[0]} to {most} bodies UMFPACK's order takes {between(shown)} of the operations without it as "
@@ -316,8 +326,13 @@ def findings(folder):
         f"of five, takes {ratios(SOLVE, TORN, PERMUTED)} of the operations of UMFPACK's order, fewer than any of it "
         f"{words(torn_wins)}. What `compile` takes by default is {ratios(END_TO_END, FOUND, PERMUTED)} of UMFPACK's "
         f"order from q, q̇ on, fewer {words(curves.fewer(found[END_TO_END, FOUND], found[END_TO_END, PERMUTED]))}.\n\n"
-        "At how many regular states no pivoting is needed is another matter (no answer / states):\n\n"
+        + ending
     )
+
+
+def _judged(tried):
+    """At how many states each fixed order has no answer."""
+    text = "At how many regular states no pivoting is needed is another matter (no answer / states):\n\n"
     kinds = list(dict.fromkeys(r["states"] for r in tried))
     table = ["| order | " + " | ".join([*kinds, "greatest error of the others"]) + " |", "|---|" + "---|" * 3]
     safe, unsafe = [], []
@@ -329,14 +344,18 @@ def findings(folder):
         error = max((r["error"] for part in parts for r in part if not r["failed"]), default=float("nan"))
         table.append(f"| {name} | " + " | ".join(counts) + f" | {error:.0e} |")
     text += "\n".join(table) + f"\n\nAn answer at every regular state: {', '.join(safe) or 'none'}. "
-    text += f"Not at every one: {', '.join(unsafe) or 'none'}.\n\n"
-    names = (TORN, CERTIFIED, FRONTS, FOUND)
+    return text + f"Not at every one: {', '.join(unsafe) or 'none'}.\n\n"
+
+
+def _orthogonal(found):
+    """Counts of the orders with orthogonal columns, and of what `compile` takes."""
+    names, most = (TORN, CERTIFIED, FRONTS, FOUND), list(found[PUBLISHED, ROWS])[-1]
     lines = ["| bodies, exact, end to end | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for n in found[END_TO_END, FOUND]:
-        if n % 4 == 0 or n > most:
+        if n % 4 == 0 or n >= most:
             cells = [found[END_TO_END, name].get(n) for name in names]
             lines.append(f"| {n} | " + " | ".join(f"{x.median:,.0f}" if x else "–" for x in cells) + " |")
-    return text + "\n".join(lines) + "\n\n" + _stated(read_csv(folder / "fig2_problems.csv"))
+    return "\n".join(lines)
 
 
 def _counts(found, bodies):

@@ -43,7 +43,7 @@ from sysdyn.sparse.markowitz import choose_pivots
 from sysdyn.sparse.orderings import ORDERINGS, PLAIN
 from sysdyn.sparse.sampled import STEER, Sampled
 
-TITLE = "Which order wins where: cost and fill-in of every elimination order"
+TITLE = "Which order wins where: cost and fill-in of elimination orders; tearing and fronts are in those of Figure 2"
 CLAIM = (
     "UMFPACK's P and Q are the means to few operations (problem 2, remark 4, section VI). No other order is compared, "
     "and whether a fixed order holds at every q is not asked."
@@ -102,7 +102,7 @@ def umfpack_permutations(matrix: scipy.sparse.spmatrix, method: str) -> tuple[Pi
     A library that was built without CHOLMOD takes AMD and COLAMD instead. Raises BackendUnavailable.
     """
     if not umfpack.available():
-        raise BackendUnavailable(umfpack.REMEDY.format(reason="not found"))
+        raise BackendUnavailable(umfpack.remedy("not found"))
     module = importlib.import_module("scikits.umfpack")
     context = module.UmfpackContext("di")
     wanted = getattr(module, f"UMFPACK_ORDERING_{method}")
@@ -223,7 +223,7 @@ def search(
         failing, again = [], []
         for start, choice, elimination in kept:
             safety, states = elimination.assess(sampled.scaling, QUICK_STATES if quick else STATES, singular)
-            status = UNSAFE if not safety.ok else CROSSING if safety.crossing else SAFE
+            status = UNSAFE if not (safety.ok and safety.seldom) else CROSSING if safety.crossing else SAFE
             found = Found(status, "", choice, safety, best.dearest)
             if best.choice is None or found.rank > best.rank:
                 best = found

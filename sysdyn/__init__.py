@@ -12,9 +12,8 @@ import ast
 from importlib import import_module
 from pkgutil import get_data
 
+from sysdyn.errors import VERSION as __version__  # noqa: F401, N811
 from sysdyn.renames import NAMES, warn_of_name
-
-__version__ = "0.2.0"
 
 _places = {
     imported.name: line.module

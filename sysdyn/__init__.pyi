@@ -135,6 +135,9 @@ from sysdyn.reference import rnea as rnea
 from sysdyn.reference import rnea_derivatives as rnea_derivatives
 from sysdyn.reference import sparsity as sparsity
 from sysdyn.reference.flops import count_flops as count_flops
+from sysdyn.simulation.result import Simulation as Simulation
+from sysdyn.simulation.simulate import simulate as simulate
+from sysdyn.simulation.torques import Feedback as Feedback
 from sysdyn.trajectories.believed import Event as Event
 from sysdyn.trajectories.learn_noise import LearnedMotion as LearnedMotion
 from sysdyn.trajectories.learn_noise import learn_noise as learn_noise
@@ -151,20 +154,20 @@ __version__: str
 __all__ = [
     "Accelerometer", "AccuracyWarning", "AngularAccelerometer", "BackendUnavailable", "BlockSystem", "BodyAcceleration",
     "CacheWarning", "CentreOfMassAcceleration", "Choice", "Constant", "Constraint", "Contact", "DerivativeProduct",
-    "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "FileError",
-    "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration", "FrameAttitude",
-    "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope", "IKResult",
-    "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
+    "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "Feedback",
+    "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration",
+    "FrameAttitude", "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope",
+    "IKResult", "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
     "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "LearnedMotion",
     "Linear", "Live", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError",
     "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability",
     "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
-    "RNEADerivatives", "RandomWalk", "Run", "Safety", "SingularState", "Solution", "Solver", "Sparsity", "Stance",
-    "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SysdynError", "UnknownName",
+    "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity",
+    "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SysdynError", "UnknownName",
     "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "compile_regressor",
     "count_flops", "crba", "declared_sensors", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba",
     "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics",
     "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics",
     "learn_noise", "least_norm", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability", "predict",
-    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "smooth", "sparsity",
+    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "simulate", "smooth", "sparsity",
 ]  # fmt: skip

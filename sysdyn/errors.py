@@ -17,6 +17,8 @@ _MOST_TRIED = 3
 
 # Name by which pip knows sysdyn: "sysdyn" there is another project, of system dynamics.
 DISTRIBUTION = "sysdyn-robotics"
+# Version of the package; its build takes it from here.
+VERSION = "0.3.0"
 
 
 def install(extra: str) -> str:
@@ -33,9 +35,9 @@ class InvalidInput(SysdynError, ValueError):
 
 
 class UnknownName(InvalidInput, KeyError):
-    """A name that does not exist; the message lists near matches."""
+    """A name that does not exist; the message lists near matches, after a note, if there is one."""
 
-    def __init__(self, kind: str, name: object, valid: Iterable[str]):
+    def __init__(self, kind: str, name: object, valid: Iterable[str], note: str = ""):
         self.name, self.valid = name, tuple(valid)
         if len(str(name)) > _LONGEST_NAME:
             name = f"{str(name)[:_LONGEST_NAME]}…"
@@ -44,6 +46,7 @@ class UnknownName(InvalidInput, KeyError):
         near = [folded[str(name).casefold()]] if str(name).casefold() in folded else [folded[x] for x in close]
         shown = ", ".join(self.valid[:12]) + (f", … ({len(self.valid)} in all)" if len(self.valid) > 12 else "")
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+        hint = f"{note} " if note else hint
         super().__init__(f"unknown {kind} {name!r}. {hint}Valid names: {shown or '(none)'}.")
 
     def __str__(self) -> str:  # KeyError would show the repr of the message

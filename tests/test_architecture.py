@@ -15,8 +15,8 @@ PACKAGE = ROOT / "sysdyn"
 # From the ground up: a part may import those before it and no others.
 ORDER = (
     "errors", "passes", "renames", "program", "files", "model", "sparse", "backends", "reference", "recursions",
-    "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data", "trajectories",
-    "papers", "app", "__main__",
+    "measurements", "equations", "diagnosis", "problem", "offline", "online", "views", "data", "simulation",
+    "trajectories", "papers", "app", "__main__",
 )  # fmt: skip
 STRANGERS = {("sparse", "model"), ("recursions", "reference")}  # side by side: neither imports the other
 

@@ -122,17 +122,25 @@ def test_every_measurement_and_joint_is_public():
 
 def test_the_version_is_the_same_everywhere():
     root = Path(__file__).parents[1]
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "sysdyn/errors.py"
     cited = re.search(r"^version: (\S+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     latest = re.search(r"^## \D*(\d+\.\d+\.\d+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert cited and latest and {project, cited[1], latest[1]} == {sd.__version__}
+    assert cited and latest and {cited[1], latest[1]} == {sd.__version__}
 
 
 def test_pages_and_messages_install_this_package():
     """The name sysdyn is that of another project on PyPI, with a package of this name."""
     root = Path(__file__).parents[1]
     assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["name"] == DISTRIBUTION
-    pages = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("problems/**/*.md"), *root.glob("docs/**/*.py")]
+    pages = [
+        root / "README.md",
+        *root.glob("docs/**/*.md"),
+        *root.glob("problems/**/*.md"),
+        *root.glob("docs/**/*.py"),
+        *root.glob("docs/**/*.rst"),
+    ]
     for page in (*pages, *root.glob("sysdyn/**/*.py")):
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"pip install '?sysdyn(?![\w-])|(?<![\w-])sysdyn\[[a-z]", text), page

@@ -75,6 +75,8 @@ def test_the_wheel_holds_the_package_and_the_experiments_and_is_small(compiler, 
     libraries = [name for name in names if name.endswith(".so")]
     assert [x.rpartition("/")[0] for x in libraries] == ["sysdyn/backends/entries"] * (compiler == "cc" and built)
     assert {name for name in names if name.startswith("sysdyn/experiments/")} == scripts
+    problems = {f"sysdyn/problems/{path.name}" for path in (root / "problems").iterdir()}
+    assert {name for name in names if name.startswith("sysdyn/problems/")} == problems
     assert wheel.stat().st_size <= 1_000_000
 
 

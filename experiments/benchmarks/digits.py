@@ -21,6 +21,24 @@ SHARE, LOOKED_AT = Decimal("1e-3"), 6
 CERTAIN = 1e-11
 
 
+def _evaluated(system: System, inputs: dict[str, np.ndarray]) -> list[Decimal]:
+    """Entries of D, then b, at one state; inputs (size,) by group, zero or as declared if left out."""
+    inputs = inputs | {"q": system.model.normalise(np.ravel(inputs["q"])[None])[0]}
+    defaults = {x: group.default for x, group in system.problem.inputs.items() if group.default is not None}
+    given = {x: (defaults | inputs).get(x, np.zeros(size)) for x, size in system.program.input_groups}
+    return precise.run(system.program, given)
+
+
+def left_over(system: System, inputs: dict[str, np.ndarray], d: np.ndarray) -> np.ndarray:
+    """D d + b (equations,) at one state, rounded once; inputs (size,) by group, d (columns of D,)."""
+    out = _evaluated(system, inputs)
+    with localcontext(precise.DIGITS):
+        total, exact = out[system.nnz :], [Decimal(x) for x in d.tolist()]
+        for r, c, x in zip(*(x.tolist() for x in system.coordinates), out[: system.nnz], strict=True):
+            total[r] += x * exact[c]
+    return np.array([float(x) for x in total])
+
+
 class Digits:
     """The solution of D d + b = 0, and columns of −D⁻¹, of a system at one state; inputs (size,) by group.
 
@@ -28,10 +46,7 @@ class Digits:
     """
 
     def __init__(self, system: System, inputs: dict[str, np.ndarray], columns: Sequence[int] = ()):
-        inputs = inputs | {"q": system.model.normalise(np.ravel(inputs["q"])[None])[0]}
-        defaults = {x: group.default for x, group in system.problem.inputs.items() if group.default is not None}
-        given = {x: (defaults | inputs).get(x, np.zeros(size)) for x, size in system.program.input_groups}
-        out = precise.run(system.program, given)
+        out = _evaluated(system, inputs)
         self.system, n, nnz = system, system.shape[0], system.nnz
         rows: list[dict[int, Decimal]] = [{} for _ in range(n)]
         for r, c, x in zip(*(x.tolist() for x in system.coordinates), out[:nnz], strict=True):

@@ -12,6 +12,8 @@ import numpy as np
 
 import sysdyn as sd
 from sysdyn.app.problem_files import load_task
+from sysdyn.data.log_columns import LogColumns
+from sysdyn.files.table_writers import write_table
 
 FILE = Path(__file__).parents[2] / "problems" / "arm_from_encoders.toml"
 # Rate [Hz] of the rows, and offsets of currents [N m].
@@ -38,10 +40,14 @@ def log(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--log", type=Path, required=True, help="the .npz file to write")
+    arguments.add_argument("--log", type=Path, required=True, help="the .npz or .csv file to write")
     arguments.add_argument("--rows", type=int, default=1000)
     given = arguments.parse_args()
-    np.savez(given.log, **log(given.rows)[0])
+    arrays = log(given.rows)[0]
+    names = LogColumns(load_task(FILE).problem)
+    table = write_table(given.log, {name: (names.of_array(name) or [[name]])[0] for name in arrays})
+    table.write({name: x.reshape(len(x), -1) for name, x in arrays.items()})
+    table.close()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,9 +41,10 @@ from sysdyn.app.terminal import new_table, output
 from sysdyn.app.views import print_model
 from sysdyn.data.sensor_log import Log, files_of
 from sysdyn.data.states import random_states, read_states
-from sysdyn.errors import DISTRIBUTION, BackendUnavailable, InvalidInput
+from sysdyn.errors import VERSION, BackendUnavailable, FileError, InvalidInput
 from sysdyn.files import cache
-from sysdyn.files.atomic import write_file
+from sysdyn.files.atomic import write_file, write_folder
+from sysdyn.files.shipped import shipped
 from sysdyn.files.table_writers import WRITERS
 from sysdyn.files.tables import table_suffix
 from sysdyn.measurements.measurement import output_name
@@ -61,11 +61,11 @@ app = typer.Typer(
 def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Dynamics of articulated robots as one sparse linear system, compiled to machine code.
 
-    Each command shows an example with --help. Exit codes: 0 done, 1 some state could not be solved, 2 wrong input, or
-    an output that cannot be written.
+    Each command shows examples with --help; their files are those that `sysdyn problems` writes. Exit codes: 0 done, 1
+    some state could not be solved, 2 wrong input, or an output that cannot be written.
     """
     if version:
-        output().print(f"sysdyn {metadata.version(DISTRIBUTION)}")
+        output().print(f"sysdyn {VERSION}")
         raise typer.Exit()
 
 
@@ -75,7 +75,7 @@ def info(robot: Robot, base: Base = None) -> None:
 
     Freedoms, mass and frames too; warns of inertias that no rigid body can have.
 
-    Example: sysdyn info icub --base floating
+    Example: sysdyn info biped --base floating
     """
     model = load_robot(robot, base or "fixed")
     print_model(model)
@@ -156,11 +156,11 @@ def solve(
     If sensors of the problem tell the states (JointPosition, Gyroscope, Stance …), a log needs no columns of q and q̇,
     and any sensor may be missing in any row: q, q̇, q̈, biases and the results follow from readings before and after.
 
-    Example: sysdyn solve icub --problem forward --random 5 --out result.csv
+    Example: sysdyn solve biped --base floating --problem forward --random 5 --out result.csv
 
-    Example: sysdyn solve icub --problem inverse --states result.csv
+    Example: sysdyn solve biped --base floating --problem inverse --states result.csv
 
-    Example: sysdyn solve problems/icub_sensors.toml --log log.csv --out estimates.csv --plot estimates.png
+    Example: sysdyn solve problems/arm_from_encoders.toml --log problems/arm.csv --out torques.csv --plot torques.png
     """
     mode = states if log is not None and states in RUN_STATES else None
     file = None if states is None or mode else Path(states)
@@ -224,7 +224,7 @@ def diagnose(
 
     Example: sysdyn diagnose problems/load_cells.toml
 
-    Example: sysdyn diagnose problems/arm_from_encoders.toml --log arm.npz
+    Example: sysdyn diagnose problems/arm_from_encoders.toml --log problems/arm.csv
     """
     task = asked_task(subject, base, kind, torque)
     if log is None:
@@ -296,7 +296,7 @@ def plot(
 
     Entries are coloured by the kind of their block; fill-in has a colour of its own.
 
-    Example: sysdyn plot icub --problem forward --ordering umfpack --out matrix.png
+    Example: sysdyn plot biped --problem forward --ordering aba --out matrix.png
     """
     from sysdyn.app.matrix_plot import SUFFIXES, plot_matrix, save_figure  # matplotlib takes half a second to import
 
@@ -339,9 +339,9 @@ def report(
     estimates, standard deviations, leverage and what each sensor contributes, too. That of a log has its trajectories
     and outputs with ±2 σ, contacts, biases, and the readings that were dropped.
 
-    Example: sysdyn report icub --problem inverse
+    Example: sysdyn report biped --problem inverse
 
-    Example: sysdyn report problems/arm_from_encoders.toml --log log.csv --out page.html
+    Example: sysdyn report problems/arm_from_encoders.toml --log problems/arm.csv --out page.html
     """
     if out is not None:
         check_page(out, force, [Path(subject), *(files_of(log) if log is not None else ())])
@@ -388,9 +388,9 @@ def show_robot(
     """Show a robot in three dimensions in the browser, or as one HTML file that needs no network.
 
     Torques colour the links, external wrenches are arrows, a slider goes through the states and can be played. What
-    several files hold, --log LOG --log OTHER, is put together by time.
+    several files hold, --log LOG --log OTHER, is put together by time. Needs the extra "show".
 
-    Example: sysdyn show chain:4 --html chain.html --force
+    Example: sysdyn show biped --base floating --html biped.html --force
     """
     from sysdyn.app.motion_files import read_motion
 
@@ -432,10 +432,34 @@ def export(
     output().print(f"wrote {path}: {files}", soft_wrap=True)
 
 
+@app.command("problems")
+def write_problems(
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")] = Path("problems"),
+    force: Force = False,
+) -> None:
+    """Write example problems into a folder, with their robots and a log.
+
+    Example: sysdyn problems
+    """
+    folder = shipped("problems")
+    if folder is None:
+        raise FileError("this installation has no example problems: get them from the source tree")
+    check_output(out, force)
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    write_folder(out, files)
+    output().print(f"wrote {out}: {len(files)} files; README.md says what they are", soft_wrap=True)
+
+
 @app.command()
 def reproduce(
     experiments: Annotated[
         list[str] | None, typer.Argument(help="Names of experiments, or all (default).", show_default=False)
+    ] = None,
+    bodies: Annotated[
+        str | None,
+        typer.Option(
+            help="Lengths of the chains of fig1 and fig2, as 5 7 9 or 5,7,9, in place of theirs.", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -449,15 +473,23 @@ def reproduce(
     Results in the folder that is taken without --out are renewed.
 
     Example: sysdyn reproduce fig1 --quick
+
+    Example: sysdyn reproduce fig2 --bodies 5 7 9 --out chains
     """
     from sysdyn.papers.nori.experiments import default_folder, names
     from sysdyn.papers.nori.experiments import reproduce as run
 
-    console = output()
-    for name in experiments or names():
+    console, chosen, sizes = output(), list(experiments or []), []
+    if bodies is not None:  # all that follow the option belong to it, though the parser takes only the first
+        listed = [*bodies.split(","), *(name for name in chosen if name.isdecimal())]
+        chosen = [name for name in chosen if not name.isdecimal()]
+        if wrong := [x for x in listed if not x.strip().isdecimal()]:
+            raise InvalidInput(f"--bodies has {wrong[0]!r}, which is no number of bodies: write --bodies 5 7 9")
+        sizes = [int(x) for x in listed]
+    for name in chosen or names():
         for path in out.glob(f"{name}*") if out is not None else ():
             check_output(path, force)
-    page = run(experiments or [], out or default_folder(), quick, lambda x: console.print(x, soft_wrap=True))
+    page = run(chosen, out or default_folder(), quick, lambda x: console.print(x, soft_wrap=True), sizes)
     console.print(f"findings written to {page}", soft_wrap=True)
 
 

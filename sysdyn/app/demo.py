@@ -94,7 +94,7 @@ def _offline(console: Console, model: Model) -> dict[str, Solver]:
     for name, *cells in zip(names, *facts, strict=True):
         table.add_row(name, *cells)
     console.print(table)
-    tried = _families([name for name, _ in solvers["forward"].compiled.considered])
+    tried = _families([name for name, what in solvers["forward"].compiled.considered if "not available" not in what])
     console.print(
         f"Orders of elimination tried for forward dynamics: {', '.join(tried)}. Kept is the one with the fewest "
         f"operations that solves {solvers['forward'].safety.states:,} sampled states accurately with its pivots fixed. "

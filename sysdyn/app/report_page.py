@@ -44,9 +44,7 @@ def report_page(task: Task, solver: Solver) -> str:
         html.section("What is known, and what is asked", html.table(equations(problem)), html.table(unknowns(problem))),
         html.section("The matrix", _matrix(task, solver)),
         html.section("Operations", html.table(_counts(task, solver))),
-        html.section(
-            "Orders considered", html.table(Table("what each came to", ("order", ""), solver.compiled.considered, 2))
-        ),
+        html.section("Orders considered", html.table(Table("what each came to", ("order", ""), solver.considered, 2))),
         html.section("Safety and accuracy", f"<pre>{escape(said)}</pre>", _checked(task, solver)),
         html.section("Time on this machine", html.table(_times(task, solver))),
     ]

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -165,11 +165,23 @@ class Step:
     def __call__(self) -> None:
         self._run()
 
+    def __repr__(self) -> str:
+        many = np.size(self.status)
+        return f"Step of {many:,} state{'' if many == 1 else 's'}: step() writes {_shapes(self.out)}"
+
     def __reduce__(self) -> NoReturn:
         raise SysdynError(
             "a bound step cannot be copied or pickled, as it is tied to its arrays: pickle the solver, and bind it "
             "where it is needed"
         )
+
+
+def _shapes(out: Any) -> str:
+    """Shapes of what a step writes: an array, several, or a mapping or result that has them by name."""
+    if isinstance(out, np.ndarray):
+        return f"out {out.shape}"
+    named = out.items() if isinstance(out, Mapping) else ((f"out[{k}]", x) for k, x in enumerate(out))
+    return ", ".join(f"{name} {x.shape}" for name, x in named)
 
 
 def reject_shared(arrays: Mapping[str, np.ndarray]) -> None:

@@ -180,7 +180,8 @@ class LogColumns:
         if missing:
             near = {x: difflib.get_close_matches(x, missing, n=1, cutoff=0.7) for x in left_out}
             hints = "".join(f"; {x!r} is unknown: did you mean {y[0]!r}?" for x, y in near.items() if y)
-            raise InvalidInput(f"{where} lacks the columns {listed(missing)}{hints}")
+            beside = f"; it has, besides, {listed(left_out)}: --columns (columns=) renames them" if left_out else ""
+            raise InvalidInput(f"{where} lacks the columns {listed(missing)}{hints}{beside}")
         if left_out:
             if told is not None:
                 told.update(left_out)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from sysdyn.diagnosis.reduction import RELATIVE_RANK
 from sysdyn.diagnosis.words import few, held_twice, idle_among, joints_first, stated
 from sysdyn.equations.augmented import System
 from sysdyn.errors import ProblemError, StructurallySingular
+from sysdyn.sparse.condition import balance
 from sysdyn.sparse.dulmage import dulmage_mendelsohn
 
 # ---- by structure ----------------------------------------------------------------------------------------------------
@@ -28,6 +30,7 @@ class Structure:
     excess: int
     idle: tuple[str, ...] = ()  # joints that move no inertia, which makes their accelerations free, in words
     twice: tuple[str, ...] = ()  # constraints that hold the same motion, in words
+    system: System = field(repr=False, compare=False)
 
     @property
     def sound(self) -> bool:
@@ -56,6 +59,11 @@ class Structure:
         if self.equations < self.unknowns:
             raise StructurallySingular(f"too few equations: {self}", self.undetermined, self.from_equations)
         if not self.free:
+            if (rank := _rank(self.system)) < self.unknowns:
+                raise StructurallySingular(
+                    f"rank {rank} of {self.unknowns} unknowns by {self.equations} equations: some of them say the "
+                    "same, and no state makes them tell more; problem.diagnose() names what none of them sees"
+                )
             raise ProblemError(f"too many equations: {self}")
         raise StructurallySingular(f"structurally singular: {self}", self.undetermined, self.from_equations)
 
@@ -80,5 +88,12 @@ def structure(system: System, counted: np.ndarray | None = None) -> Structure:
         redundant=tuple(plain.row_names[exact[r]] for r in strict.over.rows),
         over_unknowns=tuple(plain.col_names[c] for c in strict.over.columns),
         idle=idle_among(plain.model, undetermined),
-        twice=held_twice(plain.problem) if found.missing or strict.excess else (),
+        twice=held_twice(plain.problem) if found.missing or strict.excess else (), system=system,
     )  # fmt: skip
+
+
+def _rank(system: System) -> int:
+    """Rank of the exact and noisy equations together at a random state, rows and columns scaled to one size."""
+    D = system.plain.D(system.plain.model.random_state(seed=0)[0]).toarray()
+    R, C = balance(np.abs(D))
+    return int(np.linalg.matrix_rank(R[:, None] * D * C, rtol=RELATIVE_RANK))

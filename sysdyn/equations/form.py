@@ -54,10 +54,10 @@ class Form:
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
         """True for each output that is independent of the linear velocities of all bodies, a being classical."""
-        return tuple(_uniform(self.problem.model, m) for m in self.outputs)
+        return tuple(is_uniform(self.problem.model, m) for m in self.outputs)
 
 
-def _uniform(model: Model, m: Measurement) -> bool:
+def is_uniform(model: Model, m: Measurement) -> bool:
     """True if the value of a measurement is independent of linear velocities, given the classical acceleration a_c.
 
     An observer in uniform motion sees such values alike. With a = a_c + [0; v × ω], ŷ = Y a_c + Y [0; v × ω] + b_Y: Y

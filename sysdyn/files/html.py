@@ -13,7 +13,8 @@ LONG, ROWS_SHOWN = 12, 200
 GOOD, BAD = '<span style="color: #009E73">✓</span> ', '<span style="color: #D55E00">✗</span> '
 # The look of everything that is shown: colours are those of the notebook, or transparent.
 STYLE = (
-    "<style>.sysdyn table {border-collapse: collapse; margin: 0.3em 0 0.6em; font-size: inherit} "
+    "<style>.sysdyn table {border-collapse: collapse; margin: 0.3em 0 0.6em; font-size: inherit; "
+    "display: block; width: max-content; max-width: 100%; overflow-x: auto} "
     ".sysdyn th, .sysdyn td {padding: 0.1em 0.8em 0.1em 0; text-align: right; background: none; border: none; "
     "color: inherit; vertical-align: top} "
     ".sysdyn th {font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5)} "
@@ -35,6 +36,8 @@ p {{ margin: 0.4rem 0; }} .quiet {{ opacity: 0.75; }} pre {{ white-space: pre-wr
 figure {{ width: 47% !important; }} figure.wide {{ width: 100% !important; margin: 0.4rem 0; }}
 figure svg {{ width: 100%; height: auto; cursor: zoom-in; touch-action: none;
   outline: 1px solid rgba(128, 128, 128, 0.4); }}
+@media (max-width: 40rem) {{ body {{ margin: 0.6rem auto; padding: 0 0.6rem; }}
+  figure {{ width: 100% !important; margin: 0.4rem 0; }} }}
 @media print {{ body {{ margin: 0; max-width: none; font-size: 10pt; }} h2 {{ break-after: avoid; }}
   figure, tr {{ break-inside: avoid; }} .screen {{ display: none; }} }}
 </style></head><body>

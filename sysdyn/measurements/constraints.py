@@ -12,6 +12,7 @@ J. Baumgarte, Stabilization of constraints and integrals of motion in dynamical 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -398,6 +399,13 @@ def closures(model: Model, stabilise: Stabilise = None) -> list[Constraint]:
         else JointCoupling(c.joint, c.leader, c.coefficients, stabilise=stabilise)
         for c in model.closures
     ]  # fmt: skip
+
+
+def stabilised(constraint: Stabilised, stabilise: Stabilise) -> Stabilised:
+    """The constraint with another decay of its errors; stabilise: as of these classes. Raises InvalidInput."""
+    changed = copy.copy(constraint)
+    changed.stabilise = None if stabilise is None else _oscillator(constraint.name, stabilise)
+    return changed
 
 
 def _named(what: str, kind: Kind, kinds) -> Sequence[str]:

@@ -8,18 +8,29 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sysdyn.model.checks import checked_array, frozen
+from sysdyn.model.spatial import rotation, translation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frame:
-    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame."""
+    """A frame fixed in body `body` (−1: the base), placed by the motion transform X (6, 6) from body to frame.
+
+    joint: the fixed joint of the robot description that was lumped with the link of this name; empty if none was.
+    """
 
     name: str
     body: int
     X: np.ndarray = field(default_factory=lambda: np.eye(6))
+    joint: str = ""
 
     def __post_init__(self):
         object.__setattr__(self, "X", frozen(checked_array(f"X of frame {self.name!r}", self.X, (6, 6))))
+
+    def __repr__(self) -> str:
+        where = "the base" if self.body < 0 else f"body {self.body}"
+        xyz = ", ".join(f"{x:.4g}" for x in translation(self.X) + 0.0)
+        turned = "" if np.allclose(rotation(self.X), np.eye(3), rtol=0, atol=1e-9) else ", turned"
+        return f"Frame({self.name!r} on {where} at ({xyz}) m{turned})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,8 @@ class Place(NamedTuple):
         """The frame that E, r place in this one, made exact near 0 and ±1."""
         return Place(self.body, snap(product(E, self.E)), snap(self.r + product(self.E.T, r)))
 
-    def frame(self, name: str) -> Frame:
-        return Frame(name, self.body, X_motion(self.E, self.r))
+    def frame(self, name: str, joint: str = "") -> Frame:
+        return Frame(name, self.body, X_motion(self.E, self.r), joint)
 
 
 class Limits(NamedTuple):
@@ -86,9 +86,9 @@ class GrowingTree:
         if body >= 0:
             self.inertias[body] = self.inertias[body] + I
 
-    def name(self, name: str, place: Place) -> None:
-        """Call a place by a name."""
-        self.frames[name] = place.frame(name)
+    def name(self, name: str, place: Place, joint: str = "") -> None:
+        """Call a place by a name. joint: the fixed joint that was lumped with the link of this name."""
+        self.frames[name] = place.frame(name, joint)
 
     def parts(self, gravity: ArrayLike) -> dict[str, Any]:
         """Arguments of `Model`, with gravity (3,) [m/s²] in base coordinates."""

@@ -34,7 +34,7 @@ def joint_transforms(model: Model, q: np.ndarray, mark: Mark | None = None) -> l
     for i in range(model.nb):
         if mark is not None:
             mark(i)
-        X.append(_joint_transform(model, i, q))
+        X.append(joint_transform(model, i, q))
     return X
 
 
@@ -84,9 +84,9 @@ def frame_transform(model: Model, q: np.ndarray, frame_name: str) -> np.ndarray:
     if frame.body < 0:
         return X_f.copy()
     chain = path(model, frame.body)
-    X0 = _joint_transform(model, chain.pop(), q)
+    X0 = joint_transform(model, chain.pop(), q)
     while chain:
-        X0 = _joint_transform(model, chain.pop(), q) @ X0
+        X0 = joint_transform(model, chain.pop(), q) @ X0
     return X0 if _is_identity(frame.X) else X_f @ X0
 
 
@@ -166,7 +166,7 @@ def frame_jacobian(model: Model, q: ArrayLike, frame_name: str, reference: str =
     return adjoint(T) @ J if reference == "space" else J
 
 
-def _joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
+def joint_transform(model: Model, i: int, q: np.ndarray) -> np.ndarray:
     joint = model.joints[i]
     X_tree = model.X_tree[i] if q.dtype != object else model.X_tree[i].astype(object)
     if joint.nq == 0:

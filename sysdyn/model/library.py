@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from sysdyn.errors import BackendUnavailable, UnknownName
+from sysdyn.files.shipped import shipped
 
 # Packages with robots, and their files that are robots; a name in several packages belongs to the first.
 PACKAGES: dict[str, re.Pattern] = {
@@ -16,6 +17,8 @@ PACKAGES: dict[str, re.Pattern] = {
     "dm_control": re.compile(r"dm_control/suite/(?P<name>[^/]+)\.xml"),
     "gymnasium": re.compile(r"gymnasium/envs/mujoco/assets/(?P<name>[^/]+)\.xml"),
 }
+# Name of this package in front of a robot of its own.
+OWN = "sysdyn"
 # Names of robots whose file has another name.
 ALIASES = {
     "icub": ("icub-models", "iCubGazeboV2_5"),
@@ -33,10 +36,11 @@ ALIASES = {
 def robots() -> dict[str, Path]:
     """{name: file} of the robots in installed packages, each a `source` of `sysdyn.load`.
 
-    Of icub-models, example-robot-data (URDF), robosuite, dm_control and gymnasium (MJCF). A name that several packages
-    have is that of the first of them; "gymnasium:humanoid" says which package.
+    Of icub-models, example-robot-data (URDF), robosuite, dm_control and gymnasium (MJCF), and small ones of this
+    package (biped, four_bar, leg). A name that several packages have is that of the first of them;
+    "gymnasium:humanoid" says which package.
     """
-    found = {f"{package}:{name}": path for package in PACKAGES for name, path in _files(package).items()}
+    found = {f"{package}:{name}": path for package in (*PACKAGES, OWN) for name, path in _files(package).items()}
     named = {alias: found[f"{package}:{name}"] for alias, (package, name) in ALIASES.items()
              if f"{package}:{name}" in found}  # fmt: skip
     for full, path in found.items():
@@ -56,7 +60,7 @@ def find(name: str) -> Path:
     if name in known:
         return known[name]
     package, _, own = name.rpartition(":")
-    if package in PACKAGES and own in (files := _files(package)):
+    if package in (*PACKAGES, OWN) and own in (files := _files(package)):
         return files[own]
     package = ALIASES[name][0] if name in ALIASES else package
     if package in PACKAGES and not _files(package):
@@ -68,6 +72,9 @@ def find(name: str) -> Path:
 
 def _files(package: str) -> dict[str, Path]:
     """{name: file} of the robots in a package; empty if it is not installed."""
+    if package == OWN:
+        folder = shipped("problems")
+        return {path.stem: path for path in sorted(folder.glob("*.urdf"))} if folder else {}
     try:
         listed = metadata.files(package) or ()
     except metadata.PackageNotFoundError:

@@ -34,8 +34,8 @@ def cubic(angle: np.ndarray) -> np.ndarray:
 HALVINGS = 5
 
 
-def smooth(square: Any) -> tuple[Any, Any, Any]:
-    """sin θ / θ, cos θ and (θ − sin θ)/θ³ of θ², for numbers and expressions, without a branch or a root.
+def smooth(square: Any) -> tuple[Any, Any, Any, Any]:
+    """sin θ / θ, cos θ, (θ − sin θ)/θ³ and (1 − cos θ)/θ² of θ², for numbers and expressions, without branch or root.
 
     They have derivatives of every order at θ = 0, too, and 15 digits up to 10 rad: series at θ/32, whose angle is
     doubled by sin 2x = 2 sin x cos x, cos 2x = 1 − 2 sin² x and 2x − sin 2x = 2 (x − sin x) + 2 sin x (1 − cos x).
@@ -47,7 +47,7 @@ def smooth(square: Any) -> tuple[Any, Any, Any]:
     e = _series(t, 20, 42, 72, 110, 156) * (1 / 6)
     for _ in range(HALVINGS):
         s, c, b, e, t = s * c, 1.0 - 2.0 * t * s * s, 0.5 * s * s, 0.25 * (e + s * b), 4.0 * t
-    return s, c, e
+    return s, c, e, b
 
 
 def _series(t: Any, *divisors: float) -> Any:
@@ -61,9 +61,8 @@ def _series(t: Any, *divisors: float) -> Any:
 def turn(w: np.ndarray) -> tuple[Any, Any, Any]:
     """sin(θ/2)/(θ/2), cos(θ/2) and (θ − sin θ)/θ³ (…, 1) of a rotation vector w (…, 3), θ = |w|."""
     if w.dtype == object:
-        square = w @ w
-        half, cosine, _ = smooth(0.25 * square)
-        return half, cosine, smooth(square)[2]
+        half, cosine, third, rest = smooth(0.25 * (w @ w))
+        return half, cosine, 0.25 * (third + half * rest)  # of the doubled angle
     angle = norm(w)[..., None]
     return sinc(angle / 2), cos(angle / 2), cubic(angle)
 

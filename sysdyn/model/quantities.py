@@ -108,7 +108,7 @@ class Quantity(ABC):
         """Number of the joint or body of this name. Raises UnknownName; kind, valid: in its message."""
         names = self.owners(model)
         if name not in names:
-            raise UnknownName(kind or self.owner, name, (*valid, *names))
+            raise UnknownName(kind or self.owner, name, (*valid, *names), model.lumped(name))
         return names.index(name)
 
     def scalar_names(self, model: Model, i: int) -> list[str]:

@@ -195,13 +195,13 @@ class Model:
     def body_index(self, name: str) -> int:
         """Number of the body called `name`. Raises UnknownName with near matches."""
         if name not in self._body_index:
-            raise UnknownName("body", name, self.body_names)
+            raise UnknownName("body", name, self.body_names, self.lumped(name))
         return self._body_index[name]
 
     def joint_index(self, name: str) -> int:
         """Number of the joint called `name`. Raises UnknownName with near matches."""
         if name not in self._joint_index:
-            raise UnknownName("joint", name, self.joint_names)
+            raise UnknownName("joint", name, self.joint_names, self.lumped(name))
         return self._joint_index[name]
 
     def frame(self, name: str) -> Frame:
@@ -209,6 +209,17 @@ class Model:
         if name not in self.frames:
             raise UnknownName("frame", name, self.frames)
         return self.frames[name]
+
+    def lumped(self, name: str) -> str:
+        """Advice for messages if a fixed joint, or the link beyond it, of this name was lumped; empty if not."""
+        for f in self.frames.values():
+            if f.joint and name in (f.name, f.joint):
+                body = f"body {self.body_names[f.body]!r}" if f.body >= 0 else "the base"
+                said = f"It is a fixed joint, lumped with link {f.name!r} into {body}"
+                if name == f.name:
+                    said = f"It is a link that fixed joint {f.joint!r} lumps into {body}, and a frame of it"
+                return f"{said}: load the robot with fixed_joints=[{f.joint!r}] to keep it."
+        return ""
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -368,7 +379,9 @@ class Model:
             "inertias": self.inertias.tolist(),
             "gravity": self.gravity.tolist(),
             "armature": self.armature.tolist(),
-            "frames": [{"name": f.name, "body": f.body, "X": f.X.tolist()} for f in self.frames.values()],
+            "frames": [
+                {"name": f.name, "body": f.body, "X": f.X.tolist(), "joint": f.joint} for f in self.frames.values()
+            ],
             "base": self.base,
             "sensors": [
                 {
@@ -393,7 +406,10 @@ class Model:
             raise ModelError(f"not the data of a Model: missing fields {missing}, unknown fields {extra}")
         values = dict(data)
         values["joints"] = tuple(_joint_from_dict(joint) for joint in data["joints"])
-        values["frames"] = {f["name"]: Frame(f["name"], f["body"], np.array(f["X"])) for f in data["frames"]}
+        values["frames"] = {
+            f["name"]: Frame(f["name"], f["body"], np.array(f["X"]), f.get("joint", ""))  # joint: since 0.3
+            for f in data["frames"]
+        }
         values["sensors"] = tuple(Sensor(**{**s, "X": np.array(s["X"])}) for s in data["sensors"])
         values["closures"] = tuple(restored(c) for c in data["closures"])
         for name in _LIMITS:
@@ -495,7 +511,7 @@ class Model:
             X = checked_placement(f.X, f"X of frame {f.name!r}")
             if key in self._body_index and (f.body != self._body_index[key] or not np.array_equal(X, np.eye(6))):
                 raise ModelError(f"frame {key!r} has the name of a body: it must be the frame of that body itself")
-            frames[key] = Frame(f.name, int(f.body), X)
+            frames[key] = Frame(f.name, int(f.body), X, f.joint)
         for i, name in enumerate(self.body_names):
             frames.setdefault(name, Frame(name, i))
         return MappingProxyType(frames)

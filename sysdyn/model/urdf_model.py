@@ -72,7 +72,8 @@ def load_urdf(
     for j in _depth_first(robot):
         place = places[j.parent].then(j.E, j.r)
         X, I = X_motion(place.E, place.r), robot.links[j.child].inertia
-        if j.type == "fixed" and j.name not in kept:
+        lumped = j.type == "fixed" and j.name not in kept
+        if lumped:
             I = transform_inertia(I, X)
         else:
             place = Place.of(
@@ -91,7 +92,7 @@ def load_urdf(
             leader, multiplier, offset = j.mimic
             tree.closures.append(Coupling(j.name, leader, (offset, multiplier)))
         tree.weld(place.body, I)
-        tree.name(j.child, place)
+        tree.name(j.child, place, j.name if lumped else "")
         places[j.child] = place
     model = Model(name=robot.name, base=base, sensors=robot.sensors, strict=strict, **tree.parts(gravity))
     warn_of_idle_joints(model, strict, stacklevel=2)

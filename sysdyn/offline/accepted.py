@@ -29,6 +29,8 @@ RETRY_SAMPLES = 512
 ATTEMPTS = 4
 # Cost at which an order is given up, as a multiple of the cheapest one known (chosen).
 AUTO_CAP = 1.5
+# The order in which every column is turned. Its errors are small beside the greatest unknowns, whatever rows show.
+TURNED = "orthogonal"
 # Starts in a row after which a searched order is left, if all fail or cost DEAR times the cheapest one known (chosen).
 MOST_VAIN, DEAR = 4, 1.2
 
@@ -64,7 +66,7 @@ class AcceptedOrder:
                 failing = self._judged(choices)
             if (choices and not failing) or self.options.ordering in (*RECURSIVE, "mixed", GIVEN):
                 break
-            if self.accepted and (attempt or not self.accepted.judged.crossing):
+            if self.accepted and self.accepted.judged.seldom and (attempt or not self.accepted.judged.crossing):
                 break
             with self.stages.stage("candidates"):
                 self._learn(failing)
@@ -86,9 +88,9 @@ class AcceptedOrder:
         try:
             elimination = Elimination(self.system, *orthogonal(self._sampled))
         except (NoSafeOrdering, SingularState) as error:
-            self.considered.append(("orthogonal", str(error)))
+            self.considered.append((TURNED, str(error)))
             return
-        choice = elimination.choice("orthogonal", self.options.outputs)
+        choice = elimination.choice(TURNED, self.options.outputs)
         self.considered.append((choice.ordering, f"{choice.total} operations"))
         self._keep(choice, elimination)
         self._judged([choice])
@@ -163,9 +165,9 @@ class AcceptedOrder:
                 self.accepted = choice
             if safety.firm or self._definite(choice, safety):
                 break
-            what = "a pivot may vanish" if safety.ok else "not safe"
+            what = "not safe" if not safety.ok else "a pivot may vanish" if safety.seldom else "pivots often vanish"
             self.considered.append((choice.ordering, f"{what}: {safety}"))
-            if safety.crossing or not safety.ok:
+            if safety.crossing or not (safety.ok and safety.seldom):
                 failing.append(worst)
         return failing
 
@@ -197,7 +199,8 @@ class AcceptedOrder:
     def _refinable(self, choice: Choice, safety: Safety) -> bool:
         """True if a step of refinement may help; for an estimate, whose operations it doubles, only if not safe."""
         if self._sampled.tree is not None:
-            return not choice.refined and not safety.ok and (safety.improvable or safety.stable)
+            hopeful = safety.improvable or safety.stable or choice.ordering == TURNED
+            return not choice.refined and not safety.ok and hopeful
         return not choice.refined and safety.improvable
 
     def _definite(self, choice: Choice, safety: Safety) -> bool:
@@ -208,7 +211,7 @@ class AcceptedOrder:
         constrained = bool(self.system.problem.constraints) and choice.ordering in RECURSIVE
         if self._sampled.tree is not None:
             return safety.ok and not safety.crossing
-        return constrained and safety.ok and safety.exact and not safety.crossing
+        return constrained and safety.ok and safety.exact and safety.seldom and not safety.crossing
 
     def _learn(self, failing: list[Inputs]) -> None:
         """Let more states guide the next search, and the states at which orders failed."""
@@ -226,6 +229,6 @@ class AcceptedOrder:
         return f"no elimination order is safe at every sampled state:\n{tried}{why}"
 
 
-def _firmness(safety: Safety) -> tuple[int, float, float]:
-    """Sort key of accurate orders: fewer sign-changing pivots, larger least pivot, smaller backward error."""
-    return -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error
+def _firmness(safety: Safety) -> tuple[bool, int, float, float]:
+    """Sort key of accurate orders: seldom weak, few sign-changing pivots, a large least one, a small backward error."""
+    return safety.seldom, -safety.crossing, min(safety.least_pivot, LEAST_PIVOT), -safety.backward_error

@@ -46,7 +46,10 @@ class Recursion(Formulation):
                 "formulation='recursive' has no ordering, layout or treatment of known quantities to choose: leave "
                 "them out"
             )
-        auto = options.formulation == "auto" and options.usual and set(options.names) <= {"tau", "qdd"}
+        few = set(options.names) <= {"tau", "qdd", problem.wrenches.name}
+        auto = options.formulation == "auto" and options.usual and few
+        if problem.constraints and not few:
+            return False
         return (asked or auto) and recursion.applies(problem) is not None
 
     def build(self, problem: Problem, options: Options, stages: Stages) -> Compiled | None:

@@ -6,7 +6,8 @@ Three ways, the one of fewest operations:
     factors            D ∂d = −(∂D d + ∂b), with one solution by the factors of D or D^T, and forward or reverse mode
                        through the residual D d + b at the solved d, held fixed;
     inverse dynamics   through the program only by τ, which gives μ = H⁻¹ w, and by all else through ID(q, q̇, q̈) at the
-                       solved q̈, held fixed: w^T ∂q̈ = −μ^T ∂ID, and H ∂q̈ = ∂τ − ∂ID.
+                       solved q̈, held fixed: w^T ∂q̈ = −μ^T ∂ID, and H ∂q̈ = ∂τ − ∂ID. The same with constraints, whose
+                       rows and given accelerations stand beside ID and τ, and whose wrenches are held fixed, too.
 
 Positions are differentiated in the tangent space, or by the numbers that arrays hold.
 """
@@ -14,19 +15,21 @@ Positions are differentiated in the tangent space, or by the numbers that arrays
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysdyn.equations.augmented import System
-from sysdyn.measurements.classical import is_classical, torque_freedoms
+from sysdyn.measurements.groups import value_group
 from sysdyn.model.manifolds import unit
+from sysdyn.offline import recursion
 from sysdyn.offline.choice import Choice
+from sysdyn.offline.constrained import carried
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
-from sysdyn.offline.recursion import budget
 from sysdyn.offline.sensitivity_implicit import tangents
 from sysdyn.problem import Problem
 from sysdyn.program.evaluate import derivative, evaluate, gradient
@@ -34,7 +37,7 @@ from sysdyn.program.expr import Graph, unsigned
 from sysdyn.program.products import COTANGENTS, SHARING, TANGENTS, Replay, Scalars, replayed
 from sysdyn.program.program import Program
 from sysdyn.recursions import write as recursions
-from sysdyn.recursions.write import Written
+from sysdyn.recursions.write import ROWS, Written
 from sysdyn.sparse.lu import solve, solve_transposed
 
 # Products: forward, reverse, and forward of reverse.
@@ -66,13 +69,19 @@ def product(
         system = ordered_system(problem, options, choice)
         elimination = Elimination(system, *choice.pivots, refined=choice.refined)
         ways.append(_ByFactors(problem, program, of, wrt, ambient, system, elimination))
-    free = torque_freedoms(problem) if is_classical(problem) else None
-    if free and set(of) <= {"tau", "qdd"} and "qdd" in dict(program.output_groups):
-        model = problem.model
+    free, w = recursion.applies(problem), problem.wrenches.name
+    solved = {"qdd", w} if problem.constraints else {"qdd"}
+    if free and choice.is_recursion and not solved <= set(dict(program.output_groups)):
+        wider = replace(options, outputs=(*options.outputs, *sorted(solved - set(options.names))))
+        whole = recursion.build(problem, recursion.write(problem, wider), wider)[1]
+    else:
+        whole = program
+    if free and set(of) <= {"tau", *solved} and solved <= set(dict(whole.output_groups)):
         inverse = recursions.write(
-            model, frozenset(), ("tau",), options.external_wrenches, budget=budget(options), passes=options.passes,
+            problem.model, frozenset(), ("tau", ROWS) if problem.constraints else ("tau",), options.external_wrenches,
+            budget=recursion.budget(options), passes=options.passes, constraints=carried(problem) or (),
         )  # fmt: skip
-        ways.append(_ByInverseDynamics(problem, program, of, wrt, ambient, free, inverse))
+        ways.append(_ByInverseDynamics(problem, whole, of, wrt, ambient, free, inverse))
     found = min((Product(way.method, way.product(kind)) for way in ways), key=lambda x: x.program.flops.total)
     parts = [part for _, part in problem.model.quaternions]
     return found._replace(program=_at_unit(found.program, parts)) if ambient and parts else found
@@ -175,9 +184,10 @@ class _Way:
 
 
 class _ByInverseDynamics(_Way):
-    """Through ID at the solved q̈, and through the program by τ alone.
+    """Through ID at the solved q̈, and the rows of constraints, and through the program by what these give alone.
 
-    free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID, with q, q̇, q̈ and fx as its inputs.
+    free: degrees of freedom of known τ; q̈ is known of the others. inverse: ID and ROWS, with q, q̇, q̈, w and fx as its
+    inputs.
     """
 
     method = "inverse dynamics"
@@ -187,17 +197,25 @@ class _ByInverseDynamics(_Way):
         free: frozenset[int], inverse: Written,
     ):  # fmt: skip
         super().__init__(problem, program, of, wrt, ambient)
-        self.free, self.tau, self.scratch = sorted(free), inverse.outputs["tau"], inverse.graph
-        given = {"tau": free, "qdd": frozenset(range(self.model.nv)) - free}
+        self.scratch, self.residual = inverse.graph, inverse.scalars
+        known = {"tau": free, "qdd": frozenset(range(self.model.nv)) - free}
         # outputs that are inputs
-        self.passed = {(x, k) for x in of for k in given.get(x, ())}
-        self.at |= {f"qdd[{k}]": x for k, x in enumerate(self.own.outputs["qdd"])}
+        self.passed = {(x, k) for x in of for k in known.get(x, ())}
+        # single inputs that the residual gives, by its places; the others of τ are results
+        self.given = {k: f"tau[{k}]" for k in sorted(free)}
+        values = [f"{value_group(m.name)}[{k}]" for m in problem.constraints
+                  for k in range(len(m.components(self.model)))]  # fmt: skip
+        self.given |= dict(enumerate(values, start=self.model.nv))
+        self.at |= {f"{name}[{k}]": x for name in ("qdd", problem.wrenches.name)
+                    for k, x in enumerate(self.own.outputs.get(name, ()))}  # fmt: skip
+        self.free = free
 
     def rates(self, direction: Slopes) -> Scalars:
-        inside = {x: y for x, y in direction.items() if not x.startswith("tau[")}
-        change = self._here(derivative(self.tau, {x: self.scratch.input(f"rate {x}") for x in inside}),
+        given = set(self.given.values())
+        inside = {x: y for x, y in direction.items() if not (x in given or x.startswith("tau["))}
+        change = self._here(derivative(self.residual, {x: self.scratch.input(f"rate {x}") for x in inside}),
                                {f"rate {x}": y for x, y in inside.items()})  # fmt: skip
-        pushing = {f"tau[{k}]": direction.get(f"tau[{k}]", 0.0) - change[k] for k in self.free}
+        pushing = {x: direction.get(x, 0.0) - change[k] for k, x in self.given.items()}
         found: Scalars = {}
         for name, column in self.outputs.items():
             found[name] = derivative(column, pushing)
@@ -210,20 +228,22 @@ class _ByInverseDynamics(_Way):
 
     def slopes(self, weights: Scalars) -> Slopes:
         solved = [(x, k) for x, column in self.outputs.items() for k in range(len(column)) if (x, k) not in self.passed]
-        inputs = [self.graph.input(f"tau[{k}]") for k in self.free]
+        inputs = [self.graph.input(x) for x in self.given.values()]
         mu = gradient([self.outputs[x][k] for x, k in solved], [weights[x][k] for x, k in solved], inputs)
-        rows = [weights["tau"][k] if ("tau", k) in solved else 0.0 for k in range(self.model.nv)]
-        for k, x in zip(self.free, mu, strict=True):
+        rows = [weights["tau"][k] if ("tau", k) in solved else 0.0 for k in range(len(self.residual))]
+        for k, x in zip(self.given, mu, strict=True):
             rows[k] = -x
-        names = [x for x in self._single() if x.partition("[")[0] != "tau" and x not in self._solved()]
-        own = gradient(self.tau, list(self.scratch.inputs("row", len(rows))), [self.scratch.input(x) for x in names])
+        outside = {*self.given.values(), *(f"tau[{k}]" for k in range(self.model.nv)), *self._unknown()}
+        names = [x for x in self._single() if x not in outside]
+        own = gradient(self.residual, list(self.scratch.inputs("row", len(rows))),
+                       [self.scratch.input(x) for x in names])  # fmt: skip
         found: Slopes = dict(zip(names, self._here(own, {f"row[{k}]": x for k, x in enumerate(rows)}), strict=True))
-        found |= {f"tau[{k}]": x for k, x in zip(self.free, mu, strict=True)}
+        found |= dict(zip(self.given.values(), mu, strict=True))
         for x, k in self.passed:
             found[f"{x}[{k}]"] = found.get(f"{x}[{k}]", 0.0) + weights[x][k]
         return found
 
-    def _solved(self) -> set[str]:
+    def _unknown(self) -> set[str]:
         """Accelerations that are solved for."""
         return {f"qdd[{k}]" for k in self.free}
 

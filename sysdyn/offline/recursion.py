@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysdyn.backends import interpreter
+from sysdyn.equations.assembly import measured_row
 from sysdyn.equations.augmented import System
 from sysdyn.equations.passes import involved
 from sysdyn.errors import SingularState
@@ -21,6 +22,7 @@ from sysdyn.measurements.variables import Layout
 from sysdyn.model.kinematics import joint_transforms, velocities
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.offline.choice import Choice
+from sysdyn.offline.constrained import carried
 from sysdyn.offline.options import Options
 from sysdyn.offline.safety import SAFETY_SAMPLES, judge
 from sysdyn.offline.sampling import SAFETY_SEED, sample_states
@@ -38,6 +40,8 @@ from sysdyn.reference.rnea import newton_euler
 BUDGET = 40_000
 # Group of a judged program that holds its pivots.
 PIVOTS = "pivots"
+# Groups that hold the wrenches on bodies and torques of joints by which constraints act.
+LOADS = ("wrenches on bodies", "torques on joints")
 # Most operations of all states at which a recursion is judged; a long one is judged at fewer states (chosen).
 SAMPLED_OPERATIONS = 100_000_000
 # Most operations that run at a time, at LEAST_CHUNK states or more, so that values fit into memory (chosen).
@@ -45,8 +49,15 @@ CHUNK_OPERATIONS, LEAST_CHUNK = 10_000_000, 512
 
 
 def applies(problem: Statement) -> frozenset[int] | None:
-    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None for others."""
-    return torque_freedoms(problem) if is_classical(problem) else None
+    """Torque-driven degrees of freedom of a classical problem (q̈ of the others and all fx known); None for others.
+
+    Constraints may hold if some degree of freedom is driven.
+    """
+    if is_classical(problem):
+        return torque_freedoms(problem)
+    if problem.noisy or problem.parameters or set(problem.custom) != set(problem.constraints):
+        return None
+    return (torque_freedoms(problem) or None) if carried(problem) is not None else None
 
 
 def budget(options: Options) -> float:
@@ -63,10 +74,11 @@ def write(problem: Problem, options: Options, more: More | None = None) -> Writt
     assert free is not None
     # safety is judged by the accelerations, which the program leaves out if they are no output
     needed = {x for x, _ in involved(problem.model, options.measured)} | set(options.names)
-    every = tuple(x for x in QUANTITIES if x in needed or (x == "qdd" and free))
+    every = [x for x in QUANTITIES if x in needed or (x == "qdd" and free)]
+    every += [problem.wrenches.name] if problem.constraints else []
     return recursions.write(
         problem.model, free, every, options.external_wrenches, budget=budget(options), passes=options.passes,
-        more=more, seed=options.budget.seed,
+        more=more, seed=options.budget.seed, constraints=carried(problem) or (),
     )  # fmt: skip
 
 
@@ -81,7 +93,7 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
         states = min(SAFETY_SAMPLES, SAMPLED_OPERATIONS // max(1, written.total))
     pivots = [unsigned(x) for x, _ in written.pivots]
     labels = pivot_labels(problem, [k for _, k in written.pivots])
-    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots)])
+    program = _program(problem, written, [*written.outputs.items(), (PIVOTS, pivots), *_loads(problem, written)])
     verdict = judged(problem, program, labels, options.external_wrenches, states)
     guards = [(x, zero, label, weak) for x, label, (zero, weak) in zip(pivots, labels, verdict.guards, strict=True)]
     with written.graph:
@@ -96,9 +108,15 @@ def build(problem: Problem, written: Written, options: Options, states: int | No
 
 
 def pivot_labels(problem: Problem, freedoms: Sequence[int]) -> list[str]:
-    """Equation and unknown of the pivots of these degrees of freedom."""
-    names = problem.model.dof_names
-    return [f"c:tau({names[k]}) → qdd({names[k]})" for k in freedoms]
+    """Equation and unknown of the pivots of these degrees of freedom, and from nv on of components of constraints."""
+    model = problem.model
+    labels = [f"c:tau({name}) → qdd({name})" for name in model.dof_names]
+    for m in problem.constraints:
+        labels += [
+            f"{measured_row(m, x)} → w({m.name}: {y})"
+            for x, y in zip(m.components(model), m.wrench(model), strict=True)
+        ]
+    return [labels[k] for k in freedoms]
 
 
 def judged(problem: Problem, program: Program, labels: Sequence[str], wrenches: bool, states: int) -> Verdict:
@@ -142,6 +160,24 @@ def _measured(problem: Problem, written: Written, measured: Sequence[Measurement
     return groups
 
 
+def _loads(problem: Problem, written: Written) -> list[tuple[str, list]]:
+    """The wrench (6 nb) on bodies and torques (nv) by which the constraints act, as groups of a judged program."""
+    if not problem.constraints:
+        return []
+    model, graph = problem.model, written.graph
+    bodies, joints = np.full((model.nb, 6), 0.0, dtype=object), np.full(model.nv, 0.0, dtype=object)
+    context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
+    w, start = np.array([*written.outputs["w"], None], dtype=object)[:-1], 0
+    for m in problem.constraints:
+        own = w[start : start + len(m.wrench(model))]
+        start += len(own)
+        for name, L in m.loads(context).items():
+            bodies[model.body_index(name)] += np.asarray(L).astype(object) @ own
+        for name, L in m.torques(context).items():
+            joints[model.v_slice(model.joint_index(name))] += np.asarray(L).astype(object) @ own
+    return list(zip(LOADS, (list(bodies.flat), list(joints)), strict=True))
+
+
 def _program(problem: Problem, written: Written, groups: Sequence, guards: Sequence = ()) -> Program:
     inputs = [(name, list(written.graph.inputs(name, size))) for name, size in problem.input_sizes]
     return Program.from_graph(written.graph, inputs, groups, guards)
@@ -157,19 +193,23 @@ def _unknowns(system: System, inputs: Inputs, values: dict[str, np.ndarray]) -> 
     n = len(inputs["q"])
     qdd = values["qdd"] if "qdd" in values else inputs["qdd"]
     fx = inputs["fx"].reshape(n, model.nb, 6)
-    motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), fx)
+    wrenches, torques = (np.nan_to_num(values[x]) if x in values else np.zeros((n, 1)) for x in LOADS)
+    acting = fx + (wrenches.reshape(n, -1, 6) if LOADS[0] in values else 0.0)
+    motion = newton_euler(model, inputs["q"], inputs["qd"], np.nan_to_num(qdd), acting)
     free = applies(system.problem) or frozenset()
     known = np.isin(np.arange(model.nv), sorted(free))
-    tau = np.where(known, inputs.get("tau", 0.0), motion.tau)
+    tau = np.where(known, inputs.get("tau", 0.0), motion.tau - torques)
     found = motion.quantities(qdd, fx) | {"tau": tau} | values
     d = np.zeros((n, system.layout.n))
-    _fill(system.layout, d, {name: found[name] for name in QUANTITIES})
+    _fill(system.layout, d, {name: found[name] for name in system.problem.quantities})
     error = system.residual(inputs, d).backward_error
     lost = np.flatnonzero(error > FIRM_ERROR)
     if len(lost) and len(free) == model.nv and not {"a", "f"} & set(values):
         part = {name: x[lost] for name, x in inputs.items()}
+        driven = part["tau"] + torques[lost]
         with contextlib.suppress(SingularState):
-            textbook = articulated_bodies(model, part["q"], part["qd"], part["tau"], fx[lost])
+            tree = model.replace(closures=())  # by which couplings act is among the torques
+            textbook = articulated_bodies(tree, part["q"], part["qd"], driven, acting[lost])
             other = d[lost]
             _fill(system.layout, other, {"a": textbook.a, "f": textbook.f})
             left = system.residual(part, other).backward_error

@@ -124,7 +124,8 @@ class Search:
         before = self.best.safety
         assert before is not None
         large = self.sampled.tree is not None or safety.least_pivot >= before.least_pivot
-        return safety.firm or (safety.ok and safety.exact and not safety.crossing and large)
+        rare = safety.seldom or not before.seldom
+        return safety.firm or (safety.ok and safety.exact and rare and not safety.crossing and large)
 
     # ---- streams ---------------------------------------------------------------------------------------------------
 

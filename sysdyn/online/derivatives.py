@@ -26,6 +26,7 @@ from sysdyn.offline.choice import Choice
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import ordered_system
 from sysdyn.offline.options import Options
+from sysdyn.offline.pipeline import build
 from sysdyn.offline.sampling import is_unsolvable
 from sysdyn.offline.sensitivity_analytic import Expressions, analytic, has_analytic
 from sysdyn.offline.sensitivity_implicit import implicit
@@ -102,7 +103,10 @@ def _cheapest(
     if has_analytic(problem, of):
         return analytic(problem, of, wrt, options.external_wrenches)
     if choice.is_recursion:
-        raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
+        if not problem.constraints:
+            raise ProblemError(f"derivatives of {', '.join(of)} need an elimination: compile with formulation='paper'")
+        compiled = build(problem, replace(options, formulation="elimination"))
+        choice, guards = compiled.choice, compiled.program.guards
     for x in of:
         if x not in options.names and x in CHANGED and CHANGED[x] in choice.passes:
             raise ProblemError(

@@ -13,6 +13,7 @@ from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.offline.choice import Choice
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Progress
+from sysdyn.online import overview
 from sysdyn.online.posterior import Part, Posterior
 from sysdyn.online.solution import Solution
 from sysdyn.online.states import Row, States
@@ -55,6 +56,10 @@ class Estimate(Solution):
 
     def _tables(self) -> list[tuple[str, Mapping[str, np.ndarray]]]:
         return [*super()._tables(), ("std:", {name: self.std(name) for name in self._values})]
+
+    def __str__(self) -> str:
+        std = {name: self.std(name) for name in self._values}
+        return "\n".join([repr(self), *overview.spreads(self._outputs, std)])
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of entries of the augmented system that makes the estimate exact. Needs outputs="all".

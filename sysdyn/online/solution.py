@@ -324,10 +324,13 @@ class Solution(calls.Result, SolvedQuantities):
         return [("", self._values)]
 
     def tables(self) -> list[Table]:
-        """The values of one state by name, with units; of several the least and greatest of each output."""
-        if self._n == 1:
-            return overview.values(self._outputs, self._values)
-        return [overview.ranges(self._outputs, self._values)]
+        """The values of one state by name, with units; of several the least and greatest of each output.
+
+        Those of an Estimate have standard deviations, too.
+        """
+        (_, found), *std = self._tables()
+        show = overview.values if self._n == 1 else lambda *x: [overview.ranges(*x)]
+        return show(self._outputs, found, std[0][1] if std else {})
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 
@@ -384,7 +387,7 @@ class Solution(calls.Result, SolvedQuantities):
         where = f"{self._lead} states" if self._lead else "one state"
         shapes = ", ".join(f"{name} {x.shape}" for name, x in self._values.items())
         failed = int((~self.ok).sum())
-        return f"Solution at {where}: {shapes}" + (f"; {failed} not solved" if failed else "")
+        return f"{type(self).__name__} at {where}: {shapes}" + (f"; {failed} not solved" if failed else "")
 
 
 for _name in SolvedQuantities.__annotations__:

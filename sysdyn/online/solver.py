@@ -126,7 +126,7 @@ class Solver(Translated, Called):
         on_singular: str | None = None,
         threads: int | None = None,
         **quantities: ArrayLike,
-    ) -> Solution:
+    ) -> Solution | Estimate:
         """Solve at q (…, nq), qd (…, nv); leading axes are batch axes and broadcast.
 
         Known quantities are full-size and go by keyword: tau, qdd (…, nv); fx, a, f (…, nb, 6). The only one that is
@@ -159,7 +159,7 @@ class Solver(Translated, Called):
         again = None
         if np.count_nonzero(run.status):  # several times faster than any() for one state
             again = run.status != 0
-            self._resolve(run, policy)
+            self.resolve(run, policy)
         ok = run.status.reshape(run.lead) == 0
         inputs = kept(run.arrays, run.lead)
         return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
@@ -204,8 +204,11 @@ class Solver(Translated, Called):
 
     # ---- states at which the order fails ------------------------------------------------------------------------
 
-    def _resolve(self, run: Run, policy: str) -> None:
-        """Deal with the states whose status is not zero, as `policy` says."""
+    def resolve(self, run: Run, policy: str) -> None:
+        """Deal with the states whose status is not zero, as `policy` says: their outputs and status are replaced.
+
+        Raises InvalidInput or SingularState, as a call does.
+        """
         self._calls.reject_bad_inputs(run)
         # near a zero pivot, and beyond judged ranges, digits may be lost that pivoting keeps, but for singular states;
         # a pivot that vanishes is that of an order, too, and says no more: the system itself is looked at
@@ -477,8 +480,16 @@ class Solver(Translated, Called):
             f"  offline      {self._offline()}",
             "  orders considered:",
         ]
-        lines += [f"    {name}: {what}" for name, what in self.compiled.considered]
+        lines += [f"    {name}: {what}" for name, what in self.considered]
         return "\n".join(lines)
+
+    @property
+    def considered(self) -> tuple[tuple[str, str], ...]:
+        """(order, its cost or the reason against it) of each that was tried; one line for starts of the same reason."""
+        seen: dict[tuple[str, str], str] = {}
+        for name, what in self.compiled.considered:
+            seen.setdefault((name.partition(" ")[0], what), name)
+        return tuple((name, what) for (_, what), name in seen.items())
 
     def _offline(self) -> str:
         """Seconds of each stage, as text."""
@@ -489,7 +500,7 @@ class Solver(Translated, Called):
         flops, s = self.program.flops, self.safety
         counts = (flops.mul, flops.add, flops.div, flops.sqrt, flops.total, flops.trig)
         columns = ("operations", "mul", "add", "div", "sqrt", "total", "sin/cos")
-        considered = Table("orders considered", ("order", "what it came to"), self.compiled.considered, 2)
+        considered = Table("orders considered", ("order", "what it came to"), self.considered, 2)
         said = f"{repr(self)}\n  accuracy  backward error ≤ {s.backward_error:.1e} at {s.states} states"
         return html.whole(
             html.text(said),
@@ -530,7 +541,7 @@ class Solver(Translated, Called):
             part = Run(run.at(again), again.shape, {x: y[again] for x, y in run.outputs.items()}, run.status[again])
             part.arrays["q"] = unit(part.arrays["q"], self._inputs.quaternions)
             try:
-                self._resolve(part, on_singular)
+                self.resolve(part, on_singular)
             except InvalidInput:  # angles without a sine
                 if on_singular == "raise":
                     raise

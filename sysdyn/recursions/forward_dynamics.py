@@ -13,12 +13,14 @@ begin with what each body on its own needs in it, so that τ° is not formed: in
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from sysdyn.errors import SingularState
 from sysdyn.model.kinematics import path
 from sysdyn.program.expr import is_zero
-from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, only, plus, scaled
+from sysdyn.recursions.links import Link, Rotation, Scalar, Tree, Turn, Vector, cross, dot, of_joint, only, plus, scaled
 from sysdyn.sparse.remainder import Remainder
 
 # ---- composite bodies --------------------------------------------------------------------------------------------
@@ -141,6 +143,36 @@ def solve(
     return u
 
 
+def jacobian(tree: Tree, constraints: Rows) -> dict[int, dict[int, Scalar]]:
+    """{degree of freedom: {row: coefficient of its q̈}} of constraints, whose rows are carried as forces are."""
+    model = tree.model
+    carried = [dict(constraints.bodies.get(i, {})) for i in range(model.nb)]
+    found: dict[int, dict[int, Scalar]] = {}
+    for i in reversed(range(model.nb)):
+        tree.links[i].begin()
+        for k, s in enumerate(tree.links[i].S, start=model.v_slice(i).start):
+            found[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
+        _hand_over(tree, i, carried)
+    return found
+
+
+def constrained(
+    H: dict[tuple[int, int], Scalar], J: dict[int, dict[int, Scalar]], u: Vector, targets: Vector,
+    free: Collection[int], pivots: list[tuple[Scalar, int]], symmetric: bool = True,
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """(x (nv), w) of H x − J^T w = u, J x = targets: [0 J; J^T H] is eliminated from the last degree of freedom on.
+
+    As by `solve`; pivots of rows are numbered from nv on.
+    """
+    m, nv = len(targets), len(u)
+    border = {(e, m + k): x for k, column in J.items() if k in free for e, x in column.items()}
+    own: list[tuple[Scalar, int]] = []
+    both = {(m + r, m + c): x for (r, c), x in H.items()} | border
+    found = solve(both, [*targets, *u], {*range(m), *(m + k for k in free)}, own, symmetric)
+    pivots.extend((x, k - m if k >= m else nv + k) for x, k in own)
+    return found[m:], [-x for x in found[:m]]
+
+
 def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
     """H x in the degrees of freedom that are not free, for x that is 0 in these."""
     found: Vector = [0.0] * len(x)
@@ -156,6 +188,15 @@ def _reciprocal(pivot: Scalar, freedom: int) -> Scalar:
     if is_zero(pivot):
         raise SingularState(f"degree of freedom {freedom} moves no inertia, so its acceleration is not determined")
     return 1.0 / pivot
+
+
+def spread(tree: Tree, qdd: Vector) -> list[Vector]:
+    """Accelerations (6) of the bodies of a tree at rest by q̈ (nv), without gravity."""
+    found: list[Vector] = []
+    for i, (link, parent) in enumerate(zip(tree.links, tree.model.parent, strict=True)):
+        own = of_joint(link, qdd[tree.model.v_slice(i)])
+        found.append(own if parent < 0 else plus(link.motion(found[parent]), own))
+    return found
 
 
 # ---- articulated bodies ------------------------------------------------------------------------------------------
@@ -219,23 +260,58 @@ def _cross_columns(p: Vector, A: list[Vector]) -> list[Vector]:
     return [[columns[j][i] for j in range(3)] for i in range(3)]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of constraints Σ C_i Δa_i + Σ c_k Δq̈_k = κ, Δ being what is missing to a known motion.
+
+    bodies: {body: {row: C_i (6) in the coordinates of its link}}. freedoms: {degree of freedom k: {row: c_k}}.
+    targets: κ of each row.
+    """
+
+    bodies: dict[int, dict[int, Vector]] = field(default_factory=dict)
+    freedoms: dict[int, dict[int, Scalar]] = field(default_factory=dict)
+    targets: list[Scalar] = field(default_factory=list)
+
+
+NO_ROWS = Rows()  # Of no constraints.
+
+
+class Solved(NamedTuple):
+    """τ (nv), q̈ (nv), what is missing to the accelerations of the known motion (6 a body), and w of each row."""
+
+    tau: Vector
+    qdd: Vector
+    missing: list[Vector]
+    w: Vector
+
+
 def articulated(
-    tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]]
-) -> tuple[Vector, Vector]:
-    """(τ (nv), q̈ (nv)), given τ in the free degrees of freedom and q̈ in the others.
+    tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]],
+    constraints: Rows = NO_ROWS, symmetric: bool = True,
+) -> Solved:  # fmt: skip
+    """Dynamics, given τ in the free degrees of freedom and q̈ in the others.
 
     qdd (nv), own (6 a body): a motion with the q̈ that are given, and the wrench of each body on its own in it.
     RBDA Table 7.1 with v = 0, a_0 = 0 and p = own for what is missing to that motion, and section 9.2 for the others.
+
+    Rows of constraints are carried towards the base as forces are. A degree of freedom with axis s, U = I s, D = s^T U
+    takes κ_e = C_e s out of each, C_e ← C_e − κ_e U^T / D, and leaves Ω ← Ω + κ κ^T / D; then Ω w = κ − (the rows with
+    w = 0), and w enters the sweep outwards. Sathya and Carpentier, Constrained Articulated Body Dynamics Algorithms
+    (2024), PV-OSIM. Their pivots have numbers from nv on; for `symmetric` see `solve`.
     """
     model, links = tree.model, tree.links
     tau, qdd, forces = list(tau), list(qdd), list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
-    found: list[list[tuple[int, Vector, Vector, Scalar]]] = [[] for _ in bodies]  # k, s, W = U / D, u / D
+    carried = [dict(constraints.bodies.get(i, {})) for i in range(model.nb)]
+    effects: dict[int, dict[int, Scalar]] = {}  # κ of each row at a degree of freedom
+    omega: dict[tuple[int, int], Scalar] = {}
+    left = list(constraints.targets)
+    found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]] = [[] for _ in bodies]  # k, s, U / D, u / D, 1 / D
     for i in reversed(range(model.nb)):
         links[i].begin()
-        for k, s in reversed(list(enumerate(links[i].S, start=model.v_slice(i).start))):
-            if k not in free:
-                continue
+        columns = list(enumerate(links[i].S, start=model.v_slice(i).start))
+        for k, s in reversed([(k, s) for k, s in columns if k in free]):
+            effect = effects[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
             U, armature = bodies[i].times(s), float(model.armature[k])
             D = dot(s, U) + armature
             pivots.append((D, k))
@@ -244,22 +320,65 @@ def articulated(
             W = scaled(inverse, U)
             if not armature and (moved := only(s)) is not None:
                 W[moved] = 1.0
-            found[i].append((k, s, W, rest * inverse))
+            found[i].append((k, s, W, rest * inverse, inverse))
             bodies[i] = bodies[i].less(U, W)
             forces[i] = plus(forces[i], scaled(rest, W))
+            for e, x in effect.items():
+                share = inverse * x
+                left[e] = left[e] - share * rest
+                for r, y in effect.items():
+                    if r <= e:
+                        omega[r, e] = omega.get((r, e), 0.0) + share * y
+                row = carried[i].get(e, [0.0] * 6)
+                carried[i][e] = [c - x * z for c, z in zip(row, W, strict=True)]
+        for k, s in columns:
+            if k not in free:
+                effects[k] = _effect(carried[i], s, constraints.freedoms.get(k, {}))
         if (parent := model.parent[i]) >= 0:
             bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
+        _hand_over(tree, i, carried)
+    w = _constraint_wrenches(omega, left, model.nv, pivots, symmetric)
     accelerations: list[Vector] = []
     for i, parent in enumerate(model.parent):
         links[i].begin()
         a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
         for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
             if k not in free:
-                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k]
-        for k, s, W, x in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
+                load = dot([*effects[k].values()], [w[e] for e in effects[k]])
+                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k] - load
+        for k, s, W, x, inverse in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
             missing = x - dot(W, a)
+            if effects[k]:
+                missing = missing + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
             a = plus(a, scaled(missing, s))
             qdd[k] = qdd[k] + missing
         accelerations.append(a)
-    return tau, qdd
+    return Solved(tau, qdd, accelerations, w)
+
+
+def _hand_over(tree: Tree, i: int, carried: list[dict[int, Vector]]) -> None:
+    """Carry the rows of body i to its parent."""
+    if (parent := tree.model.parent[i]) >= 0:
+        before = carried[parent]
+        for e, row in carried[i].items():
+            moved = tree.links[i].force(row)
+            before[e] = plus(before[e], moved) if e in before else moved
+
+
+def _effect(carried: dict[int, Vector], s: Vector, own: dict[int, Scalar]) -> dict[int, Scalar]:
+    """κ of each row: what an acceleration of 1 along s adds to it; own: by its coefficients of that one itself."""
+    found = {e: own.get(e, 0.0) + dot(s, row) for e, row in carried.items()} | {
+        e: x for e, x in own.items() if e not in carried
+    }
+    return {e: x for e, x in found.items() if not is_zero(x)}
+
+
+def _constraint_wrenches(
+    omega: dict[tuple[int, int], Scalar], left: Vector, first: int, pivots: list[tuple[Scalar, int]], symmetric: bool
+) -> Vector:
+    """w of Ω w = left; its pivots are numbered from `first` on."""
+    own: list[tuple[Scalar, int]] = []
+    w = solve(omega, left, range(len(left)), own, symmetric)
+    pivots.extend((x, first + e) for x, e in own)
+    return w

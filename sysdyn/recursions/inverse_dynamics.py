@@ -10,7 +10,8 @@ Luh, Walker & Paul (1980), Khalil & Kleinfinger (1987); U Σ after Atkeson, An &
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from sysdyn.program.expr import is_zero
 from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, of_joint, only, plus, scaled
@@ -64,10 +65,21 @@ class Spin:
         return n
 
 
-def bodies(
-    tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = ()
-) -> tuple[Vector, list[Vector]]:
-    """(q̈ (nv), the wrench (6) that moves each body on its own) of a motion.
+class Motion(NamedTuple):
+    """A motion with accelerations q̈ (nv), and what it is for each body, in the coordinates of its link.
+
+    own: the wrench (6) that moves it alone. a: [its angular acceleration, the classical acceleration of its origin]
+    (6), with its angular velocity w (3); or its spatial acceleration, without w.
+    """
+
+    qdd: Vector
+    own: list[Vector]
+    a: Sequence[Vector]
+    w: Sequence[Vector] | None = None
+
+
+def bodies(tree: Tree, qd: Vector, qdd: Vector, fx: list[Vector] | None = None, free: Collection[int] = ()) -> Motion:
+    """A motion with the accelerations q̈.
 
     fx: external wrench [n, f] on each body, in its coordinates. free: degrees of freedom of which q̈ is chosen, where
     they move one component of [ω̇; V̇]: such that this is 0.
@@ -110,7 +122,8 @@ def bodies(
         own.append(moment + force)
         if fx is not None:
             own[i] = [x - y for x, y in zip(own[i], fx[i], strict=True)]
-    return qdd, own
+    a = [spin.dw + A for spin, A in zip(spins, accelerations, strict=True)]
+    return Motion(qdd, own, a, [spin.w for spin in spins])
 
 
 def wrenches(tree: Tree, own: list[Vector]) -> list[Vector]:

@@ -229,6 +229,10 @@ class Link:
         """A wrench in the frame of the body in the coordinates used here."""
         return self.held.back(w[:3]) + self.held.back(w[3:]) if self.held else w
 
+    def in_body(self, x: Vector) -> Vector:
+        """A vector (3) of the coordinates used here in the frame of the body."""
+        return self.held.to(x) if self.held else x
+
     def steps(self, use: str) -> list[Step]:
         """The steps from the parent, for a use of the plan."""
         if not self.axial:

@@ -47,7 +47,7 @@ class IKResult:
     """Result of `inverse_kinematics`. True if the target is reached.
 
     frame: that was to be moved. q (nq,): the solution, or the best position found where there is none; angles without
-        limits are within half a turn of those of the start.
+        limits are within half a turn of those of q0.
     converged: at q, evaluated afresh, the errors are within the tolerances and all joints within their limits.
     reason: why there is no solution and what to try, and what else there is to know; empty if nothing.
     angle_error [rad], position_error [m]: angle of the rotation from the frame at q to the target, and distance of
@@ -158,11 +158,11 @@ def inverse_kinematics(
         chain, angle_tol=angle_tol, position_tol=position_tol, max_iter=max_iter, length=length, pinv_tol=pinv_tol,
         progress=progress,
     )  # fmt: skip
-    best = search.attempt(METHODS[method], q0, target, waypoints)
+    best = search.attempt(METHODS[method], q0, target, waypoints, q0)
     rng, tried = np.random.default_rng(seed), 0
     while not best.solved and tried < restarts:
         tried += 1
-        attempt = search.attempt(METHODS[method], chain.random(rng, q0), target, waypoints)
+        attempt = search.attempt(METHODS[method], chain.random(rng, q0), target, waypoints, q0)
         best = min(best, attempt, key=lambda found: found.size)
 
     notes = [best.reason] if best.reason else []
@@ -371,9 +371,17 @@ class _Search:
         return f"no convergence within {_counted(self.max_iter, 'iteration')}"
 
     def attempt(
-        self, descend: Callable[[_Search], str], start: np.ndarray, target: np.ndarray, waypoints: int
+        self,
+        descend: Callable[[_Search], str],
+        start: np.ndarray,
+        target: np.ndarray,
+        waypoints: int,
+        near: np.ndarray,
     ) -> _Attempt:
-        """Follow the screw motion from the pose at `start` to the target, one waypoint after the other."""
+        """Follow the screw motion from the pose at `start` to the target, one waypoint after the other.
+
+        near (nq,): angles that are found are those next to its own, but for whole turns.
+        """
         self.q[:], self.target[:] = start, target
         self.evaluate()
         first, reason = target @ pose_inverse(self.error), ""
@@ -384,7 +392,7 @@ class _Search:
                 reason = f"waypoint {k} of {waypoints}: {reason}" if waypoints > 1 else reason
                 break
         self.target[:] = target
-        self.chain.wrap(self.q, start)
+        self.chain.wrap(self.q, near)
         self.evaluate()
         outside = self.chain.outside(self.q)
         if self.reached and outside:
@@ -443,11 +451,11 @@ class _Chain:
         """Put q onto the limits if it is outside."""
         q[self.entry] = np.minimum(np.maximum(q[self.entry], self.lower), self.upper)
 
-    def wrap(self, q: np.ndarray, start: np.ndarray) -> None:
-        """Take whole turns off: limited angles into their limits if possible, others to half a turn from `start`."""
+    def wrap(self, q: np.ndarray, near: np.ndarray) -> None:
+        """Take whole turns off: limited angles into their limits if possible, others to half a turn from `near`."""
         x = q[self.entry]
         turns = np.maximum(0.0, np.ceil((self.lower - x) / TURN)) - np.maximum(0.0, np.ceil((x - self.upper) / TURN))
-        turns[self.unlimited] = -np.round((x - start[self.entry])[self.unlimited] / TURN)
+        turns[self.unlimited] = -np.round((x - near[self.entry])[self.unlimited] / TURN)
         turns[~self.turning] = 0.0
         moved = np.flatnonzero(turns)
         q[self.entry[moved]] += TURN * turns[moved]

@@ -7,14 +7,22 @@ import warnings
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
-from sysdyn.errors import BackendUnavailable, install
+from sysdyn.errors import BackendUnavailable
 
-# Advice to users without UMFPACK.
-REMEDY = (
-    "UMFPACK is not available ({reason}). Install SuiteSparse (Debian: apt install libsuitesparse-dev gcc libc6-dev "
-    "python3-dev) and then {command}, or run ./run setup in the source tree; or choose another "
-    "ordering, such as 'markowitz' or 'auto'."
+# Commands that install UMFPACK on Debian; newer meson does not build scikit-umfpack on SuiteSparse 5.12.
+COMMANDS = (
+    "apt install libsuitesparse-dev gcc libc6-dev python3-dev",
+    "pip install 'meson<1.10' meson-python ninja swig",
+    "pip install --no-build-isolation scikit-umfpack==0.4.2",
 )
+
+
+def remedy(reason: object) -> str:
+    """Advice to users without UMFPACK."""
+    return (
+        f"UMFPACK is not available ({reason}). On Debian it comes by {'; '.join(COMMANDS)}; or run ./run setup in the "
+        "source tree; or choose another ordering, such as 'markowitz' or 'auto'."
+    )
 
 
 def available() -> bool:
@@ -32,7 +40,7 @@ def _module():
 
         module.UmfpackContext("di")
     except Exception as error:  # the wrapper raises ImportError, AttributeError or OSError, by the missing part
-        raise BackendUnavailable(REMEDY.format(reason=error, command=install("umfpack"))) from error
+        raise BackendUnavailable(remedy(error)) from error
     return module
 
 

@@ -79,7 +79,7 @@ def motion_of(model: Model, q: Any, fx: Any, tau: Any, t: Any) -> Motion:
 def shown_of(x: Any) -> dict[str, Any]:
     """Arguments of `show` that a motion hands over. Raises InvalidInput."""
     if not callable(getattr(x, "shown", None)):
-        raise InvalidInput(f"a Model is shown, or the Run of a log, not {type(x).__name__}")
+        raise InvalidInput(f"a Model is shown, the Run of a log or a Simulation, not {type(x).__name__}")
     return x.shown()
 
 

@@ -52,9 +52,9 @@ def show(
 ) -> View:  # fmt: skip
     """The robot in meshcat's viewer: a View for a notebook, a browser (`.open()`) or a file (`.save(path)`).
 
-    model: a Model, or the Run of a log, whose q, t, and tau and fx if they are among its outputs, are shown unless
-        others are handed in. Shapes are those of the URDF or MJCF file that the model was read from; bodies without any
-        are shown by the ellipsoid of constant density that has their inertia.
+    model: a Model, or the Run of a log or a Simulation, whose q, t, and tau and wrenches if they are among its outputs,
+        are shown unless others are handed in. Shapes are those of the URDF or MJCF file that the model was read from;
+        bodies without any are shown by the ellipsoid of constant density that has their inertia.
 
     q (…, nq) [rad, m]: one state, or many, which a slider goes through and which can be played; default neutral. Of
         more than 1,000 every k-th is shown.

@@ -103,6 +103,23 @@ def test_small_problems_are_solved_and_drawn(name, monkeypatch, tmp_path):
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def operations() -> dict[str, int]:
+    """{problem: operations that the README shows for it}, of those that it shows."""
+    found = {}
+    for command, lines in shown().items():
+        counted = re.search(r", ([\d,]+) operations,", " ".join(lines))
+        if counted and command.startswith("solve"):
+            found[re.findall(r"problems/(\w+)\.toml", command)[0]] = int(counted[1].replace(",", ""))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", operations())
+def test_counts_that_the_readme_shows_are_those_of_the_code(name):
+    assert {"icub_inverse", "icub_forward", "icub_floating_forward", "icub_hybrid"} <= set(operations())
+    assert solver(name).flops.end_to_end.total == operations()[name]
+
+
 @pytest.mark.slow
 def test_operations_of_a_problem_with_a_loop(monkeypatch):
     text = run(monkeypatch, "flops", "problems/four_bar.toml").stdout

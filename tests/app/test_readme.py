@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -89,12 +87,35 @@ def test_the_first_example_is_short():
     assert len([line for line in lines if line]) <= 12
 
 
+def test_the_landing_page_and_the_notebook_begin_as_the_readme_does():
+    first = blocks(ROOT / "README.md", "python")[0]
+    assert blocks(ROOT / "docs" / "index.md", "python") == [first]
+    (told,) = blocks(ROOT / "docs" / "index.md", "sh")
+    assert told.startswith("pip install .")
+    assert "".join(cells()[0]) == first.rstrip("\n")
+
+
+def cells() -> list[list[str]]:
+    """Lines of each cell of code of the notebook."""
+    notebook = json.loads((ROOT / "docs" / "first_minute.ipynb").read_text(encoding="utf-8"))
+    return [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pyplot, "show", lambda: pyplot.savefig("force.png"))
+    names: dict = {"__name__": "__main__"}
+    for number, lines in enumerate(cells()):
+        exec(compile("".join(lines), f"cell {number}", "exec"), names)
+    pyplot.close("all")
+    said = re.search(r"within 2 σ: (\d+)%", capsys.readouterr().out)
+    assert said and 92 <= int(said[1]) <= 98 and (tmp_path / "force.png").stat().st_size > 10_000
+
+
 @pytest.mark.slow
 def test_command_lines_run(tmp_path, monkeypatch, fast_commands):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "problems", "problems")
-    maker = ROOT / "experiments" / "trajectories" / "arm.py"
-    subprocess.run([sys.executable, maker, "--log", "arm.npz", "--rows", "60"], check=True)
     page = ROOT / "docs" / "command-line.md"
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     commands = [line.split()[1:] for line in lines if line.startswith("sysdyn ")]

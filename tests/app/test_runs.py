@@ -296,7 +296,7 @@ def test_a_run_is_played(files, run, tmp_path):
     assert "force: 10 cm is" in view.page and "torque of a link" in view.page
     still = sd.show(run, run.q[0], t=[0.0], tau=run["tau"][0], fx=run["fx"][0], title="begin")
     assert "begin" in still.page and "one state" in repr(still)
-    with pytest.raises(InvalidInput, match="a Model is shown, or the Run of a log, not int"):
+    with pytest.raises(InvalidInput, match="a Model is shown, the Run of a log or a Simulation, not int"):
         sd.show(5)
     out = run.save(tmp_path / "estimates.csv")
     command("show", files / "problem.toml", "--log", out, "--html", tmp_path / "run.html")

@@ -56,6 +56,10 @@ HEADER = "q:joint0,q:joint1,qd:joint0,qd:joint1,tau:joint0,tau:joint1"
 WRONG_CSV = {
     "empty": ("", "is empty"),
     "header only": (HEADER + "\n", "no states"),
+    "column of another name": (
+        HEADER.replace("qd:joint1", "speed") + "\n1,2,3,4,5,6\n",
+        "lacks the columns qd.joint1; it has, besides, speed: --columns (columns=) renames them",
+    ),
     "missing column": (HEADER.replace("qd:joint1,", "") + "\n1,2,3,4,5\n", "lacks the columns qd.joint1"),
     "unknown column": (
         HEADER.replace("tau", "tua") + "\n1,2,3,4,5,6\n",

@@ -57,6 +57,18 @@ def legs(count: int, seed: int = 2) -> Model:
     return model.replace(parent=tuple(-1 if i % 2 == 0 else i - 1 for i in range(2 * count)))
 
 
+def test_sensors_that_say_the_same_are_not_called_too_many():
+    """Accelerometers on one line tell no rotation about it, however many they are."""
+    biped = sd.load("biped", base="floating")
+    problem = inverse_dynamics(biped) - JointAcceleration("all") + JointAcceleration(biped.joint_names[1:], name="q")
+    place = np.eye(4)
+    for k in range(3):
+        place[:3, 3] = (0.05 + 0.1 * k, 0.01 + 0.2 * k, 0.02 + 0.3 * k)
+        problem = problem + sd.Accelerometer(("pelvis", place.copy()), name=f"acc{k}")
+    with pytest.raises(sd.StructurallySingular, match="rank 269 of 270 unknowns by 273 equations"):
+        structure(problem.system()).require_solvable()
+
+
 def test_one_leg_has_too_much_and_another_too_little():
     """Neither τ nor q̈ of joint 1 is known, both of joint 2: the numbers agree, the structure does not."""
     model = legs(2)

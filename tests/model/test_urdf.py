@@ -8,6 +8,7 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+import sysdyn as sd
 from sysdyn.errors import FormatWarning, InvalidInput, ModelError, PlausibilityWarning, UnknownName
 from sysdyn.measurements.declared import declared_sensors, sensor
 from sysdyn.model import (
@@ -110,6 +111,18 @@ def test_kept_fixed_joints():
         load_urdf(TREE, fixed_joints=["wield"])
     with pytest.raises(UnknownName, match="'drop'"):
         load_urdf(TREE, fixed_joints="drop")
+
+
+@pytest.mark.parametrize("again", [lambda m: m, lambda m: sd.Model.from_dict(m.to_dict())], ids=["read", "stored"])
+def test_names_of_what_was_lumped_are_told(again):
+    m = again(load_urdf(robot(*PAIR, joint("j", "a", "b"), link("c", INERTIAL), joint("w", "b", "c", type="fixed"))))
+    for call in (m.joint_index, lambda x: sd.ForceTorqueSensor(x).check(m), lambda x: sd.JointTorque(x).pairs(m)):
+        with pytest.raises(UnknownName, match=r"lumped with link 'c' into body 'b': .* fixed_joints=\['w'\]"):
+            call("w")
+    for call in (m.body_index, lambda x: sd.ExternalWrench(x).pairs(m)):
+        with pytest.raises(UnknownName, match=r"fixed joint 'w' lumps into body 'b', .* fixed_joints=\['w'\]"):
+            call("c")
+    assert repr(m.frame("c")) == "Frame('c' on body 0 at (0, 0, 0) m)" and m.frame("b").joint == ""
 
 
 def test_floating_base():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from sysdyn.model import (
     chain,
 )
 from sysdyn.offline.accepted import AcceptedOrder
+from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.formulations import eliminated_system
 from sysdyn.offline.options import Options
 from sysdyn.offline.stages import Stages
@@ -34,6 +36,7 @@ from sysdyn.online.compile import load_solver
 from sysdyn.online.solver import Solver
 from sysdyn.passes import PAPER
 from sysdyn.reference import aba, rnea
+from sysdyn.sparse.lu import Pivots
 
 
 @pytest.mark.slow(after=1)
@@ -131,3 +134,47 @@ def test_the_order_is_that_of_its_elimination(joints):
     found = elimination.factors
     assert (choice.row_perm, choice.col_perm) == (tuple(found.row_perm), tuple(found.col_perm))
     assert choice.judged.ok and choice.total == elimination.choice("again", options.outputs).total
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.02, True), (0.1, False)])
+def test_an_order_that_is_often_weak_gives_way_to_others(monkeypatch, share, taken):
+    """To orders whose pivots come nearer to zero, and stay if there is none."""
+    problem, options = sd.forward_dynamics(sd.chain(2)), Options(formulation="paper", level="fast")
+    system, assess = eliminated_system(problem, options, PAPER), Elimination.assess
+    safest: list[tuple] = []
+
+    def assessed(elimination: Elimination, *args, **kwargs):
+        safety, worst = assess(elimination, *args, **kwargs)
+        order = tuple(elimination.factors.row_perm), tuple(elimination.factors.col_perm)
+        safest[:] = safest or [order]
+        weak = order == safest[0]
+        marked = int(share * safety.states) if weak else 0
+        kept = safety.states - marked
+        return replace(safety, states=kept, weak=marked, least_pivot=1e-3 if weak else 1e-6), worst
+
+    monkeypatch.setattr(Elimination, "assess", assessed)
+    order = AcceptedOrder(system, options, Stages(None, None))
+    choice, _ = order.find()
+    assert len(order.considered) > 1 and (choice.judged.weak > 0) == taken and choice.judged.seldom
+    monkeypatch.setattr(
+        "sysdyn.offline.accepted.candidates", lambda *args, **kwargs: iter([("only", lambda cap: Pivots(*safest[0]))])
+    )
+    alone, _ = AcceptedOrder(system, options, Stages(None, None)).find()
+    assert alone.judged.weak > 0
+
+
+def test_turned_columns_are_refined_whatever_a_row_shows(monkeypatch):
+    """Exact rows of zeros held 5e-9 beside multipliers of 4e8, an error of 1 in their terms: no solver was found."""
+    model = sd.chain(2)
+    stated = [sd.JointAcceleration("all", noise=0.1), sd.JointTorque("all", noise=0.1), sd.ExternalWrench("all")]
+    problem, options = sd.Problem(model, stated), Options(level="fast")
+    system, assess = eliminated_system(problem, options, options.passes), Elimination.assess
+
+    def assessed(elimination: Elimination, *args, **kwargs):
+        safety, worst = assess(elimination, *args, **kwargs)
+        return (safety if elimination.refined else replace(safety, backward_error=1.0)), worst
+
+    monkeypatch.setattr(Elimination, "assess", assessed)
+    monkeypatch.setattr("sysdyn.offline.accepted.candidates", lambda *args, **kwargs: iter(()))
+    choice, _ = AcceptedOrder(system, options, Stages(None, None)).find()
+    assert choice.ordering == "orthogonal" and choice.refined and choice.judged.firm

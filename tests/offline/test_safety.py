@@ -18,8 +18,8 @@ from sysdyn.model.spatial import X_motion, inertia
 from sysdyn.offline import recursion
 from sysdyn.offline.elimination import Elimination
 from sysdyn.offline.options import Options
-from sysdyn.offline.safety import ROUNDS, judge, ranged, relative_difference
-from sysdyn.offline.sampling import is_singular, order_samples, pivoted_solve, sample_states, travelled
+from sysdyn.offline.safety import EVERYWHERE, ROUNDS, judge, ranged, relative_difference
+from sysdyn.offline.sampling import REFINED, is_singular, order_samples, pivoted_solve, sample_states, travelled
 from sysdyn.offline.verdict import FIRM_ERROR, Behaviour, Candidate, Verdict
 from sysdyn.problem import Problem
 from sysdyn.program.expr import Graph
@@ -474,6 +474,39 @@ def test_singular_states_that_only_a_pivoted_solve_shows_do_not_count(rounds, mo
     errors, told = np.where(singular, 0.5, 0.0), np.where(singular, 1e-13, 1e-15)
     safety = verdict(NECK, STEADY, errors, told=told).safety
     assert safety.singular == singular.sum() and safety.ok and safety.difference < 1e-8
+
+
+def test_where_all_states_compared_are_singular_others_are_looked_at(monkeypatch):
+    """Some of them, spread over all; where only some are singular the next worst ones are compared."""
+    compared, every = 100, np.arange(N)
+    monkeypatch.setattr("sysdyn.offline.safety.JUDGED_UNKNOWNS", compared * ARM.system().layout.n)
+    worst = every < compared
+    errors, told = np.where(worst, 0.5, 0.0), np.where(worst, 1e-13, 1e-15)
+    singular = worst | (every % 2 == 1)
+    safety = verdict(ARM, STEADY, errors, told=told, singular=dict(enumerate(singular.tolist()))).safety
+    looked_at = every[compared :: (N - compared) // EVERYWHERE]
+    assert safety.singular == compared + singular[looked_at].sum() > compared and safety.difference < 1e-8
+    some = worst & (every != 8)
+    errors, told = np.where(some, 0.5, 0.0), np.where(some, 1e-13, np.where(worst, 1e-14, 1e-15))
+    singular = some | (every % 2 == 1)
+    safety = verdict(ARM, STEADY, errors, told=told, singular=dict(enumerate(singular.tolist()))).safety
+    assert safety.singular == compared - 1 and safety.difference < 1e-8
+
+
+def test_answers_that_differ_at_regular_states_are_compared_once(monkeypatch):
+    """With a pivoted solve, refined and not; the worst error of the former counts."""
+    solved, left = [], []
+
+    def noted(system, inputs, refine):
+        d = pivoted_solve(system, inputs, refine=refine)
+        solved.append(refine)
+        left.append(system.residual(inputs, d).backward_error)
+        return d
+
+    monkeypatch.setattr("sysdyn.offline.safety.pivoted_solve", noted)
+    safety = verdict(ARM, STEADY, np.full(N, 1e-5), told=np.zeros(N)).safety
+    assert solved == [0, REFINED] and safety.difference == pytest.approx(1e-5, rel=0.1)
+    assert safety.pivoted == left[1].max() > left[1].min()
 
 
 @pytest.mark.parametrize("share", [1e-5, 1e-6, 1e-7])

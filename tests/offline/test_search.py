@@ -186,6 +186,21 @@ def test_an_order_that_is_not_safe_is_not_taken(clock, monkeypatch):
     assert improved.end_to_end.total < choice.end_to_end.total
 
 
+@pytest.mark.parametrize(("weak", "before", "taken"), [(0, 0, True), (9, 0, False), (9, 9, True)])
+def test_an_order_that_is_often_weak_replaces_no_better_one(clock, monkeypatch, weak, before, taken):
+    """Weak at 9 % of the states."""
+    system, outputs = eliminated_system(forward(), Options(), ()), ("qdd",)
+    sampled = order_samples(system, 32)
+    elimination = Elimination(system, *natural(sampled))
+    choice = elimination.choice("natural", outputs)
+    safety, worst = elimination.assess(sampled.scaling)
+    choice = replace(choice, safety=replace(safety, states=91, weak=before))
+    judged = replace(safety, states=91, weak=weak, crossing=0, least_pivot=1.0)
+    monkeypatch.setattr(Elimination, "assess", lambda *args, **options: (judged, worst))
+    doing = Search(system, sampled, outputs, {"it": (markowitz,)}, Stages(5.0, None), 0)
+    assert (doing.improve(choice).safety == judged) == taken
+
+
 # ---- recursions ----------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
 from sysdyn.online import storage
+from sysdyn.online.calls import Run
 from sysdyn.online.consistency import CheckedSolver
 
 MODEL = sd.chain(4, seed=2)
@@ -340,7 +341,15 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         assert found.ordering in found.report() and found.safety.ok and found.choice.safety == found.safety
         assert found.passes == found.choice.passes
 
+    def resolve() -> None:
+        """States of status 0 are left as they are."""
+        given = {name: np.zeros((1, size)) for name, size in found.program.input_groups}
+        outputs = {name: np.full((1, size), 7.0) for name, size in found.program.output_groups}
+        found.resolve(Run(given, (1,), outputs, np.zeros(1, dtype=int)), "raise")
+        assert all((x == 7.0).all() for x in outputs.values())
+
     return {
+        "resolve": resolve, "considered": lambda: len(found.considered) > 0,
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
         **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,
         "to_torch": traced,

@@ -99,3 +99,20 @@ def test_priors_are_expected_and_not_measured(seed, noise):
         exact = sd.predict(sd.Problem(arm, [of]), q, qd, qdd, fx)[of.name]
         assert np.array_equal(y[of.name], exact) if seed is None else 0.0 < np.abs(y[of.name] - exact).max() < 5.0
         assert problem.pack(y).shape == (4, 6)
+
+
+@pytest.mark.parametrize("n", [None, 3])
+def test_estimates_show_their_standard_deviations(n):
+    model = sd.chain(3, seed=1)
+    problem = sd.inverse_dynamics(model) - sd.JointAcceleration("all")
+    problem = problem + sd.JointAcceleration("all", noise=0.5, name="encoders")
+    q, qd, qdd = model.random_state(seed=0, batch=n)
+    found = sd.compile(problem, outputs=["tau", "f"], **FAST)(q, qd, y={"encoders": qdd})
+    std = found.std("tau")
+    assert repr(found).startswith("Estimate at ") and f"σ of tau: {std.min():.3g} … {std.max():.3g} N m" in str(found)
+    tables = found.tables()
+    if n:
+        (row, _) = tables[0].rows
+        assert row[4:6] == (f"{np.median(std):.3g}", f"{std.max():.3g}") and "greatest σ" in found._repr_html_()
+    else:
+        assert [row[2] for row in tables[0].rows] == [f"{x:.3g}" for x in std] and "±" in tables[1].rows[0][1]

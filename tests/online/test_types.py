@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import sysdyn as sd
+
 ROOT = Path(__file__).parents[2]
 PAGES = ("quickstart", "problems", "solving", "sensors", "contacts")
 MISTAKES = """
@@ -72,3 +74,19 @@ def test_mistakes_are_seen(complaints):
 
 def test_the_package_says_that_it_is_typed():
     assert (ROOT / "sysdyn" / "py.typed").exists()
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        ("solver(1, 2)", {"Solution", "Estimate"}),
+        ("solver(1, 2).std('tau')", {"ndarray"}),
+        ("sd.kinematics(model, 'pose:a')(1)", {"ndarray", "dict", "tuple"}),
+    ],
+)
+def test_editors_see_names_and_types(code, kinds):
+    jedi = pytest.importorskip("jedi")
+    head = "import sysdyn as sd\nmodel = sd.load('x')\nsolver = sd.compile(sd.inverse_dynamics(model))\n"
+    assert {x.name for x in jedi.Script(f"{head}sd.").complete(4, 3)} >= set(sd.__all__)
+    assert {x.name for x in jedi.Script(f"{head}x = {code}\nx").infer(5, 1)} == kinds

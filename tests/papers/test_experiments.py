@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tarfile
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.papers.nori import experiments
 from sysdyn.papers.nori.experiments import about, names, reproduce
@@ -53,3 +56,28 @@ def test_results_of_a_run_do_not_make_its_commit_dirty(tmp_path, monkeypatch):
     assert about()["sysdyn"].endswith("-dirty)")
     monkeypatch.setattr(experiments, "ROOT", tmp_path.parent)
     assert about()["sysdyn"].endswith("(no commit)")
+    (tmp_path.parent / experiments.COMMIT).write_text("abc1234\n")  # as an archive has it
+    assert about()["sysdyn"] == f"{sd.__version__} (abc1234)"
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the system does not say what its processor is")
+def test_results_name_the_processor():
+    info = Path("/proc/cpuinfo").read_text()
+    assert ("cpu family" in info) == ("(family " in about()["cpu"]) and about()["cpu"].endswith(" cores")
+
+
+def test_an_archive_holds_code_results_and_environment(tmp_path):
+    """What is committed, its commit, and what is installed here."""
+    root = Path(__file__).parents[2]
+    if subprocess.run(["git", "-C", root, "rev-parse"], capture_output=True, check=False).returncode:
+        pytest.skip("this is no clone")
+    subprocess.run(["sh", root / "run", "artifact", tmp_path], check=True, capture_output=True)
+    (path,) = tmp_path.iterdir()
+    top = f"sysdyn-{sd.__version__}"
+    with tarfile.open(path) as archive:
+        names = set(archive.getnames())
+        commit, environment = (archive.extractfile(f"{top}/{x}").read().decode() for x in ("COMMIT", "ENVIRONMENT"))
+    assert path.name == f"{top}.tar.gz" and "Linux" in environment
+    assert {f"{top}/{x}" for x in ("run", "constraints.txt", "CITATION.cff", "experiments/results/fig1.csv")} <= names
+    told = subprocess.run(["git", "-C", root, "describe", "--always"], capture_output=True, text=True, check=True)
+    assert commit == told.stdout

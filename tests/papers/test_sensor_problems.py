@@ -69,6 +69,18 @@ def test_wrong_answers_are_counted():
     assert count[1.0 + 1e-7].equation.startswith("c:tau")
 
 
+@pytest.mark.parametrize(("factor", "silent"), [(1.0, 0), (1.0 + 1e-10, 40)])
+def test_answers_far_out_are_judged_by_equations_in_50_digits(factor, silent):
+    """Of sliders at 1,000 km, whose rounded equations right answers do not solve."""
+    problem = sd.inverse_dynamics(sd.random_tree(4, 0, ("revolute", "prismatic")))
+    solver, system = Wrong(sd.compile(problem, **FAST), factor), problem.system().plain
+    inputs = states.calls(problem, 40, np.random.default_rng(0), 1e6)
+    d = states.unknowns(problem, states.called(problem, solver, inputs))
+    assert states.row_wise(system, inputs, d).max() > 5 * states.WRONG
+    found = states.judged(problem, solver, 40, np.random.default_rng(0), 1e6)
+    assert found.silent == silent and (found.residual > states.WRONG) == (silent > 0)
+
+
 def test_rounding_errors_of_what_vanishes_are_no_errors():
     """Bodies that slide alone do not turn; angular accelerations of 1e-20 rad/s² beside 10 m/s² are none."""
     problem = sd.inverse_dynamics(sd.random_tree(3, 6, ("prismatic",)))

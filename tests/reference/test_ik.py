@@ -453,14 +453,15 @@ def test_whole_turns_are_taken_off_limited_angles():
     assert np.allclose(result.q, [0.2, 0.9 + 4 * math.pi, 0.1 + 4 * math.pi], rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("restarts", [0, 3])
 @pytest.mark.parametrize("method", METHODS)
-def test_angles_without_limits_stay_within_half_a_turn_of_the_start(method):
+def test_angles_without_limits_stay_within_half_a_turn_of_the_start(method, restarts):
     """Steps of Newton's method near singular positions are whole turns: some went a thousand radians."""
     model, rng = chain(7, seed=1), np.random.default_rng(0)
     frame = model.body_names[-1]
     for _ in range(20):
         target, q0 = frame_pose(model, rng.uniform(-3.0, 3.0, 7), frame), rng.uniform(-30.0, 30.0, 7)
-        result = inverse_kinematics(model, frame, target, q0, method=method)
+        result = inverse_kinematics(model, frame, target, q0, method=method, restarts=restarts)
         assert np.abs(result.q - q0).max() <= math.pi + 1e-12
         assert not result or np.abs(frame_pose(model, result.q, frame) - target).max() < 1e-7
 

@@ -126,11 +126,21 @@ def test_expressions_are_what_floats_are(A):
 
 
 def test_entries_that_cancel_are_none():
-    """At every state, but for rounding; not those that do at some."""
-    x = np.array([1.0, 2.0, 3.0])
+    """At every state, but for rounding of its size there; not those that do at some."""
+    x = np.array([1.0, 2.0, 3e6])
     left = Samples([{0: x, 1: x, 2: x}, {0: x, 1: x * (1.0 + 1e-15), 2: np.ones(3)}], 3, cancelled=1e-13)
     take(left, 0)
     assert set(left.rows[1]) == {2} and left.columns == [set(), set(), {1}]
+
+
+def test_entries_that_appear_stay_even_if_they_are_zero():
+    """With the sign that the elimination of numbers gives them: a pattern holds at other states, too."""
+    x, none = np.array([1.0, 2.0]), np.zeros(2)
+    left, numbers = Samples([{0: x, 1: none}, {0: x}], 2, cancelled=1e-13), Remainder([{0: 1.0, 1: 0.0}, {0: 1.0}], 2)
+    take(left, 0)
+    take(numbers, 0)
+    assert left.rows[1][1].tolist() == [0.0, 0.0] and numbers.rows[1] == {1: 0.0} and left.columns[1] == {1}
+    assert np.signbit(left.rows[1][1]).all() and np.signbit(numbers.rows[1][1])
 
 
 def test_the_least_option_goes_first_as_options_change():

@@ -15,6 +15,8 @@ COUNTERS = (PUBLISHED, SOLVE, END_TO_END)
 NOTHING, EQUAL, REWRITTEN = "nothing", "equal results", "equal results, rewritten"
 # Amounts of a row, each the sum of these columns.
 AMOUNTS = {"add": ("add",), "mul": ("mul", "div", "sqrt"), "total": ("add", "mul", "div", "sqrt")}
+# Sentence in place of the findings about UMFPACK's order where it could not be computed.
+LEFT_OUT = "UMFPACK is not installed: its order, and what is compared with it, are left out."
 # Note on the counts of a figure.
 CAPTION = (
     "Curves are medians over {states} random states, each with permutations of its own, bands their range.\n"
@@ -72,7 +74,9 @@ def ratios(a: Curve, b: Curve) -> list[float]:
 
 
 def between(values: Collection[float]) -> str:
-    """ "0.26 to 0.63"."""
+    """ "0.26 to 0.63"; "–" for none."""
+    if not values:
+        return "–"
     least, greatest = f"{min(values):.2f}", f"{max(values):.2f}"
     return least if least == greatest else f"{least} to {greatest}"
 

@@ -4,7 +4,8 @@ An experiment is a file of the folder `experiments` with
 
     TITLE                     its subject, one line
     CLAIM                     the statement of the paper, with its equation, property or figure
-    compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a smaller version that takes seconds
+    compute(folder, quick)    writes <name>….csv with `write_csv`; quick: a smaller version that takes seconds. With a
+                              further argument, bodies, it takes the lengths of the chains (None: its own)
     plot(folder)              writes <name>….png, reading only those files
     findings(folder)          returns the findings and their differences from the claim, reading only those files
 
@@ -16,29 +17,38 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
+import inspect
 import io
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
-from sysdyn.errors import DISTRIBUTION, FileError, UnknownName
+from sysdyn.errors import VERSION, FileError, InvalidInput, UnknownName
 from sysdyn.files.atomic import write_file
+from sysdyn.files.shipped import ROOT, places
+from sysdyn.papers.nori.curves import LEFT_OUT
+from sysdyn.sparse import umfpack
 
-# The source tree, or the folder that holds the installed package.
-ROOT = Path(__file__).resolve().parents[3]
 # Folders of the experiments: the first in a source tree, the second in an installation.
-FOLDERS = (ROOT / "experiments", Path(__file__).resolve().parents[2] / "experiments")
+FOLDERS = places("experiments")
+# File of an archive of this project that names its commit.
+COMMIT = "COMMIT"
 # Name of the page of all findings.
 PAGE = "findings.md"
+# Chains of fewer bodies do not have the problem of Figure 2, which knows half of the joints' accelerations.
+SHORTEST = 4
 
 
 def about() -> dict[str, str]:
-    """Origin of a stored figure: commit, processor, versions. A run's own results do not make the commit dirty."""
+    """Origin of a stored figure: commit, processor with family and model, versions.
+
+    A run's own results do not make the commit dirty.
+    """
 
     def git(*arguments: str) -> str:
         run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -46,12 +56,16 @@ def about() -> dict[str, str]:
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)experiments/results")
     commit = f"{git('describe', '--always')}{'-dirty' if changed else ''}" or "no commit"
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
+    if (ROOT / COMMIT).is_file():
+        commit = (ROOT / COMMIT).read_text().strip()
+    cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.exists():
-        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+        pairs = [line.split(":", 1) for line in info.read_text().splitlines() if ":" in line]
+        said = {key.strip(): value.strip() for key, value in reversed(pairs)}  # of the first processor
+        which = [f"{key.split()[-1]} {said[key]}" for key in ("cpu family", "model") if key in said]
+        cpu = said.get("model name", cpu) + (f" ({', '.join(which)})" if which else "")
     return {
-        "sysdyn": f"{_version(DISTRIBUTION)} ({commit})",
+        "sysdyn": f"{VERSION} ({commit})",
         "python": platform.python_version(),
         **{name: _version(name) for name in ("numpy", "scipy", "llvmlite", "scikit-umfpack")},
         "cpu": f"{cpu}, {os.cpu_count()} cores",
@@ -108,27 +122,42 @@ def default_folder() -> Path:
 
 
 def reproduce(
-    wanted: Iterable[str], folder: Path, quick: bool = False, say: Callable[[str], None] = lambda line: None
+    wanted: Iterable[str],
+    folder: Path,
+    quick: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    bodies: Collection[int] = (),
 ) -> Path:
     """Run the named experiments, or all, and write their findings into one page of all. Returns the page.
 
-    Sections of other experiments stay. say: called with a line at each step. Raises UnknownName, FileError.
+    Sections of other experiments stay. say: called with a line at each step. bodies: lengths of the chains, in place of
+    those of the experiment. Raises UnknownName, InvalidInput, FileError.
     """
     known, wanted = names(), list(wanted)
     for name in wanted:
         if name not in known and name != "all":
             raise UnknownName("experiment", name, ("all", *known))
+    chosen = known if not wanted or "all" in wanted else wanted
+    modules = {name: load_experiment(_folder() / f"{name}.py") for name in (known if bodies else chosen)}
+    sizes = [name for name, module in modules.items() if "bodies" in inspect.signature(module.compute).parameters]
+    if bodies and (others := [name for name in chosen if name not in sizes]):
+        raise InvalidInput(f"{', '.join(others)}: sizes can be chosen of {', '.join(sizes)} alone")
+    if bodies and min(bodies) < SHORTEST:
+        raise InvalidInput(f"a chain of {min(bodies)} bodies is too short: sizes are {SHORTEST} and more")
+    if not umfpack.available():
+        say(f"{LEFT_OUT} README.md says how to install it.")
     page = folder / PAGE
     sections = _sections(page)
-    for name in known if not wanted or "all" in wanted else wanted:
-        module = load_experiment(_folder() / f"{name}.py")
+    for name in chosen:
+        module = modules[name]
         began = time.perf_counter()
         say(f"{name}: {module.TITLE}")
-        module.compute(folder, quick)
+        module.compute(folder, quick, **({"bodies": sorted(set(bodies))} if bodies else {}))
         module.plot(folder)
         say(f"  {time.perf_counter() - began:.1f} s")
         facts = "; ".join(f"{name} {value}" for name, value in about().items())
         size = "Reduced sizes (quick). " if quick else ""
+        size += f"Sizes {', '.join(map(str, sorted(set(bodies))))}. " if bodies else ""
         sections[name] = f"{_section(name, module, folder)}\n{size}{facts}.\n"
     text = "# What was found\n\n" + "\n".join(sections[name] for name in known if name in sections)
     return write_file(page, text.encode())

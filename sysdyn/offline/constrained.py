@@ -1,0 +1,106 @@
+"""Constraints of a problem as recursions take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from sysdyn.equations.form import is_uniform
+from sysdyn.measurements import measurement as measurements
+from sysdyn.measurements.constraints import Contact
+from sysdyn.measurements.groups import value_group
+from sysdyn.measurements.measurement import Context, Place, find_frame
+from sysdyn.measurements.statement import Statement
+from sysdyn.model.kinematics import joint_transform
+from sysdyn.model.quantities import ACCELERATION
+from sysdyn.model.spatial import rotation
+from sysdyn.program.expr import Graph
+from sysdyn.recursions.constraints import Blocks, Constraint, Foothold, Seen
+
+# Seed of the state at which loads are compared with rows, and the greatest difference of the two (chosen).
+LOADED_SEED, LOADED = 5, 1e-9
+
+
+def carried(problem: Statement) -> tuple[Constraint, ...] | None:
+    """The constraints of a problem, which it keeps; None if one does work: if loads are not rows, transposed."""
+    return problem.kept("carried", lambda: (_carried(problem),))[0]
+
+
+def _carried(problem: Statement) -> tuple[Constraint, ...] | None:
+    model = problem.model
+    context = Context.at(model, *model.random_state(seed=LOADED_SEED)[:2])
+    found = []
+    for m in problem.constraints:
+        rows = m.rows(context)
+        if not {quantity for quantity, _ in rows} <= {"a", "qdd"}:
+            return None
+        loads = {("a", name): L for name, L in m.loads(context).items()}
+        loads |= {("qdd", name): L for name, L in m.torques(context).items()}
+        if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
+            return None
+        bodies = tuple(model.body_index(name) for quantity, name in rows if quantity == "a")
+        found.append(_constraint(problem, m, bodies))
+    return tuple(found)
+
+
+def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[int, ...]) -> Constraint:
+    model, uniform = problem.model, is_uniform(problem.model, m)
+
+    def write(graph: Graph, seen: Seen) -> Blocks:
+        q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
+        transforms = _Each(model.nb, lambda i: joint_transform(model, i, q))
+        context = _Carried(model, transforms, _Each(model.nb, lambda i: seen.velocity(i, uniform)), q, qd, seen=seen)
+        blocks: dict[str, dict[int, np.ndarray]] = {"a": {}, "qdd": {}}
+        for (quantity, owner), block in m.rows(context).items():
+            if quantity == "a":
+                blocks["a"][model.body_index(owner)] = block
+            else:
+                first = model.v_slice(model.joint_index(owner)).start
+                blocks["qdd"].update({first + k: block[:, k] for k in range(block.shape[1])})
+        y = graph.inputs(value_group(m.name), len(m.components(model)))
+        return Blocks(blocks["a"], blocks["qdd"], list(y - m.bias(context)))
+
+    return Constraint(m.name, bodies, len(m.components(model)), uniform, write, _foothold(problem, m))
+
+
+def _foothold(problem: Statement, m: measurements.Constraint) -> Foothold | None:
+    """The frame that a contact holds; None if m is none, or one in the axes of the world."""
+    if not (isinstance(m, Contact) and m.reference == "local"):
+        return None
+    model, frame = problem.model, find_frame(problem.model, m.frame)
+    held = tuple(ACCELERATION.index(c) for c in m.chosen)
+
+    def acceleration(graph: Graph) -> list:
+        context = Context.at(model, graph.inputs("q", model.nq), graph.inputs("qd", model.nv))
+        y = graph.inputs(value_group(m.name), len(held))
+        return list(y - m.stabilised(context, np.full(len(held), 0.0, dtype=object)))
+
+    return Foothold(frame.body, frame.X, held, acceleration)
+
+
+class _Each(Sequence):
+    """The values of a function by number, each made when it is first asked for."""
+
+    def __init__(self, size: int, make: Callable[[int], np.ndarray]):
+        self._size, self._make = size, cache(make)
+
+    def __getitem__(self, i):
+        return self._make(i)
+
+    def __len__(self) -> int:
+        return self._size
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Carried(Context):
+    """A context whose attitudes a recursion has turned, axis by axis."""
+
+    seen: Seen
+
+    def R(self, frame: Place) -> np.ndarray:
+        found = find_frame(self.model, frame)
+        E = rotation(found.X).astype(object)
+        return (E if found.body < 0 else E @ self.seen.rotation(found.body)).T

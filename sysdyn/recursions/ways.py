@@ -1,0 +1,398 @@
+"""Ways to write the dynamics of a robot: of τ and q̈ alone, read from a foot, or with every unknown of the system.
+
+Each writes the outputs with one method and the decisions of one plan, `write(method, outputs, plan)`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from sysdyn.model import Model
+from sysdyn.model.base_parameters import LEFT_CHOICES, in_units, regrouped, without_fixed
+from sysdyn.model.canonical import canonical, placements, upright
+from sysdyn.model.frames import Frame
+from sysdyn.model.inertia import first_moment
+from sysdyn.model.joints import Revolute, Spherical, agreed
+from sysdyn.model.spatial import rotation
+from sysdyn.program.expr import Expr, Graph
+from sysdyn.program.operations import CONST, MUL, Flops
+from sysdyn.program.plain import product
+from sysdyn.recursions.constraints import Constraint, Foothold, Held, Seen
+from sysdyn.recursions.forward_dynamics import (
+    NO_ROWS,
+    Rows,
+    Solved,
+    articulated,
+    constrained,
+    jacobian,
+    mass_matrix,
+    reaction,
+    spread,
+)
+from sysdyn.recursions.frames import motion_back, wrench_back, wrench_to
+from sysdyn.recursions.inverse_dynamics import Motion, bodies, torques, wrenches
+from sysdyn.recursions.links import Scalar, Tree, Vector, cross, dot, plus
+from sysdyn.recursions.plan import Plan
+from sysdyn.recursions.turned import Turned, can_turn, turned
+from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_terms
+
+SAME = 1e-9  # Relative difference below which lengths are the same (chosen).
+ROWS = "rows"  # The output by which constraints say how far accelerations are from the given ones.
+SPOKEN = "constrained body "  # Beginning of the names of frames, with the number of the body.
+UNITS = 60  # Lengths that are tried as the unit of length (chosen).
+
+
+@dataclass(frozen=True)
+class Written:
+    """Expressions of the outputs, by quantity at full size.
+
+    method: "newton-euler", "composite" or "articulated", or one of these " from NAME", a contact that is the root.
+    pivots: (D, degree of freedom, or nv and the number of the row of a constraint) of each divisor that depends on the
+    state. given: operations if X, v, c and ν were given, where the formulation knows them. considered: (method,
+    operations) of those that were tried; what is far dearer is not rewritten.
+    """
+
+    method: str
+    graph: Graph
+    outputs: dict[str, list]
+    pivots: list[tuple[Scalar, int]]
+    given: Flops | None = None
+    considered: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def scalars(self) -> list:
+        return [x for values in self.outputs.values() for x in values]
+
+    @cached_property
+    def flops(self) -> Flops:
+        return self.graph.count(self.scalars)
+
+    @property
+    def total(self) -> int:
+        return self.flops.total
+
+
+class Inputs:
+    """The inputs of one graph, and trees at them.
+
+    tau (nv), qdd (nv): the known ones, 0 for the others. free: degrees of freedom of which τ is known. fx: of each
+    body, None if there are none. velocity: q̇ by which linear velocities are told; a recursion takes qd. given, seen: if
+    the tree was turned, the inputs that these were made of, and bodies at them.
+    """
+
+    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
+        self.free, self.passes = free, passes
+        self.graph = Graph("algebraic" if "symmetric_elimination" in passes else "structural")
+        self.q, self.qd = (self.graph.inputs(x, n).tolist() for x, n in (("q", model.nq), ("qd", model.nv)))
+        self.tau: Vector = [0.0] * model.nv
+        self.qdd: Vector = [0.0] * model.nv
+        for k in range(model.nv):
+            (self.tau if k in free else self.qdd)[k] = self.graph.input(f"{'tau' if k in free else 'qdd'}[{k}]")
+        self.fx = None
+        if external_wrenches:
+            fx = self.graph.inputs("fx", 6 * model.nb).tolist()
+            self.fx = [fx[6 * i : 6 * i + 6] for i in range(model.nb)]
+        self.velocity = self.qd
+        self.given: Inputs | None = None
+        self.seen: Seen | None = None
+
+    def tree(self, model: Model, plan: Plan, may_hold: bool = False) -> Tree:
+        may_hold = may_hold and "parallel_axes" in self.passes
+        return Tree(model, plan, self.graph.mark, may_hold, "double_angle" in self.passes).at(self.q)
+
+
+class Reduced:
+    """τ and q̈ alone: every pass applies."""
+
+    def __init__(
+        self, source: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
+        constraints: Sequence[Constraint] = (),
+    ):  # fmt: skip
+        self.source, self.constraints = source, constraints
+        self.free, self.external, self.passes = free, external_wrenches, passes
+        self.frames = cache(lambda number: (canonical, upright)[number](self.source))
+        self.regrouped = cache(lambda model, left: regrouped(model, dict(left)))
+        self.in_units = cache(in_units)
+        turning = all(isinstance(joint, (Revolute, Spherical)) for joint in self.source.joints)
+        self.units = turning and not external_wrenches and not constraints
+
+    @staticmethod
+    def of(
+        model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str],
+        constraints: Sequence[Constraint],
+    ) -> Reduced:  # fmt: skip
+        """Of the tree of a model alone, with frames for the bodies that constraints speak of."""
+        spoken = {0, *(i for constraint in constraints for i in constraint.bodies)} if constraints else set()
+        model = model.replace(frames={f"{SPOKEN}{i}": Frame(f"{SPOKEN}{i}", i, np.eye(6)) for i in spoken}, closures=())
+        if "base_parameters" in passes and not external_wrenches:  # else each body takes a wrench of its own
+            model = without_fixed(model)
+        return Reduced(model, free, external_wrenches, passes, constraints)
+
+    def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
+        """(the model that the plan makes of the given one, X (nb, 6, 6) from the given frames to its own)."""
+        model, X = self.source, np.tile(np.eye(6), (self.source.nb, 1, 1))
+        if "canonical_frames" in self.passes:
+            model, X = self.frames(plan.pick("frames"))
+        if "base_parameters" not in self.passes:
+            return model, X
+        left = {i: plan.pick("left", i, of=LEFT_CHOICES) for i, j in enumerate(model.joints) if isinstance(j, Revolute)}
+        model = self.regrouped(model, tuple(left.items()))
+        if self.units:
+            units = _units(model)
+            if number := plan.pick("unit", of=1 + len(units)):
+                model = self.in_units(model, units[number - 1])
+        return model, X
+
+    def likely_units(self, written: Written, plan: Plan) -> list[int]:
+        """Forms of the decision on the unit of length, those first that seem to save most multiplications.
+
+        That is where they are by this length, or by the inverse of it: of a first moment.
+        """
+        if ("unit",) not in plan.open:
+            return []
+        graph = written.graph
+        factors = Counter(
+            graph.constants[k]
+            for i in graph.live(written.scalars).tolist()
+            if graph.kind[i] == MUL
+            for k in graph.operands(i)
+            if graph.kind[k] == CONST
+        )
+        units, by = np.array(_units(self.model(plan)[0])), np.array(list(factors))
+        found = np.isclose(by, units[:, None], SAME, 0.0) | np.isclose(by * units[:, None], 1.0, SAME, 0.0)
+        saved = found @ np.array(list(factors.values()))
+        return [int(k) + 1 for k in np.argsort(-saved, kind="stable") if saved[k]]
+
+    def given(self, method: str, outputs: Sequence[str], plan: Plan) -> Written | None:
+        """None: X, v, c and ν do not occur here."""
+        return None
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
+        inputs = self._inputs()
+        model, X = self.model(plan)
+        tree = inputs.tree(model, plan, may_hold=True)
+        fx = None if inputs.fx is None else [tree.links[i].wrench(wrench_to(X[i], w)) for i, w in enumerate(inputs.fx)]
+        pivots: list[tuple[Scalar, int]] = []
+        motion = self._motion(tree, inputs, fx)
+        seen = Seen(tree, _places(model), inputs.velocity, motion)
+        if not self.free and self.constraints:
+            return self._pushed(method, tree, inputs, seen, outputs)
+        held = Held(inputs.graph, self.constraints, seen)
+        solved = _solved(method, tree, inputs, motion.qdd, motion.own, pivots, held.rows)
+        values = self._values(inputs, seen, solved, held)
+        return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(self._numbered(pivots)))
+
+    def _pushed(self, method: str, tree: Tree, inputs: Inputs, seen: Seen, outputs: Sequence[str]) -> Written:
+        """Inverse dynamics, the wrenches of constraints being inputs w, too; the output ROWS is their rows less κ."""
+        rows = Held(inputs.graph, self.constraints, seen, simplified=False).rows
+        w, own = inputs.graph.inputs("w", len(rows.targets)).tolist(), list(seen.motion.own)
+        for j, carried in rows.bodies.items():
+            for e, row in carried.items():
+                own[j] = [x - w[e] * c for x, c in zip(own[j], row, strict=True)]
+        tau = torques(tree, wrenches(tree, own), inputs.qdd)
+        for k, column in rows.freedoms.items():
+            tau[k] = tau[k] - dot([*column.values()], [w[e] for e in column])
+        values = {"tau": tau, "qdd": inputs.qdd, "w": w, ROWS: [-x for x in rows.targets]}
+        return Written(method, inputs.graph, {name: values[name] for name in outputs}, [])
+
+    def _inputs(self) -> Inputs:
+        return Inputs(self.source, self.free, self.external, self.passes)
+
+    def _values(self, inputs: Inputs, seen: Seen, solved: Solved, held: Held) -> dict[str, list]:
+        """{quantity: its scalars}."""
+        fx = [x for w in inputs.fx or [] for x in w]
+        return {"tau": solved.tau, "qdd": solved.qdd, "fx": fx, "w": [x for w in held.wrenches(solved.w) for x in w]}
+
+    def _numbered(self, pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
+        return pivots
+
+    def _motion(self, tree: Tree, inputs: Inputs, fx: list[Vector] | None) -> Motion:
+        """A motion with the known q̈."""
+        if "classical_accelerations" in self.passes:
+            return bodies(tree, inputs.qd, inputs.qdd, fx, self.free)
+        c, nu = velocity_terms(tree, inputs.qd)
+        a = accelerations(tree, c, inputs.qdd)
+        return Motion(inputs.qdd, own_wrenches(tree, a, nu, fx), a)
+
+
+class Rooted(Reduced):
+    """The same of a floating robot, read from a frame that a constraint holds: that one costs nothing then."""
+
+    def __init__(self, given: Reduced, root: Constraint, foothold: Foothold, turned: Turned):
+        driven = {k for k, old in enumerate(turned.freedoms, start=6) if old in given.free}
+        free = frozenset(driven | set(range(6)) - set(foothold.held))  # no torque where the root is not held
+        rest = [x for x in given.constraints if x is not root]
+        super().__init__(turned.model, free, given.external, given.passes, rest)
+        self.unturned, self.turned, self.number = given, turned, given.constraints.index(root)
+        self.root, self.foothold = root, foothold
+
+    @staticmethod
+    def read_from(given: Reduced, root: Constraint) -> Rooted | None:
+        """Read from the frame that `root` holds; None if this cannot be."""
+        foothold = root.foothold
+        if foothold is None or "classical_accelerations" not in given.passes or not given.free >= set(range(6)):
+            return None
+        body, X = _places(given.source)[foothold.body]
+        if not can_turn(given.source, body):
+            return None
+        return Rooted(given, root, foothold, turned(given.source, body, product(foothold.X, X)))
+
+    def model(self, plan: Plan) -> tuple[Model, np.ndarray]:
+        model, X = super().model(plan)
+        return model, product(X, self.turned.X)
+
+    def _inputs(self) -> Inputs:
+        given, foothold = self.unturned._inputs(), self.foothold
+        model = canonical(self.unturned.source)[0]
+        tree = Tree(model, Plan(), given.graph.mark, may_hold=False, double_angle=False).at(given.q)
+        seen = Seen(tree, _places(model), given.qd, Motion([], [], []))
+        E = rotation(foothold.X).astype(object) @ seen.rotation(foothold.body)
+        v = (foothold.X.astype(object) @ seen.velocity(foothold.body, uniform=False)).tolist()
+        inputs, joints, bodies = copy(given), self.turned.freedoms, self.turned.bodies
+        inputs.given, inputs.seen, inputs.free = given, seen, self.free
+        inputs.q = [*E.flat, *(given.q[k] for k in self.turned.positions)]
+        inputs.velocity = [*v, *(given.qd[k] for k in joints)]
+        inputs.qd = [*v[:3], 0.0, 0.0, 0.0, *inputs.velocity[6:]]
+        inputs.qdd = [0.0] * 6 + [given.qdd[k] for k in joints]
+        for k, x in zip(foothold.held, foothold.acceleration(given.graph), strict=True):
+            inputs.qdd[k] = x
+        inputs.tau = [0.0] * 6 + [given.tau[k] for k in joints]
+        inputs.fx = [[0.0] * 6 for _ in bodies] if given.fx is None else [given.fx[i] for i in bodies]
+        old = bodies.index(0)
+        inputs.fx[old] = plus(inputs.fx[old], given.tau[:6])
+        return inputs
+
+    def _values(self, inputs: Inputs, seen: Seen, solved: Solved, held: Held) -> dict[str, list]:
+        given = inputs.given
+        assert given is not None and inputs.seen is not None
+        tau, qdd = list(given.tau), list(given.qdd)
+        for k, old in enumerate(self.turned.freedoms, start=6):
+            tau[old], qdd[old] = solved.tau[k], solved.qdd[k]
+        # q̈ of the free joint: its acceleration is that of the body, relative to one that does not turn with it
+        a, v = seen.carried(0, solved.missing), seen.velocity(0, uniform=True)
+        gravity = (inputs.seen.rotation(0) @ self.source.gravity.astype(object)).tolist()
+        drift = cross(given.qd[:3], [x - y for x, y in zip(v[3:], given.qd[3:6], strict=True)])
+        qdd[:6] = [*a[:3], *plus(plus(list(a[3:]), gravity), drift)]
+        w = held.wrenches(solved.w)
+        w.insert(self.number, [solved.tau[k] for k in self.foothold.held])
+        fx = [x for w in given.fx or [] for x in w]
+        return {"tau": tau, "qdd": qdd, "fx": fx, "w": [x for own in w for x in own]}
+
+    def _numbered(self, pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
+        freedoms = [*range(6), *self.turned.freedoms]  # free ones of the root stand for those of the free joint
+        nv, starts = self.source.nv, np.cumsum([0, *(x.size for x in self.unturned.constraints)])
+        rows = [k for i, x in enumerate(self.unturned.constraints) if x is not self.root
+                for k in range(starts[i], starts[i] + x.size)]  # fmt: skip
+        return [(x, freedoms[k] if k < nv else nv + rows[k - nv]) for x, k in pivots]
+
+
+def _places(model: Model) -> dict[int, tuple[int, np.ndarray]]:
+    """{body of the given model that is spoken of: (the body that carries it, X from the frame of that to its own)}."""
+    frames = ((name.removeprefix(SPOKEN), f) for name, f in model.frames.items() if name.startswith(SPOKEN))
+    return {int(number): (f.body, f.X) for number, f in frames}
+
+
+class Unknowns:
+    """Any quantities: spatial accelerations and wrenches in the frames of the bodies, but for a turn onto z."""
+
+    def __init__(self, model: Model, free: frozenset[int], external_wrenches: bool, passes: frozenset[str]):
+        self.source, self.free, self.external, self.passes = model, free, external_wrenches, passes
+        self.upright, self.X = model, np.tile(np.eye(6), (model.nb, 1, 1))
+        if "canonical_frames" in passes:
+            self.upright, self.X = upright(model)
+        self.base = regrouped(self.upright) if "base_parameters" in passes else self.upright
+
+    def write(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
+        inputs = self._inputs()
+        tree = inputs.tree(self.upright, plan)
+        return self._rest(inputs, tree, *velocity_terms(tree, inputs.qd), method, outputs)
+
+    def given(self, method: str, outputs: Sequence[str], plan: Plan) -> Written:
+        """The program if X, v, c and ν were given."""
+        inputs, other = self._inputs(), self._inputs()
+        c, nu = velocity_terms(inputs.tree(self.upright, plan), inputs.qd)
+        terms = _as_inputs(other.graph, "c", c), _as_inputs(other.graph, "nu", nu)
+        return self._rest(other, other.tree(self.upright, plan), *terms, method, outputs)
+
+    def likely_units(self, written: Written, plan: Plan) -> list[int]:
+        """No units at all, for f has the units of the model."""
+        return []
+
+    def _inputs(self) -> Inputs:
+        return Inputs(self.source, self.free, self.external, self.passes)
+
+    def _rest(
+        self, inputs: Inputs, tree: Tree, c: list[Vector], nu: list[Vector], method: str, outputs: Sequence[str]
+    ) -> Written:
+        """The outputs from c and ν."""
+        fx = None if inputs.fx is None else [wrench_to(self.X[i], w) for i, w in enumerate(inputs.fx)]
+        qdd = inputs.qdd
+        pivots: list[tuple[Scalar, int]] = []
+        if self.free:
+            own = own_wrenches(tree, accelerations(tree, c, qdd), nu, fx)
+            qdd = _solved(method, inputs.tree(self.base, tree.plan), inputs, qdd, own, pivots).qdd
+        a = accelerations(tree, c, qdd)
+        f = wrenches(tree, own_wrenches(tree, a, nu, fx))
+        tau = [inputs.tau[k] if k in self.free else x for k, x in enumerate(torques(tree, f, qdd))]
+        values = {
+            "tau": tau, "qdd": qdd, "fx": [x for w in inputs.fx or [] for x in w],
+            "a": [x for i, v in enumerate(a) for x in motion_back(self.X[i], v)],
+            "f": [x for i, v in enumerate(f) for x in wrench_back(self.X[i], v)],
+        }  # fmt: skip
+        return Written(method, inputs.graph, _full(self.source, values, outputs), _varying(pivots))
+
+
+def _solved(
+    method: str, tree: Tree, inputs: Inputs, qdd: Vector, own: list[Vector], pivots: list[tuple[Scalar, int]],
+    rows: Rows = NO_ROWS,
+) -> Solved:  # fmt: skip
+    """The dynamics, given τ and q̈, from a motion with the known q̈: qdd, and own, the wrench of each body alone."""
+    free, symmetric = inputs.free, "symmetric_elimination" in inputs.passes
+    if method == "articulated":
+        return articulated(tree, inputs.tau, qdd, own, free, pivots, rows, symmetric)
+    tau = torques(tree, wrenches(tree, own), qdd)
+    if not free:
+        return Solved(tau, qdd, [[0.0] * 6 for _ in own], [])
+    H = mass_matrix(tree)
+    u = [inputs.tau[k] - x if k in free else 0.0 for k, x in enumerate(tau)]
+    J = jacobian(tree, rows) if rows.targets else {}
+    missing, w = constrained(H, J, u, rows.targets, free, pivots, symmetric)
+    rest = reaction(H, missing, free)
+    for k in set(J) - free:
+        rest[k] = rest[k] - dot([*J[k].values()], [w[e] for e in J[k]])
+    tau = [inputs.tau[k] if k in free else x + rest[k] for k, x in enumerate(tau)]
+    # of a turned tree alone: what is not wanted would leave decisions to the plan
+    a = spread(tree, missing) if inputs.given is not None else []
+    return Solved(tau, [x + y for x, y in zip(qdd, missing, strict=True)], a, w)
+
+
+def _as_inputs(graph: Graph, name: str, vectors: list[Vector]) -> list[Vector]:
+    """Inputs in place of the entries that are not constant."""
+    return [
+        [graph.input(f"{name}[{i}][{k}]") if type(x) is Expr else x for k, x in enumerate(v)]
+        for i, v in enumerate(vectors)
+    ]
+
+
+def _units(model: Model) -> list[float]:
+    """Lengths that save multiplications as the unit: displacements, the acceleration of gravity, and inverses of h."""
+    found = {abs(x) for x in model.gravity}
+    for place, I in zip(placements(model), model.inertias, strict=True):
+        found |= {abs(x) for x in (*place.p, place.r)}
+        found |= {1.0 / abs(h) for h in first_moment(I) if h}
+    return np.unique(agreed(np.array([x for x in found if 1e-3 < x < 1e3]))[0]).tolist()[:UNITS]
+
+
+def _full(model: Model, values: dict[str, list], outputs: Sequence[str]) -> dict[str, list]:
+    sizes = {"fx": 6 * model.nb}
+    return {name: values[name] or [0.0] * sizes.get(name, 0) for name in outputs}
+
+
+def _varying(pivots: list[tuple[Scalar, int]]) -> list[tuple[Scalar, int]]:
+    return [(x, k) for x, k in pivots if type(x) is Expr]

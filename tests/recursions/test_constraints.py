@@ -1,0 +1,263 @@
+"""Contacts, loops and couplings in recursions, against the system eliminated and against dense equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from robots import floating_tree
+
+import sysdyn as sd
+from sysdyn.errors import ProblemError
+from sysdyn.measurements.constraints import CONTACTS, Contact
+from sysdyn.measurements.groups import value_group
+from sysdyn.model.closures import Coupling
+from sysdyn.model.joints import Spherical
+from sysdyn.model.kinematics import joint_transforms
+from sysdyn.model.spatial import X_inverse, X_motion, rotx, roty
+from sysdyn.offline.constrained import carried
+from sysdyn.passes import ALL as PASSES
+from sysdyn.recursions.turned import can_turn, turned
+from sysdyn.recursions.write import write
+
+R = rotx(0.7) @ roty(-0.4)
+LEGS = (-1, 0, 1, 2, 3, 4, 5, 0, 7, 8, 9, 10, 11, 0, 13)  # a trunk, two legs of six joints, and a tail of two
+STATES = 4
+OUTPUTS = ("qdd", "tau", "w")
+
+
+def legged(seed: int = 0) -> sd.Model:
+    """A floating robot with feet "l" and "r", and a frame "tail"."""
+    model = floating_tree(len(LEGS), seed=seed, parent=LEGS)
+    ends = {"l": (6, R), "r": (12, np.eye(3)), "tail": (14, R.T)}
+    frames = {name: sd.Frame(name, i, X_motion(E, np.array([0.02, -0.01, 0.05]))) for name, (i, E) in ends.items()}
+    return model.replace(frames={**model.frames, **frames})
+
+
+def forward(model: sd.Model, *constraints: sd.Measurement) -> sd.Problem:
+    return sd.Problem(model, [sd.JointTorque("all", name="tau"), sd.ExternalWrench("all", name="fx"), *constraints])
+
+
+def state(problem: sd.Problem, seed: int = 0) -> dict:
+    """Moving feet: nothing makes the velocities agree with the constraints."""
+    model, rng = problem.model, np.random.default_rng(seed)
+    q, qd, qdd = model.random_state(seed=seed, batch=STATES)
+    given = {"q": q, "qd": qd, "tau": rng.standard_normal((STATES, model.nv)), "qdd": qdd,
+             "fx": rng.standard_normal((STATES, model.nb, 6)) if problem.knows("fx") else None}  # fmt: skip
+    y = {m.name: rng.standard_normal((STATES, len(m.components(model)))) for m in problem.constraints}
+    known = {"q", "qd", *problem.known_quantities}
+    return {name: x for name, x in given.items() if name in known} | {"y": y}
+
+
+def agree(problem: sd.Problem, ordering: str | None = None, **options) -> sd.Solver:
+    """The recursion's outputs are those of the dense equations, solved with pivoting."""
+    solver = sd.compile(problem, outputs=OUTPUTS, formulation="recursive", level="fast", effort=0.0, **options)
+    given = state(problem)
+    if options.get("external_wrenches") is False:
+        given["fx"] = np.zeros_like(given["fx"])
+    found = solver(**given)
+    system = problem.system()
+    entries, b = system.values({**{k: x.reshape(STATES, -1) for k, x in given.items() if k != "y"}, **{
+        value_group(m.name): given["y"][m.name] for m in problem.custom}})  # fmt: skip
+    entries, b = (np.broadcast_to(x, (STATES, x.shape[1])) for x in (entries, b))
+    for k in range(STATES):
+        d = np.linalg.solve(system.matrix(entries[k]).toarray(), -b[k])
+        for x in OUTPUTS:
+            expected = d[list(system.layout.quantity_columns(x))]
+            tolerance = 1e-9 * max(1.0, float(np.abs(expected).max()))
+            np.testing.assert_allclose(found[x][k], expected, rtol=0, atol=tolerance, err_msg=x)
+    assert ordering is None or solver.ordering == ordering
+    return solver
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("kind", [*CONTACTS, ("a_x",), ("alpha_z", "a_y", "a_z")])
+def test_contacts_of_each_kind(kind):
+    agree(forward(legged(), Contact("l", kind, name="left")))
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("names", [("l", "r"), ("r", "tail"), ("l", "r", "tail")])
+@pytest.mark.parametrize("kind", ["fixed", "point"])
+def test_several_contacts(names, kind):
+    if kind == "fixed" and "tail" in names:
+        kind = ("a_x", "a_z")
+    agree(forward(legged(1), *(Contact(x, kind, name=x) for x in names)))
+
+
+def test_a_foot_that_holds_is_the_root():
+    """One foot costs hardly more than none, and two feet less than the sum of their rows carried to the trunk."""
+    model = legged()
+    free = sd.compile(forward(model), outputs=["qdd"], external_wrenches=False)
+    one = agree(forward(model, Contact("l", "fixed", name="left")), "articulated from left", external_wrenches=False)
+    two = agree(forward(model, *(Contact(x, name=x) for x in "lr")), external_wrenches=False)
+    assert two.ordering in ("articulated from l", "articulated from r")
+    counts = [solver.flops.end_to_end.total for solver in (free, one, two)]
+    assert counts[1] < 1.15 * counts[0] and counts[2] < 1.8 * counts[0]
+
+
+def test_stabilised_contacts_and_those_in_axes_of_the_world():
+    T = np.eye(4)
+    T[:3, 3] = 0.1, 0.2, 0.3
+    held = Contact("l", "fixed", name="held", at=T, stabilise=0.1)
+    agree(forward(legged(2), held), "articulated from held")
+    agree(forward(legged(2), Contact("r", "point", name="world", reference="world"), held))
+    agree(forward(legged(2), Contact("l", "point", name="world", reference="world")), "articulated")
+
+
+def test_loops_couplings_and_contacts():
+    model = legged(3)
+    first, second = model.joint_names[13:15]
+    loop = sd.LoopJoint("r", "tail", "spherical", name="loop", stabilise=0.2)
+    coupling = sd.JointCoupling(second, first, (0.1, 0.5), name="gear", stabilise=0.2)
+    agree(forward(model, coupling), "articulated")
+    agree(forward(model, loop))
+    agree(forward(model, loop, coupling, Contact("l", "fixed", name="left")))
+    fixed = sd.chain(6, seed=0)
+    agree(forward(fixed, sd.LoopJoint("body1", "body5", ("a_x", "a_y"), name="loop")), "composite")
+    agree(forward(fixed, Contact("body5", "point", name="tip")), "composite")
+
+
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("passes", [(), ("classical_accelerations",), ("canonical_frames", "base_parameters"),
+                                    tuple(x for x in PASSES if x != "symmetric_elimination")])  # fmt: skip
+def test_constraints_with_some_of_the_passes(passes):
+    """Without classical accelerations nothing is read from a foot, but rows are carried all the same."""
+    model = legged(5)
+    some = (Contact("l", name="left"), Contact("r", "point", name="right", reference="world"),
+            sd.LoopJoint("tail", "r", ("a_z",), name="loop"))  # fmt: skip
+    solver = agree(forward(model, *some), passes=list(passes))
+    assert "classical_accelerations" in passes or solver.ordering == "articulated"
+    assert solver.vjp(of="qdd", wrt="q").program.flops.total
+
+
+def test_rotors_and_links_welded_to_the_base():
+    """Armatures of joints that turn the other way, and a loop to a link that a fixed joint holds to the base."""
+    model = legged(6)
+    model = model.replace(armature=np.concatenate([np.zeros(6), np.linspace(0.1, 1.0, model.nv - 6)]))
+    agree(forward(model, *(Contact(x, name=x) for x in "lr")))
+    arm = sd.load(
+        """<robot name="arm"><link name="world"/><link name="post">{0}</link>
+        <link name="a">{0}</link><link name="b">{0}</link>
+        <joint name="weld" type="fixed"><parent link="world"/><child link="post"/><origin xyz="0.3 0 0.5"/></joint>
+        <joint name="j" type="continuous"><parent link="world"/><child link="a"/><axis xyz="0 1 0"/></joint>
+        <joint name="k" type="continuous"><parent link="a"/><child link="b"/><axis xyz="0 1 0"/>
+        <origin xyz="0.4 0 0"/></joint></robot>""".format(
+            '<inertial><origin xyz="0.1 0 0"/><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" '
+            'ixy="0" ixz="0" iyz="0"/></inertial>'
+        ),
+        fixed_joints="keep",
+    )
+    for wrenches in (True, False):
+        agree(forward(arm, sd.LoopJoint("post", "b", ("a_x",), name="rail")), external_wrenches=wrenches)
+
+
+def test_a_coupling_of_heavy_links_behind_light_ones():
+    """States that lose digits are judged by the textbook's tree, whose couplings are torques."""
+    model = sd.chain(6)
+    coupled = Coupling(model.joint_names[5], model.joint_names[4], (0.0, 1.0))
+    inertias = np.concatenate([model.inertias[:4], 1e4 * model.inertias[4:]])
+    problem = sd.forward_dynamics(model.replace(inertias=inertias, closures=(coupled,)))
+    solver = sd.compile(problem, outputs=["qdd"], level="fast")
+    assert solver.ordering in ("articulated", "composite") and solver.safety.backward_error < 1e-10
+
+
+def test_hybrid_dynamics_on_a_foot():
+    """Which torques hold a motion: q̈ of the joints is known, τ of the free base, and a foot holds."""
+    model = legged(4)
+    base, *joints = model.joint_names
+    known = [sd.JointTorque((base,), name="tau"), sd.JointAcceleration(tuple(joints), name="qdd"),
+             sd.ExternalWrench("all", name="fx")]  # fmt: skip
+    agree(sd.Problem(model, [*known, Contact("l", "fixed", name="left")]))
+    known = [sd.JointTorque((base, *joints[3:9]), name="tau"), sd.ExternalWrench("all", name="fx"),
+             sd.JointAcceleration((*joints[:3], *joints[9:]), name="qdd")]  # fmt: skip
+    agree(sd.Problem(model, [*known, Contact("l", "point", name="left"), Contact("tail", ("a_z",), name="tail")]))
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(st.integers(1, 7), st.integers(0, 10**6), st.sampled_from(["fixed", "point", "line", "edge"]))
+def test_random_floating_trees_are_read_from_any_body(n, seed, kind):
+    """Joints on the way that do not reverse leave the tree as it is."""
+    model = floating_tree(n, seed=seed)
+    body = model.body_names[seed % n]
+    agree(forward(model, Contact(body, kind, name="held")))
+
+
+def test_a_turned_tree_has_the_same_poses():
+    model = legged()
+    found = turned(model, 6, model.frames["l"].X)
+    q = model.random_state(seed=0)[0]
+    X = joint_transforms(model, q)
+    E = np.eye(3).ravel()
+    Y = joint_transforms(found.model, np.concatenate([E, q[found.positions]]))
+    # from the new root to each body, both ways
+    given: list[np.ndarray] = []
+    for i, p in enumerate(model.parent):
+        given.append(X[i] @ given[p] if p >= 0 else np.eye(6))
+    root = found.X[0] @ given[6]
+    own: list[np.ndarray] = []
+    for k, p in enumerate(found.model.parent):
+        own.append(Y[k] @ own[p] if p >= 0 else np.eye(6))
+        expected = found.X[k] @ given[found.bodies[k]] @ X_inverse(root)
+        np.testing.assert_allclose(own[k], expected, atol=1e-12)
+    masses = [model.inertias[i][5, 5] for i in found.bodies]
+    np.testing.assert_allclose([I[5, 5] for I in found.model.inertias], masses)
+
+
+def test_trees_that_cannot_be_turned():
+    model = legged()
+    assert can_turn(model, 6) and not can_turn(model, -1) and not can_turn(sd.chain(3, seed=0), 2)
+    limits = dict.fromkeys(("armature", "lower", "upper", "velocity_limit", "effort_limit"))
+    spherical = model.replace(joints=(*model.joints[:2], Spherical(), *model.joints[3:]), **limits)
+    assert not can_turn(spherical, 6) and can_turn(spherical, 12)
+    heavy = np.zeros(model.nv)
+    heavy[2] = 0.1
+    assert not can_turn(model.replace(armature=heavy), 6)
+    agree(forward(spherical, Contact("l", "fixed", name="left")), "articulated")
+
+
+class Sliding(Contact):
+    """A contact whose normal force drags along x: its loads are not the transpose of its rows."""
+
+    def loads(self, ctx):
+        found = super().loads(ctx)
+        (body,) = found
+        normal = found[body][:, -1]
+        return {body: np.column_stack([*found[body].T[:-1], normal + 0.3 * found[body][:, 0]])}
+
+
+def test_what_recursions_of_constraints_cannot_do():
+    model = legged()
+    rubbing = forward(model, Sliding("l", "point", name="rubs"))
+    assert carried(rubbing) is None
+    assert not sd.compile(rubbing, outputs=["qdd"], level="fast").ordering.startswith("articulated")
+    held = forward(model, Contact("l", name="left"))
+    with pytest.raises(ProblemError, match="contacts and loops the outputs are tau, qdd and w alone"):
+        sd.compile(held, formulation="recursive", outputs="all")
+    with pytest.raises(ProblemError, match="neither a nor f"):
+        write(model, "tau", ["a"], constraints=carried(held))
+
+
+def test_derivatives_and_products_on_two_feet():
+    """A directional difference of the solution, its product with a vector, and the Jacobian agree."""
+    problem = forward(legged(), *(Contact(x, name=x) for x in "lr"))
+    solver = sd.compile(problem, outputs=["qdd"], effort=0.0)
+    given = state(problem)
+    rng = np.random.default_rng(0)
+    v = {"q": rng.standard_normal((STATES, problem.model.nv)), "qd": rng.standard_normal((STATES, problem.model.nv))}
+    push = solver.jvp(wrt=["q", "qd"])
+    assert push.method == "inverse dynamics"
+    rates = push(**given, tangents=v)["qdd"]
+    step = 1e-6
+    ends = [
+        solver(**given | {"q": problem.model.integrate(given["q"], s * v["q"]), "qd": given["qd"] + s * v["qd"]})["qdd"]
+        for s in (step, -step)
+    ]
+    np.testing.assert_allclose(rates, (ends[0] - ends[1]) / (2 * step), rtol=0, atol=1e-6 * np.abs(rates).max())
+    w = {"qdd": rng.standard_normal(rates.shape)}
+    pull = solver.vjp(wrt=["q", "qd"])(**given, cotangents=w)
+    np.testing.assert_allclose(
+        sum((pull[x] * v[x]).sum(axis=1) for x in v), (w["qdd"] * rates).sum(axis=1), rtol=1e-9, atol=1e-6
+    )
