@@ -105,8 +105,14 @@ from sysdyn.online.derivatives import Derivatives as Derivatives
 from sysdyn.online.estimate import Estimate as Estimate
 from sysdyn.online.identify import Identified as Identified
 from sysdyn.online.identify import identify as identify
+from sysdyn.online.impact import Impact as Impact
+from sysdyn.online.impact import Impulses as Impulses
+from sysdyn.online.impact import impact as impact
 from sysdyn.online.learn_noise import Learned as Learned
 from sysdyn.online.least_norm import least_norm as least_norm
+from sysdyn.online.operational_space import delassus as delassus
+from sysdyn.online.operational_space import operational_space as operational_space
+from sysdyn.online.operational_space import operational_space_inertia as operational_space_inertia
 from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
@@ -157,17 +163,19 @@ __all__ = [
     "Derivatives", "Diagnosis", "Direction", "Estimate", "Event", "Expr", "ExternalWrench", "Factor", "Feedback",
     "FileError", "Flops", "ForceDirection", "ForceTorqueSensor", "FormatWarning", "Frame", "FrameAcceleration",
     "FrameAttitude", "FrameDistance", "FramePose", "FramePosition", "Function", "GaussMarkov", "Graph", "Gyroscope",
-    "IKResult", "Identified", "IgnoredWarning", "Inconsistent", "InvalidInput", "JointAcceleration", "JointCoupling",
-    "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics", "Known", "Learned", "LearnedMotion",
-    "Linear", "Live", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits", "Measurement", "Model", "ModelError",
-    "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability",
-    "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
-    "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity",
-    "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SysdynError", "UnknownName",
-    "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "compile_regressor",
-    "count_flops", "crba", "declared_sensors", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba",
-    "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics",
-    "identify", "inertial_parameters", "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics",
-    "learn_noise", "least_norm", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability", "predict",
-    "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show", "simulate", "smooth", "sparsity",
+    "IKResult", "Identified", "IgnoredWarning", "Impact", "Impulses", "Inconsistent", "InvalidInput",
+    "JointAcceleration", "JointCoupling", "JointPosition", "JointTorque", "JointVelocity", "JointWrench", "Kinematics",
+    "Known", "Learned", "LearnedMotion", "Linear", "Live", "LoadCells", "Log", "LogWarning", "LoopJoint", "LostDigits",
+    "Measurement", "Model", "ModelError", "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench",
+    "NoSafeOrdering", "Observability", "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior",
+    "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState",
+    "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular",
+    "Switchable", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures",
+    "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus",
+    "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
+    "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact", "inertial_parameters",
+    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
+    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability", "operational_space",
+    "operational_space_inertia", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show",
+    "simulate", "smooth", "sparsity",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from sysdyn.program.expr import Expr, Graph
 from sysdyn.program.groups import Group, Groups, named
 from sysdyn.program.operations import Flops
 from sysdyn.program.program import Program
-from sysdyn.program.status import LARGEST_ANGLE
+from sysdyn.program.status import BAD_PIVOT, LARGEST_ANGLE
 
 _RESULT = "result"  # Output groups of results without names are called result, result1, …
 _EXPORT_STATES = 64  # Number of states among which the test vectors of an export are found; chosen.
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
         """Arrays by group as the function gives them."""
         if self.make is dict:
             return arrays
-        return arrays[_RESULT] if self.make is None else tuple(arrays.values())
+        return next(iter(arrays.values())) if self.make is None else tuple(arrays.values())
 
 
 class Function(Translated, Called):
@@ -205,10 +205,17 @@ class Function(Translated, Called):
     def _fail(self, rows: dict, status: np.ndarray) -> None:
         self.groups.reject_not_finite(rows)
         states = tuple(int(k) for k in np.flatnonzero(status))
+        where = f"at {len(states)} of {len(status)} states, the first being {states[0]}"
+        if status[states[0]] & BAD_PIVOT and self.program.guards:
+            first = {name: np.atleast_2d(x) for name, x in rows.items()}
+            first = {name: x[min(states[0], len(x) - 1)][None] for name, x in first.items()}
+            values = np.abs(self.executable.guarded(first)[0])
+            failed = [g.label for g, x in zip(self.program.guards, values, strict=True) if not x >= g.threshold]
+            if failed:
+                raise SingularState(f"{self.name} has no value {where}: {failed[0]}", states=states)
         raise SingularState(
-            f"{self.name} has no finite value at {len(states)} of {len(status)} states, the first being {states[0]}: "
-            "it divides by zero, takes the root of a negative number, or an angle is beyond "
-            f"{LARGEST_ANGLE:.3g} rad",
+            f"{self.name} has no finite value {where}: it divides by zero, takes the root of a negative number, or an "
+            f"angle is beyond {LARGEST_ANGLE:.3g} rad",
             states=states,
         )
 

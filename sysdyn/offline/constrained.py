@@ -24,12 +24,15 @@ from sysdyn.recursions.constraints import Blocks, Constraint, Foothold, Seen
 LOADED_SEED, LOADED = 5, 1e-9
 
 
-def carried(problem: Statement) -> tuple[Constraint, ...] | None:
-    """The constraints of a problem, which it keeps; None if one does work: if loads are not rows, transposed."""
-    return problem.kept("carried", lambda: (_carried(problem),))[0]
+def carried(problem: Statement, valued: bool = True) -> tuple[Constraint, ...] | None:
+    """The constraints of a problem, which it keeps; None if one does work: if loads are not rows, transposed.
+
+    valued: their accelerations y are inputs; else zero.
+    """
+    return problem.kept(("carried", valued), lambda: (_carried(problem, valued),))[0]
 
 
-def _carried(problem: Statement) -> tuple[Constraint, ...] | None:
+def _carried(problem: Statement, valued: bool) -> tuple[Constraint, ...] | None:
     model = problem.model
     context = Context.at(model, *model.random_state(seed=LOADED_SEED)[:2])
     found = []
@@ -42,12 +45,13 @@ def _carried(problem: Statement) -> tuple[Constraint, ...] | None:
         if set(loads) != set(rows) or any(np.abs(rows[key].T - L).max() > LOADED for key, L in loads.items()):
             return None
         bodies = tuple(model.body_index(name) for quantity, name in rows if quantity == "a")
-        found.append(_constraint(problem, m, bodies))
+        found.append(_constraint(problem, m, bodies, valued))
     return tuple(found)
 
 
-def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[int, ...]) -> Constraint:
+def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[int, ...], valued: bool) -> Constraint:
     model, uniform = problem.model, is_uniform(problem.model, m)
+    size = len(m.components(model))
 
     def write(graph: Graph, seen: Seen) -> Blocks:
         q, qd = graph.inputs("q", model.nq), graph.inputs("qd", model.nv)
@@ -60,10 +64,10 @@ def _constraint(problem: Statement, m: measurements.Constraint, bodies: tuple[in
             else:
                 first = model.v_slice(model.joint_index(owner)).start
                 blocks["qdd"].update({first + k: block[:, k] for k in range(block.shape[1])})
-        y = graph.inputs(value_group(m.name), len(m.components(model)))
+        y = graph.inputs(value_group(m.name), size) if valued else np.zeros(size)
         return Blocks(blocks["a"], blocks["qdd"], list(y - m.bias(context)))
 
-    return Constraint(m.name, bodies, len(m.components(model)), uniform, write, _foothold(problem, m))
+    return Constraint(m.name, bodies, size, uniform, write, _foothold(problem, m))
 
 
 def _foothold(problem: Statement, m: measurements.Constraint) -> Foothold | None:

@@ -75,7 +75,7 @@ class Seen:
 
     def __init__(self, tree: Tree, places: Mapping[int, tuple[int, np.ndarray]], qd: Vector, motion: Motion):
         self.tree, self._places, self._qd, self.motion = tree, places, qd, motion
-        self._swept = cache(self._sweep)
+        self.swept = cache(self._sweep)
         self._turned = cache(self._turn)
 
     def velocity(self, i: int, uniform: bool) -> np.ndarray:
@@ -84,7 +84,7 @@ class Seen:
         if j < 0:
             return np.zeros(6).astype(object)
         w = self.motion.w
-        return self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self._swept(j))
+        return self._in_body(i, [*w[j], 0.0, 0.0, 0.0] if uniform and w is not None else self.swept(j))
 
     def carried(self, i: int, missing: Sequence[Vector]) -> np.ndarray:
         """a (6) of body i, as `velocity` is if it is uniform; missing: to the motion, of each body of the tree."""
@@ -116,14 +116,14 @@ class Seen:
         a = self.motion.a[j]
         if uniform or self.motion.w is None:
             return a
-        v = self._swept(j)
+        v = self.swept(j)
         return plus(a, [0.0] * 3 + cross(v[3:], v[:3]))
 
     def _sweep(self, j: int) -> Vector:
         """v (6) of a body of the tree."""
         link, parent = self.tree.links[j], self.tree.model.parent[j]
         own = of_joint(link, self._qd[self.tree.model.v_slice(j)])
-        return own if parent < 0 else plus(link.motion(self._swept(parent)), own)
+        return own if parent < 0 else plus(link.motion(self.swept(parent)), own)
 
     def _turn(self, j: int, k: int) -> Vector:
         """Axis k of the base in the coordinates of the link of a body of the tree."""

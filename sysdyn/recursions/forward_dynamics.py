@@ -117,14 +117,40 @@ def solve(
     that which is; else it is eliminated as any other entry.
     """
     u = [x if k in free else 0.0 for k, x in enumerate(u)]
-    columns: list[dict[int, Scalar]] = [{} for _ in u]
+    left = _left(H, len(u), free, symmetric)
+    lower = _eliminate(left, free, u, pivots, symmetric)
+    for c in sorted(free):
+        for r, x in lower[c].items():
+            u[c] = u[c] - x * u[r]
+    return u
+
+
+def delassus(
+    H: dict[tuple[int, int], Scalar], J: dict[int, dict[int, Scalar]], m: int, n: int, free: Collection[int],
+    symmetric: bool = True,
+) -> dict[tuple[int, int], Scalar]:  # fmt: skip
+    """J H⁻¹ J^T by (row, column), row ≤ column, for m rows and n degrees of freedom; as by `solve`."""
+    left = _left(_bordered(H, J, m, free), m + n, {*range(m), *(m + k for k in free)}, symmetric)
+    _eliminate(left, {m + k for k in free}, [0.0] * (m + n), [], symmetric)
+    return {(r, c): -x for c in range(m) for r, x in left.rows[c].items() if r <= c}
+
+
+def _left(H: dict[tuple[int, int], Scalar], n: int, kept: Collection[int], symmetric: bool) -> Remainder:
+    """The columns of H (n, n) that are kept, to be eliminated."""
+    columns: list[dict[int, Scalar]] = [{} for _ in range(n)]
     for (r, c), x in sorted(H.items()):
-        if r in free and c in free and not is_zero(x):
+        if r in kept and c in kept and not is_zero(x):
             columns[c][r] = x
             if not symmetric:
                 columns[r][c] = x
-    left = Remainder(columns, len(u))
-    lower: dict[int, dict[int, Scalar]] = {}  # the rows of L
+    return Remainder(columns, n)
+
+
+def _eliminate(
+    left: Remainder, free: Collection[int], u: Vector, pivots: list[tuple[Scalar, int]], symmetric: bool
+) -> dict[int, dict[int, Scalar]]:
+    """The rows of L, with u ← D⁻¹ L^-T u; see `solve`."""
+    lower: dict[int, dict[int, Scalar]] = {}
     for c in sorted(free, reverse=True):
         pivot, above, beside = left.take(c, c)
         pivots.append((pivot, c))
@@ -137,10 +163,7 @@ def solve(
             u[r] = u[r] - x * u[c]
             left.update({r: lower[c][r]}, {s: y for s, y in above.items() if s <= r or not symmetric})
         u[c] = u[c] * inverse
-    for c in sorted(free):
-        for r, x in lower[c].items():
-            u[c] = u[c] - x * u[r]
-    return u
+    return lower
 
 
 def jacobian(tree: Tree, constraints: Rows) -> dict[int, dict[int, Scalar]]:
@@ -165,12 +188,18 @@ def constrained(
     As by `solve`; pivots of rows are numbered from nv on.
     """
     m, nv = len(targets), len(u)
-    border = {(e, m + k): x for k, column in J.items() if k in free for e, x in column.items()}
     own: list[tuple[Scalar, int]] = []
-    both = {(m + r, m + c): x for (r, c), x in H.items()} | border
-    found = solve(both, [*targets, *u], {*range(m), *(m + k for k in free)}, own, symmetric)
+    found = solve(_bordered(H, J, m, free), [*targets, *u], {*range(m), *(m + k for k in free)}, own, symmetric)
     pivots.extend((x, k - m if k >= m else nv + k) for x, k in own)
     return found[m:], [-x for x in found[:m]]
+
+
+def _bordered(
+    H: dict[tuple[int, int], Scalar], J: dict[int, dict[int, Scalar]], m: int, free: Collection[int]
+) -> dict[tuple[int, int], Scalar]:
+    """[0 J; J^T H] for m rows, of J in the degrees of freedom that are free."""
+    border = {(e, m + k): x for k, column in J.items() if k in free for e, x in column.items()}
+    return {(m + r, m + c): x for (r, c), x in H.items()} | border
 
 
 def reaction(H: dict[tuple[int, int], Scalar], x: Vector, free: Collection[int]) -> Vector:
@@ -285,6 +314,22 @@ class Solved(NamedTuple):
     w: Vector
 
 
+class Inward(NamedTuple):
+    """The sweep of articulated bodies to the base.
+
+    bodies, forces: inertia of each articulated body, and its wrench. effects: κ of each row at a degree of freedom.
+    found: (k, s, U / D, u / D, 1 / D) of the free degrees of freedom of each body. omega: Ω by (row, column), row ≤
+    column. left: κ less the rows with w = 0.
+    """
+
+    bodies: list[Articulated]
+    forces: list[Vector]
+    effects: dict[int, dict[int, Scalar]]
+    found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]]
+    omega: dict[tuple[int, int], Scalar]
+    left: Vector
+
+
 def articulated(
     tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]],
     constraints: Rows = NO_ROWS, symmetric: bool = True,
@@ -300,13 +345,40 @@ def articulated(
     (2024), PV-OSIM. Their pivots have numbers from nv on; for `symmetric` see `solve`.
     """
     model, links = tree.model, tree.links
-    tau, qdd, forces = list(tau), list(qdd), list(own)
+    tau, qdd = list(tau), list(qdd)
+    bodies, forces, effects, found, omega, left = inward(tree, tau, qdd, own, free, pivots, constraints)
+    w = _constraint_wrenches(omega, left, model.nv, pivots, symmetric)
+    accelerations: list[Vector] = []
+    for i, parent in enumerate(model.parent):
+        links[i].begin()
+        a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
+        for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
+            if k not in free:
+                load = dot([*effects[k].values()], [w[e] for e in effects[k]])
+                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k] - load
+        for k, s, W, x, inverse in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
+            missing = x - dot(W, a)
+            if effects[k]:
+                missing = missing + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
+            a = plus(a, scaled(missing, s))
+            qdd[k] = qdd[k] + missing
+        accelerations.append(a)
+    return Solved(tau, qdd, accelerations, w)
+
+
+def inward(
+    tree: Tree, tau: Vector, qdd: Vector, own: list[Vector], free: Collection[int], pivots: list[tuple[Scalar, int]],
+    constraints: Rows = NO_ROWS,
+) -> Inward:  # fmt: skip
+    """The sweep to the base of `articulated`."""
+    model, links = tree.model, tree.links
+    forces = list(own)
     bodies = [Articulated.rigid(*link.parameters()) for link in links]
     carried = [dict(constraints.bodies.get(i, {})) for i in range(model.nb)]
-    effects: dict[int, dict[int, Scalar]] = {}  # κ of each row at a degree of freedom
+    effects: dict[int, dict[int, Scalar]] = {}
     omega: dict[tuple[int, int], Scalar] = {}
     left = list(constraints.targets)
-    found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]] = [[] for _ in bodies]  # k, s, U / D, u / D, 1 / D
+    found: list[list[tuple[int, Vector, Vector, Scalar, Scalar]]] = [[] for _ in bodies]
     for i in reversed(range(model.nb)):
         links[i].begin()
         columns = list(enumerate(links[i].S, start=model.v_slice(i).start))
@@ -338,23 +410,7 @@ def articulated(
             bodies[parent] = bodies[parent] + _before(links[i], bodies[i])
             forces[parent] = plus(forces[parent], links[i].force(forces[i]))
         _hand_over(tree, i, carried)
-    w = _constraint_wrenches(omega, left, model.nv, pivots, symmetric)
-    accelerations: list[Vector] = []
-    for i, parent in enumerate(model.parent):
-        links[i].begin()
-        a = [0.0] * 6 if parent < 0 else links[i].motion(accelerations[parent])
-        for k, s in enumerate(links[i].S, start=model.v_slice(i).start):
-            if k not in free:
-                load = dot([*effects[k].values()], [w[e] for e in effects[k]])
-                tau[k] = dot(bodies[i].times(s), a) + dot(s, forces[i]) + float(model.armature[k]) * qdd[k] - load
-        for k, s, W, x, inverse in reversed(found[i]):  # the degree of freedom eliminated last is free of the others
-            missing = x - dot(W, a)
-            if effects[k]:
-                missing = missing + inverse * dot([*effects[k].values()], [w[e] for e in effects[k]])
-            a = plus(a, scaled(missing, s))
-            qdd[k] = qdd[k] + missing
-        accelerations.append(a)
-    return Solved(tau, qdd, accelerations, w)
+    return Inward(bodies, forces, effects, found, omega, left)
 
 
 def _hand_over(tree: Tree, i: int, carried: list[dict[int, Vector]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -30,6 +30,8 @@ from sysdyn.recursions.forward_dynamics import (
     Solved,
     articulated,
     constrained,
+    delassus,
+    inward,
     jacobian,
     mass_matrix,
     reaction,
@@ -44,6 +46,9 @@ from sysdyn.recursions.unknowns import accelerations, own_wrenches, velocity_ter
 
 SAME = 1e-9  # Relative difference below which lengths are the same (chosen).
 ROWS = "rows"  # The output by which constraints say how far accelerations are from the given ones.
+# Outputs of the m rows J q̈ of constraints: J (m, nv), Ω = J H⁻¹ J^T and its inverse (m, m), J̄ = H⁻¹ J^T Ω⁻¹ (nv, m),
+# 1 − J̄ J (nv, nv), J q̇ (m), and J q̈ − κ (m) if the constraints exert nothing.
+RESPONSES = ("jacobian", "delassus", "inertia", "inverse", "projection", "velocity", "acceleration")
 SPOKEN = "constrained body "  # Beginning of the names of frames, with the number of the body.
 UNITS = 60  # Lengths that are tried as the unit of length (chosen).
 
@@ -183,6 +188,8 @@ class Reduced:
         seen = Seen(tree, _places(model), inputs.velocity, motion)
         if not self.free and self.constraints:
             return self._pushed(method, tree, inputs, seen, outputs)
+        if {*RESPONSES} & {*outputs}:
+            return self._responses(method, tree, inputs, seen, outputs)
         held = Held(inputs.graph, self.constraints, seen)
         solved = _solved(method, tree, inputs, motion.qdd, motion.own, pivots, held.rows)
         values = self._values(inputs, seen, solved, held)
@@ -200,6 +207,47 @@ class Reduced:
             tau[k] = tau[k] - dot([*column.values()], [w[e] for e in column])
         values = {"tau": tau, "qdd": inputs.qdd, "w": w, ROWS: [-x for x in rows.targets]}
         return Written(method, inputs.graph, {name: values[name] for name in outputs}, [])
+
+    def _responses(self, method: str, tree: Tree, inputs: Inputs, seen: Seen, outputs: Sequence[str]) -> Written:
+        """RESPONSES: to the torques at hand, and of the robot at rest to an acceleration of 1 of each row."""
+        rows = Held(inputs.graph, self.constraints, seen, simplified=False).rows
+        m, nv, motion = len(rows.targets), self.source.nv, seen.motion
+        J = jacobian(tree, rows)
+        values: dict[str, list] = {"jacobian": [J[k].get(e, 0.0) for e in range(m) for k in range(nv)]}
+        pivots: list[tuple[Scalar, int]] = []
+        if "velocity" in outputs:
+            values["velocity"] = [
+                sum((dot(own[e], seen.swept(j)) for j, own in rows.bodies.items() if e in own), start=0.0)
+                + sum((own[e] * inputs.qd[k] for k, own in rows.freedoms.items() if e in own), start=0.0)
+                for e in range(m)
+            ]
+        if "acceleration" in outputs:
+            found = _solved(method, tree, inputs, motion.qdd, motion.own, pivots)
+            missing = [x - y for x, y in zip(found.qdd, motion.qdd, strict=True)]
+            values["acceleration"] = [
+                dot([J[k].get(e, 0.0) for k in range(nv)], missing) - x for e, x in enumerate(rows.targets)
+            ]
+        still = copy(inputs)
+        still.tau, rest = [0.0] * nv, [[0.0] * 6 for _ in motion.own]
+        if {"inertia", "inverse", "projection"} & {*outputs}:
+            units = [
+                _solved(method, tree, still, [0.0] * nv, rest, pivots, replace(rows, targets=[*unit]))
+                for unit in np.eye(m).tolist()
+            ]
+            values["inertia"] = [unit.w[e] for e in range(m) for unit in units]
+            values["inverse"] = [unit.qdd[k] for k in range(nv) for unit in units]
+            values["projection"] = [
+                float(k == c) - sum((unit.qdd[k] * J[c][e] for e, unit in enumerate(units) if e in J[c]), start=0.0)
+                for k in range(nv) for c in range(nv)
+            ]  # fmt: skip
+        if "delassus" in outputs:
+            symmetric = "symmetric_elimination" in self.passes
+            if method == "articulated":
+                omega = inward(tree, still.tau, [0.0] * nv, rest, self.free, pivots, rows).omega
+            else:
+                omega = delassus(mass_matrix(tree), J, m, nv, self.free, symmetric)
+            values["delassus"] = [omega.get((min(r, c), max(r, c)), 0.0) for r in range(m) for c in range(m)]
+        return Written(method, inputs.graph, {x: values[x] for x in outputs}, _varying(pivots))
 
     def _inputs(self) -> Inputs:
         return Inputs(self.source, self.free, self.external, self.passes)

@@ -19,7 +19,7 @@ from sysdyn.passes import ALL
 from sysdyn.program.rewrite import REWRITE_LIMIT, rewritten
 from sysdyn.recursions.constraints import Constraint
 from sysdyn.recursions.plan import Key, More, Plan, tuned
-from sysdyn.recursions.ways import ROWS, Reduced, Rooted, Unknowns, Written
+from sysdyn.recursions.ways import RESPONSES, ROWS, Reduced, Rooted, Unknowns, Written
 
 COMPOSITE_LIMIT = 60  # Most degrees of freedom for trying the O(n³) method beside the O(n) one (chosen).
 # Multiple of the cheapest program beyond which no further plan of a method is tried (chosen: on the iCub plans to begin
@@ -47,7 +47,8 @@ def write(
     qd, tau and qdd where some are known, and fx. method: "auto", the cheapest, or one of METHODS. budget: operations
     that may be written in search of fewer, beyond one each for a few ways to begin. passes: of `sysdyn.passes`. more:
     after that the search goes on for as long as this is true, with plans that `seed` fixes. constraints: they hold by
-    wrenches, the output "w"; a and f are no outputs then. If no τ is known these are inputs, too, and ROWS an output.
+    wrenches, the output "w"; a and f are no outputs then, and RESPONSES alone are if there are any. If no τ is known
+    wrenches are inputs, too, and ROWS an output.
     """
     every = frozenset(range(model.nv))
     free = {"tau": every, "qdd": frozenset()}[known] if isinstance(known, str) else frozenset(known)
@@ -62,8 +63,9 @@ def write(
         ways = {name: (Unknowns(model, free, external_wrenches, allowed), name) for name in methods}
     else:
         tree = Reduced.of(model, free, external_wrenches, allowed, tuple(constraints))
+        roots = () if {*RESPONSES} & {*outputs} else constraints
         trees = {"": tree} | {
-            f" from {x.name}": found for x in constraints if (found := Rooted.read_from(tree, x)) is not None
+            f" from {x.name}": found for x in roots if (found := Rooted.read_from(tree, x)) is not None
         }
         ways = {name + root: (way, name) for root, way in trees.items() for name in methods}
     trials = _Trials(ways, outputs, "rewriting" in passes)

@@ -36,24 +36,33 @@ _EXPORT_STATES = 64  # Number of random states among which the test vectors of a
 
 
 @dataclass(frozen=True)
-class RobotFunction:
-    """A function of a robot's state that `kinematics` compiles.
+class Result:
+    """One result of a `Kinematics`.
 
     says: what it is, with unit and axes. needs: its arguments, quantities in the order of `QUANTITY`. shape: of the
-    result; "nv" is that of the model. compute: (model, *arguments) → array, written over float and Expr; for a function
-    of a frame (model, *arguments, frame) and, where it has references, (model, *arguments, frame, reference).
+    result; "nv" is that of the model.
     """
 
     says: str
     needs: tuple[str, ...]
     shape: tuple[int | str, ...]
-    compute: Callable[..., np.ndarray]
-    of_frame: bool = False
-    references: tuple[str, ...] = ()
 
     def sizes(self, model: Model) -> tuple[int, ...]:
         """The shape of the result for a model."""
         return tuple(getattr(model, n) if isinstance(n, str) else n for n in self.shape)
+
+
+@dataclass(frozen=True)
+class RobotFunction(Result):
+    """A function of a robot's state that `kinematics` compiles.
+
+    compute: (model, *arguments) → array, written over float and Expr; for a function of a frame (model, *arguments,
+    frame) and, where it has references, (model, *arguments, frame, reference).
+    """
+
+    compute: Callable[..., np.ndarray]
+    of_frame: bool = False
+    references: tuple[str, ...] = ()
 
 
 # ---- what they compute that has no function of its own --------------------------------------------------------------
@@ -206,7 +215,7 @@ class Kinematics(Translated, Called):
     names: of the results. flops: exact counts of the one program that computes them.
     """
 
-    def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, RobotFunction]]):
+    def __init__(self, model: Model, function: Function, results: Mapping[str, tuple[str, Result]]):
         self.model, self.names, self.function, self._results = model, tuple(results), function, results
         first = [x for x, y in zip(function.inputs, ("q", "qd", "fx"), strict=False) if x == y]
         names = Names(len(first), tuple((x, ...) for x in function.inputs if x not in first))
