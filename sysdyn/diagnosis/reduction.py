@@ -29,6 +29,8 @@ PART = 1e-10  # Share of a unit vector of a null space above which an unknown is
 # Relative change of the matrix that must not account for an entry of S, or the entry counts as zero; relative
 # change by which this is found, at random; and its seed (chosen).
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
+# Size of an entry of S, of terms near 1, below which it may be the rounding of a sine (some units in the last place).
+ROUNDED_SINE = 1e-15
 # Most degrees of freedom for which S is formed: in long chains its singular values spread with their number (chosen).
 DENSE = 300
 
@@ -92,25 +94,29 @@ class Reduction:
         """Factors of rows and columns that bring entries near 1, from their sizes at a few random states."""
         return self.system.scaling
 
-    def at(self, entries: np.ndarray) -> Reduced:
-        """The elimination at one state; entries (nnz): a row of `system.values`."""
+    def at(self, entries: np.ndarray, usual: bool = False) -> Reduced:
+        """The elimination at one state; entries (nnz): a row of `system.values`; usual: see `Reduced`."""
         rows, columns = self.scaling
         r, c = self.system.coordinates
-        return Reduced(self, self.system.matrix(entries * rows[r] * columns[c]))
+        return Reduced(self, self.system.matrix(entries * rows[r] * columns[c]), usual)
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """The elimination at one state, in scaled rows and columns; matrix (equations, unknowns)."""
+    """The elimination at one state, in scaled rows and columns; matrix (equations, unknowns).
+
+    usual: entries that are rounding beside their usual sizes are zero, though all of their row may be as small there.
+    """
 
     reduction: Reduction
     matrix: scipy.sparse.csr_matrix
+    usual: bool = False
 
     @cached_property
     def regular(self) -> bool:
         """True for a square system of exact equations whose condition number says that it has one solution."""
         places = self.reduction
-        return places.square and condition(self.matrix[places.counted]) < 1.0 / RELATIVE_RANK
+        return not self.usual and places.square and condition(self.matrix[places.counted]) < 1.0 / RELATIVE_RANK
 
     @cached_property
     def resolved(self) -> bool:
@@ -234,6 +240,8 @@ class Reduced:
         """
         S, changed = (x._sums(rows, columns, residuals) for x in (self, self._changed))
         S[np.abs(S) * CHANGE <= NOISE * np.abs(changed - S)] = 0.0
+        if self.usual:
+            S[np.abs(S) < ROUNDED_SINE] = 0.0
         return S
 
     def _sums(self, rows: np.ndarray, columns: np.ndarray, residuals: np.ndarray | None) -> np.ndarray:

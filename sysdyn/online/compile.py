@@ -18,6 +18,7 @@ from sysdyn.errors import (
     InvalidInput,
     NoSafeOrdering,
     ProblemError,
+    StructurallySingular,
     SysdynError,
     UnknownName,
 )
@@ -147,7 +148,11 @@ def compile(
         try:
             return _solver(problem, found, options(found), on_singular, told, check_limits)
         except ProblemError as error:
-            found = redundant(problem) if problem.noisy and not isinstance(error, NoSafeOrdering) else None
+            if problem.noisy:
+                by_value = not isinstance(error, NoSafeOrdering)
+            else:
+                by_value = isinstance(error, StructurallySingular) and not problem.knows("qdd")
+            found = redundant(problem, by_value=True) if by_value else None
             if not found:
                 raise
             return _solver(problem, found, options(found), on_singular, told, check_limits)

@@ -8,19 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sysdyn.diagnosis.reduction import Reduction, involved
 from sysdyn.equations.block_system import BlockSystem
 from sysdyn.errors import InvalidInput, ProblemError, UnknownName
 from sysdyn.online.arguments import Arguments, Inputs, Named
 from sysdyn.online.calls import Results, kept
+from sysdyn.online.smallest import Smallest
 from sysdyn.online.solution import About, Solution
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Group
-
-# Share of an equation's terms left over above which it contradicts others (chosen).
-AGREEMENT = 1e-8
-# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
-WEIGHTLESS = 1e-10
 
 
 class LeastNormSolution(Solution):
@@ -62,21 +57,15 @@ def least_norm(
     arrays, lead = inputs.checked(Arguments(q, qd, known, quantities, y))
     inputs.groups.reject_not_finite(arrays)
     system = problem.system().plain
-    W = _weights(system, {} if weights is None else weights)
-    reduction = Reduction(system, system.noisy_mask)
     n = math.prod(lead)
+    smallest = Smallest(system, _weights(system, {} if weights is None else weights))
     entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(arrays))
-    rows, columns = reduction.scaling
-    natural = _natural_weights(system)
     d, free = np.empty((n, system.layout.n)), np.empty((n, system.layout.n), dtype=bool)
     for k in range(n):
-        reduced = reduction.at(entries[k])
-        x, misfit = reduced.solve(b[k] * rows)
-        if misfit.max(initial=0.0) > AGREEMENT:
-            residual = np.abs(system.matrix(entries[k]) @ (x * columns) + b[k])
-            raise ProblemError(_contradiction(system, involved(reduced.dependent) & (misfit > AGREEMENT), residual, k))
-        free[k] = involved(reduced.free)
-        d[k] = _smallest(x * columns, reduced.free * columns[:, None], natural, W)
+        d[k], free[k], against = smallest.at(entries[k], b[k])
+        if against.any():
+            residual = np.abs(system.matrix(entries[k]) @ d[k] + b[k])
+            raise ProblemError(_contradiction(system, against, residual, k))
     outputs = problem.outputs(problem.quantities)
     values = {x: _shaped(system, d, group, lead) for x, group in outputs.items()}
     results = Results(kept(arrays, lead), lead, values, np.ones(lead, dtype=bool))
@@ -84,28 +73,6 @@ def least_norm(
     solution.determined = {x: ~_shaped(system, free, group, lead) for x, group in outputs.items()}
     solution.undetermined = tuple(np.array(system.col_names)[free.any(axis=0)].tolist())
     return solution
-
-
-def _smallest(d: np.ndarray, N: np.ndarray, natural: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """d + N z with ‖W (d + N z)‖ least, and among those the least in natural weights.
-
-    d (unknowns,): a solution; N (unknowns, k): basis of what can be added; both weights (unknowns,).
-    """
-    if not N.shape[1]:
-        return d
-    Q, R = np.linalg.qr(natural[:, None] * N)
-    N = np.linalg.solve(R.T, N.T).T  # orthonormal in natural weights
-    d = d - N @ (Q.T @ (natural * d))
-    if weights.any():
-        d = d - N @ np.linalg.lstsq(weights[:, None] * N, weights * d, rcond=WEIGHTLESS)[0]
-    return d
-
-
-def _natural_weights(system: BlockSystem) -> np.ndarray:
-    """(unknowns,) 1 for q̈, 1 / M for fx, w and further loads, 0 for all that follows from them."""
-    loads = dict.fromkeys(("fx", "w", *system.layout.further), 1.0 / (system.model.mass or 1.0))
-    size = {"qdd": 1.0, **loads}
-    return np.array([size.get(quantity, 0.0) for quantity, _ in system.col_blocks])
 
 
 def _weights(system: BlockSystem, given: Mapping[str, ArrayLike]) -> np.ndarray:

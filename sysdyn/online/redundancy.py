@@ -57,16 +57,18 @@ class Redundant(NamedTuple):
         return [k for k in range(len(m.components(self.whole.model))) if k not in gone]
 
 
-def redundant(problem: Problem) -> Redundant | None:
+def redundant(problem: Problem, by_value: bool = False) -> Redundant | None:
     """The redundant equations of a problem that has one solution without them; None for any other problem.
 
-    With noise that takes a diagnosis: ask for problems that are singular at every state. The wrenches of constraints
-    that hold the same motion twice are open: components that are left out exert none.
+    by_value: those that the pattern does not show, too, which takes a diagnosis: ask for problems that are singular at
+    every state. The wrenches of constraints that hold the same motion twice are open: components that are left out
+    exert none.
     """
     model = problem.model
-    if not problem.noisy:
+    if not by_value:
         motion, stated = 12 * model.nb + model.nv, sum(len(m.components(model)) for m in problem.valued)
-        twice = len(problem.constraints) > 1 and not structure(problem.system()).sound
+        holding = len(problem.constraints) + (not problem.knows("qdd"))  # motions that are given hold nothing
+        twice = bool(problem.constraints) and holding > 1 and not structure(problem.system()).sound
         if motion + stated <= problem.layout().n and not twice:
             return None
     found = problem.diagnose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import KeysView, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from sysdyn.model.quantities import QUANTITIES, WRENCHES, Freedoms, SolvedQuanti
 from sysdyn.model.spatial import rotation
 from sysdyn.online import overview
 from sysdyn.online.accuracy import forward_errors
+from sysdyn.online.smallest import held
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 
@@ -240,6 +242,21 @@ class Solution(calls.Result, SolvedQuantities):
         Their values at this solution minus the given ones; of measurements that are combinations of others.
         """
         return dict(self.differences)
+
+    @cached_property
+    def undetermined(self) -> tuple[str, ...]:
+        """Forces that are open at some of the states, since constraints repeat each other there, in the system's order.
+
+        Accelerations are determined all the same; of these forces the smallest are taken, as by `sysdyn.least_norm`
+        without weights: of two feet of a leg that is stretched, or of a loop in its dead centre.
+        """
+        again, problem = self._found.again, self._problem
+        if again is None or problem.noisy or not problem.constraints:
+            return ()
+        states = np.flatnonzero(again & np.ravel(self.ok))
+        given = {name: np.broadcast_to(x, (self._n, x.shape[-1]))[states] for name, x in self.inputs.items()}
+        names = np.array(problem.system().plain.col_names)
+        return tuple(names[held(problem, given).open.any(axis=0)].tolist())
 
     def backward_error(self) -> np.ndarray:
         """Relative change (…) of the entries of D and b that makes the solution exact. Needs outputs="all".

@@ -19,7 +19,7 @@ from sysdyn.backends.registry import backend_named
 from sysdyn.backends.traced import Traced, left_out
 from sysdyn.backends.translate import Source, Translated
 from sysdyn.diagnosis.diagnose import undetermined_at
-from sysdyn.diagnosis.words import at_states, massless_among
+from sysdyn.diagnosis.words import at_states, few, massless_among, stated
 from sysdyn.equations.augmented import System
 from sysdyn.equations.whitened import whitened_system
 from sysdyn.errors import InvalidInput, SingularState, UnknownName
@@ -48,6 +48,7 @@ from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import States
 from sysdyn.online.products import DerivativeProduct, compile_product
+from sysdyn.online.smallest import held
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
@@ -228,12 +229,18 @@ class Solver(Translated, Called):
     def _repivot(self, run: Run, states: np.ndarray) -> None:
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
 
-        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning.
+        Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning. But
+        where constraints repeat each other, twice the precision tells what is left of them, and where nothing is but
+        rounding, the smallest of their wrenches are taken.
         """
         if not len(states):
             return
         system, d, error = self._pivoted(run, states)
         good = error <= REPIVOTED_ERROR
+        if self.problem.constraints and not self.problem.noisy and not good.all():
+            for solved in (self._near, lambda inputs: held(self.problem, inputs).d):
+                d[~good] = solved(run.at(states[~good]))
+                good |= np.isfinite(d).all(axis=1)
         states, d = states[good], d[good]
         shown = system.shown(run.at(states), d)
         for name, x in run.outputs.items():
@@ -296,6 +303,10 @@ class Solver(Translated, Called):
         if free:
             lacking = massless_among(self.model, free.names)
             parts.append(f"{free}: {lacking}" if lacking else f"{free}")
+        if self.problem.constraints and not self.problem.noisy:
+            rows, against = self.problem.system().plain.row_names, held(self.problem, run.at(bad[:1])).against[0]
+            if named := stated(tuple(x for x, bad in zip(rows, against, strict=True) if bad)):
+                parts.append(f"{few(named)} cannot hold there, as if a limb is stretched and moves on")
         return SingularState(
             f"the system cannot be solved at this state{which}: {'; '.join(parts) or 'the result is not finite'}. "
             "Use on_singular='nan' or 'repivot' to go on, or look at problem.diagnose()",

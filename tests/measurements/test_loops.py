@@ -295,12 +295,14 @@ def test_energy_of_a_four_bar():
 # ---- diagnosis and errors ------------------------------------------------------------------------------------------
 
 
-def test_a_redundant_row_is_named():
+def test_a_redundant_row_is_named_and_exerts_nothing():
     problem = forward_dynamics(bar(3)) + LoopJoint("A", "B", "spherical", name="pin")
     found = problem.diagnose()
     assert "y:pin: a_z" in found.redundant and "w(pin).fz" in found.undetermined
-    with pytest.raises(StructurallySingular, match=r"y:pin: a_z"):
-        sd.compile(problem)
+    solver = sd.compile(problem, level="fast")
+    assert [(m.name, k) for m, k in solver.left_out] == [("pin", (2,))]
+    with pytest.raises(StructurallySingular, match="singular"):  # of a motion that is given all is open
+        sd.compile(sd.inverse_dynamics(bar(3)) + LoopJoint("A", "B", "spherical", name="pin"))
 
 
 def test_stored_loops_are_the_same(tmp_path):

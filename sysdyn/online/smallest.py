@@ -1,0 +1,95 @@
+"""Equations that leave some unknowns open: their smallest solution at a state."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sysdyn.diagnosis.reduction import Reduction, involved
+from sysdyn.equations.block_system import BlockSystem
+from sysdyn.problem import Problem
+from sysdyn.program.groups import Arrays
+
+# Share of an equation's terms left over above which it contradicts others (chosen).
+AGREEMENT = 1e-8
+# Share of the greatest weighted size below which a direction has no weight: the natural sizes decide (chosen).
+WEIGHTLESS = 1e-10
+
+
+class Smallest:
+    """The smallest solutions of exact equations, state by state; W (unknowns,): weights, none if left out."""
+
+    def __init__(self, system: BlockSystem, W: np.ndarray | None = None):
+        self._reduction = Reduction(system, system.noisy_mask)
+        self._natural = _natural_weights(system)
+        self._weights = np.zeros(system.layout.n) if W is None else W
+
+    def at(self, entries: np.ndarray, b: np.ndarray, usual: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(d (unknowns,), bool of those that are not determined, bool of the equations that contradict each other).
+
+        d is the nearest solution if some do. usual: see `Reduced`.
+        """
+        rows, columns = self._reduction.scaling
+        reduced = self._reduction.at(entries, usual)
+        x, misfit = reduced.solve(b * rows)
+        against = misfit > AGREEMENT
+        if against.any():
+            dependent = involved(reduced.dependent) & against
+            return x * columns, involved(reduced.free), dependent if dependent.any() else against
+        d = _smallest(x * columns, reduced.free * columns[:, None], self._natural, self._weights)
+        return d, involved(reduced.free), against
+
+
+class Held(NamedTuple):
+    """Solutions d (N, unknowns) with the smallest forces; open (N, unknowns) bool: what is not determined.
+
+    d is NaN at states that have none. against (N, equations) bool: equations that contradict each other.
+    """
+
+    d: np.ndarray
+    open: np.ndarray
+    against: np.ndarray
+
+
+def held(problem: Problem, inputs: Arrays) -> Held:
+    """States at which constraints repeat each other but for rounding, with the smallest of their wrenches.
+
+    They have no solution if constraints contradict each other, if nothing is open, or if accelerations are. inputs:
+    (N, size) by group, of a problem without noise.
+    """
+    system = problem.system().plain
+    smallest, motion = Smallest(system), system.layout.quantity_columns("qdd")
+    n = max(len(x) for x in inputs.values())
+    entries, b = (np.broadcast_to(x, (n, x.shape[-1])) for x in system.values(inputs))
+    found = Held(
+        np.full((n, system.layout.n), np.nan), np.zeros((n, system.layout.n), dtype=bool),
+        np.zeros((n, len(system.row_names)), dtype=bool),
+    )  # fmt: skip
+    for k in range(n):
+        d, found.open[k], found.against[k] = smallest.at(entries[k], b[k], usual=True)
+        if found.open[k].any() and not (found.against[k].any() or found.open[k][motion].any()):
+            found.d[k] = d
+    return found
+
+
+def _smallest(d: np.ndarray, N: np.ndarray, natural: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """d + N z with ‖W (d + N z)‖ least, and among those the least in natural weights.
+
+    d (unknowns,): a solution; N (unknowns, k): basis of what can be added; both weights (unknowns,).
+    """
+    if not N.shape[1]:
+        return d
+    Q, R = np.linalg.qr(natural[:, None] * N)
+    N = np.linalg.solve(R.T, N.T).T  # orthonormal in natural weights
+    d = d - N @ (Q.T @ (natural * d))
+    if weights.any():
+        d = d - N @ np.linalg.lstsq(weights[:, None] * N, weights * d, rcond=WEIGHTLESS)[0]
+    return d
+
+
+def _natural_weights(system: BlockSystem) -> np.ndarray:
+    """(unknowns,) 1 for q̈, 1 / M for fx, w and further loads, 0 for all that follows from them."""
+    loads = dict.fromkeys(("fx", "w", *system.layout.further), 1.0 / (system.model.mass or 1.0))
+    size = {"qdd": 1.0, **loads}
+    return np.array([size.get(quantity, 0.0) for quantity, _ in system.col_blocks])
