@@ -110,6 +110,7 @@ from sysdyn.online.least_norm import least_norm as least_norm
 from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
+from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
 from sysdyn.passes import PASSES as PASSES
 from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics
