@@ -164,7 +164,7 @@ __all__ = [
     "ModelNoise", "MomentumRate", "MotorTorque", "MujocoState", "NetWrench", "NoSafeOrdering", "Observability",
     "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior", "Problem", "ProblemError",
     "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState", "Solution", "Solver", "Sparsity",
-    "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SysdynError", "UnknownName",
+    "Stance", "StateFunction", "StateMeasurement", "StructurallySingular", "Switchable", "SwitchingSolver", "SysdynError", "UnknownName",
     "Velocimeter", "View", "aba", "auto_tree", "chain", "closures", "compile", "compile_function", "compile_regressor",
     "count_flops", "crba", "declared_sensors", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba",
     "frame_jacobian", "frame_pose", "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics",

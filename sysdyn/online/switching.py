@@ -35,8 +35,8 @@ from sysdyn.reference.generic import reject_large_angles
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
 MOST_MODES = 64
-# Greatest number of a mode while modes are numbered by their switches, two for each: half of what an integer holds.
-LARGEST = 2**62 - 1
+# Greatest number whose double, and the one after it, are 64-bit integers.
+DOUBLED = 2**62 - 1
 # Output of modes in which nothing that is asked for exists: their states are solved and checked all the same.
 PLACEHOLDER = "qdd"
 
@@ -337,7 +337,7 @@ class SwitchingSolver(Solver):
             return {tuple(name for name, x in on.items() if x is True): np.arange(n)} if n else {}
         number = np.zeros(n, dtype=np.int64)
         for x in varying:
-            if number.max(initial=0) > LARGEST:
+            if number.max(initial=0) > DOUBLED:
                 number = np.unique(number, return_inverse=True)[1]
             number = 2 * number + x
         number = number.astype(np.min_scalar_type(number.max(initial=0)))  # short integers are sorted by their digits
