@@ -35,13 +35,13 @@ from sysdyn.reference.generic import reject_large_angles
 
 # Most modes that a solver holds: compiling one takes seconds, and its machine code megabytes (chosen).
 MOST_MODES = 64
-# Greatest number whose double, and the one after it, are 64-bit integers.
-DOUBLED = 2**62 - 1
+# Switches that an integer holds.
+BITS = 64
 # Output of modes in which nothing that is asked for exists: their states are solved and checked all the same.
 PLACEHOLDER = "qdd"
 
-# Columns of an output, and the columns that they are in the output of a mode, which may lack some.
-Places = tuple[tuple[slice, slice], ...]
+# {output of a mode: the column of each of its entries, in the output of the whole problem}.
+Places = dict[str, np.ndarray]
 # A mode: the names of the constraints that are on, in the order of the problem.
 Mode = tuple[str, ...]
 
@@ -126,23 +126,26 @@ class Gathered:
     again = None
 
     def __init__(
-        self, outputs: Groups, lead: tuple[int, ...], inputs: Callable[[], Arrays], solved: Callable[[], dict],
+        self, outputs: Groups, lead: tuple[int, ...], places: Sequence[Places], inputs: Callable[[], Arrays],
+        solved: Callable[[], dict[Mode, Part]],
     ):  # fmt: skip
+        """places: of the modes of the call."""
         self._outputs, self.lead, self._inputs, self._solved = outputs, lead, inputs, solved
-        n = math.prod(lead)
-        self._flat = {name: np.zeros((n, group.size)) for name, group in outputs.items()}
-        self._ok = np.ones(n, dtype=bool)
+        self.flat: Arrays = {}
+        for name, group in outputs.items():
+            whole = all(len(x.get(name, ())) == group.size for x in places)
+            self.flat[name] = (np.empty if whole else np.zeros)((math.prod(lead), group.size))
+        self._ok = np.ones(math.prod(lead), dtype=bool)
 
-    def put(self, states: np.ndarray, solution: Solution, places: Mapping[str, Places]) -> None:
-        """Take over the results of some states; places: of the outputs that their mode does not have as they are."""
+    def put(self, states: np.ndarray, solution: Solution, places: Places) -> None:
+        """Take over the results of the states of a mode."""
         rows = _range(states)
-        for name, flat in self._flat.items():
-            if name not in places:
-                flat[rows] = solution[name].reshape(len(states), -1)
-            elif places[name]:
-                there = solution[name].reshape(len(states), -1)
-                for here, own in places[name]:
-                    flat[rows, here] = there[:, own]
+        for name, columns in places.items():
+            x = solution[name].reshape(len(states), -1)
+            if len(columns) == self.flat[name].shape[1]:
+                self.flat[name][rows] = x
+            else:
+                self.flat[name][np.ix_(states, columns)] = x
         if not np.all(solution.ok):
             self._ok[rows] = solution.ok
 
@@ -156,7 +159,7 @@ class Gathered:
 
     @cached_property
     def values(self) -> dict[str, np.ndarray]:
-        return {name: x.reshape(*self.lead, *self._outputs[name].shape) for name, x in self._flat.items()}
+        return {name: x.reshape(*self.lead, *self._outputs[name].shape) for name, x in self.flat.items()}
 
     def value(self, key: str) -> np.ndarray:
         return self.values[key]
@@ -198,7 +201,7 @@ class SwitchingSolver(Solver):
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         self._shown = problem.outputs(options.outputs)
         self._solvers: dict[Mode, Solver] = {}
-        self._places: dict[Mode, dict[str, Places]] = {}
+        self._places: dict[Mode, Places] = {}
         self._lock = RLock()
         self._of_solutions = About(problem, self._shown, None, on_singular == "raise", options.measured)
 
@@ -244,14 +247,11 @@ class SwitchingSolver(Solver):
         except SysdynError as error:
             error.args = (f"{self._words(mode)}: {error}", *error.args[1:])
             raise
-        own = solver.problem.outputs(solver.options.outputs)
-        places = {}
-        for name, group in self._shown.items():
-            if name in own and own[name].labels == group.labels:
-                continue
-            of_label = {label: k for k, label in enumerate(own[name].labels)} if name in own else {}
-            places[name] = _runs([(k, of_label[label]) for k, label in enumerate(group.labels) if label in of_label])
-        self._places[mode] = places
+        self._places[mode] = {}
+        for name, group in solver.problem.outputs(solver.options.outputs).items():
+            if name in self._shown:
+                column = {label: k for k, label in enumerate(self._shown[name].labels)}
+                self._places[mode][name] = np.array([column[label] for label in group.labels], dtype=np.int64)
         self._solvers[mode] = solver
 
     def _words(self, mode: Mode) -> str:
@@ -276,6 +276,7 @@ class SwitchingSolver(Solver):
         self._policy(on_singular)
         arguments = Arguments.of(q, qd, known, given)
         rows = self._as_given(arguments)
+        as_given = rows is not None
         if rows is not None:
             own = rows if rows.lead else rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
             inputs = partial(_checked, self._inputs, own.arrays)
@@ -290,8 +291,11 @@ class SwitchingSolver(Solver):
         def solved() -> dict[Mode, Part]:
             return {mode: Part(x, self._solved(mode, x, rows, on_singular, threads)) for mode, x in by_mode.items()}
 
-        found = Gathered(self._shown, rows.lead, inputs, solved)
-        for mode, (states, solution) in found.parts.items():
+        found = Gathered(self._shown, rows.lead, [self._places[mode] for mode in by_mode], inputs, solved)
+        for mode, states in by_mode.items():
+            if len(by_mode) > 1 and as_given and self._spread(mode, states, rows, found, threads):
+                continue
+            solution = self._solved(mode, states, rows, on_singular, threads)
             found.put(states, solution, self._places[mode])
         return SwitchedSolution(self._of_solutions, found)
 
@@ -335,14 +339,18 @@ class SwitchingSolver(Solver):
         varying = [x for x in on.values() if isinstance(x, np.ndarray)]
         if not varying or not n:
             return {tuple(name for name, x in on.items() if x is True): np.arange(n)} if n else {}
-        number = np.zeros(n, dtype=np.int64)
-        for x in varying:
-            if number.max(initial=0) > DOUBLED:
-                number = np.unique(number, return_inverse=True)[1]
-            number = 2 * number + x
-        number = number.astype(np.min_scalar_type(number.max(initial=0)))  # short integers are sorted by their digits
+        if len(varying) <= BITS:
+            number = varying[0].astype(
+                np.min_scalar_type(2 ** len(varying) - 1)
+            )  # short ones are sorted by their digits
+            for x in varying[1:]:
+                number = 2 * number + x
+        else:
+            number = np.unique(np.array(varying), axis=1, return_inverse=True)[1].reshape(-1)
         order = np.argsort(number, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+        ordered = number[order]
+        cuts = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
+        parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
         return {
             tuple(name for name, x in on.items() if (x[part[0]] if isinstance(x, np.ndarray) else x)): part
             for part in parts
@@ -350,6 +358,8 @@ class SwitchingSolver(Solver):
 
     def _switch(self, name: str, value: ArrayLike, lead: tuple[int, ...]) -> np.ndarray:
         """(n,) 0 or 1 of each state. Raises InvalidInput."""
+        if type(value) is np.ndarray and value.dtype == bool and value.shape == lead:
+            return value.reshape(-1)
         x = array_of(f"active[{name!r}]", value)
         if x.dtype.kind != "b" and (x.dtype.kind not in "iuf" or not np.isin(x, (0, 1)).all()):
             raise InvalidInput(f"active[{name!r}] must be made of true and false (or 1 and 0)")
@@ -369,20 +379,26 @@ class SwitchingSolver(Solver):
         """The solver of a mode, by its name."""
         return self._solvers.get(mode) or self.mode({name: name in mode for name in self._names})
 
+    def _spread(self, mode: Mode, states: np.ndarray, rows: Rows, found: Gathered, threads: int | None) -> bool:
+        """Solve the states of a mode without copies of their rows; False if some of them are not solved by that."""
+        into = {name: (found.flat[name], columns) for name, columns in self._places[mode].items()}
+        return self._of(mode).spread(self._call(mode, rows.arrays), states, rows.n, into, threads)
+
+    def _call(self, mode: Mode, arrays: Mapping[Slot, np.ndarray]) -> Arguments:
+        """The arguments of a call of a mode: without values of what is off."""
+        idle = {("y", name) for name in self._names if name not in mode}
+        own = ((slot, x) for slot, x in arrays.items() if slot not in idle)
+        return Arguments((), (), (), {}).replaced(own)
+
     def _solved(
         self, mode: Mode, states: np.ndarray, rows: Rows, on_singular: str | None, threads: int | None
     ) -> Solution:
         """The solution of the states of a mode. Raises as a call does, by the numbers of all states."""
 
         def solved(states: np.ndarray, on_singular: str | None) -> Solution:
-            given: dict[str, dict[str, Any]] = {"y": {}, "parameters": {}, "quantities": {}}
-            own = rows.at(states)
-            for (field, name), x in own.items():
-                if field in given and (field != "y" or name not in self._sizes or name in mode):
-                    given[field][name] = x
-            others: dict[str, Any] = {**given["quantities"], "on_singular": on_singular, "threads": threads}
-            others |= {field: given[field] for field in ("y", "parameters") if given[field]}
-            return self._of(mode)(own["q", None], own["qd", None], **others)
+            given = self._call(mode, rows.at(states))
+            others: dict[str, Any] = {**given.quantities, "y": given.y, "parameters": given.parameters}
+            return self._of(mode)(given.q, given.qd, on_singular=on_singular, threads=threads, **others)
 
         try:
             return solved(states, on_singular)
@@ -443,17 +459,6 @@ class SwitchingSolver(Solver):
 def _checked(inputs: Inputs, arrays: Mapping[Slot, np.ndarray]) -> Arrays:
     """The arrays of a call by group, with defaults, checked."""
     return inputs.checked(Arguments((), (), (), {}).replaced(arrays.items()))[0]
-
-
-def _runs(pairs: Sequence[tuple[int, int]]) -> Places:
-    """Pairs of numbers as pairs of slices, as few as they come to."""
-    found: list[tuple[int, int, int]] = []  # where they begin, and how many follow one another
-    for a, b in pairs:
-        if found and (a, b) == (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]):
-            found[-1] = (*found[-1][:2], found[-1][2] + 1)
-        else:
-            found.append((a, b, 1))
-    return tuple((slice(a, a + n), slice(b, b + n)) for a, b, n in found)
 
 
 def _range(states: np.ndarray) -> slice | np.ndarray:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import sysdyn as sd
 from sysdyn.app.cli import app
 from sysdyn.app.problem_files import load_task
+from sysdyn.backends.entries.calls import built
 from sysdyn.data.sensor_log import Log
 from sysdyn.errors import (
     Inconsistent,
@@ -29,6 +30,7 @@ from sysdyn.errors import (
     UnknownName,
 )
 from sysdyn.model.spatial import rotation, translation
+from sysdyn.online.arguments import Arguments
 from sysdyn.online.switching import MOST_MODES
 
 MODEL = legged()
@@ -38,9 +40,9 @@ GEAR = sd.JointCoupling(MODEL.joint_names[14], MODEL.joint_names[13], (0.1, 0.5)
 LOOP = sd.LoopJoint("r", "tail", "spherical", name="loop")
 # Problems by name: the constraints that switch, and those that hold always.
 SWITCHED = {
+    "one of three": ((sd.Contact("r", "fixed", name="right"),), (sd.Contact("l", "point", name="left"), GEAR)),
     "feet": ((sd.Contact("l", "fixed", name="left"), sd.Contact("r", "point", name="right")), ()),
     "loop and coupling": ((LOOP, GEAR), ()),
-    "one of three": ((sd.Contact("r", "fixed", name="right"),), (sd.Contact("l", "point", name="left"), GEAR)),
 }
 OPTIONS: dict = {"effort": 0.0, "level": "fast", "progress": False}
 
@@ -94,6 +96,7 @@ def of_arm(n: int) -> dict:
     return {"q": rng.uniform(0.3, 1.3, (n, 2)), **{x: rng.standard_normal((n, 2)) for x in ("qd", "tau")}}
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", SWITCHED)
 def test_each_mode_is_its_own_problem(name):
     """Mixed batches, sorted and scattered, give the bits of solvers of the modes' own problems; y is handed in, too."""
@@ -245,6 +248,97 @@ def test_gravity_as_an_input():
     for k in range(3):
         own = made.mode({"tip": on[k]})(**{x: v[k] for x, v in given.items()}, parameters={"gravity": g[k]})
         np.testing.assert_allclose(found.qdd[k], own.qdd, rtol=1e-12, atol=1e-9)
+
+
+# ---- rows of arrays --------------------------------------------------------------------------------------------------
+
+
+@cache
+def three() -> sd.SwitchingSolver:
+    """Three contacts that may each be off, so that wrenches of a mode are not always next to each other."""
+    tips = [sd.Switchable(sd.Contact("body3", [x], name=x)) for x in ("a_x", "a_y", "a_z")]
+    return sd.compile(sd.forward_dynamics(sd.chain(4, seed=0)) + tips, outputs=["qdd", "w"], **OPTIONS)
+
+
+def of_three(n: int) -> dict:
+    rng = np.random.default_rng(2)
+    q, qd, _ = three().model.random_state(seed=2, batch=n)
+    return {"q": q, "qd": qd, "tau": rng.standard_normal((n, 4)), "fx": rng.standard_normal((n, 4, 6))}
+
+
+@pytest.mark.parametrize("threads", [1, 3, None])
+def test_rows_that_are_read_in_place_and_copies(threads):
+    """All of the modes, in no order; arrays that are converted, repeated, or read backwards, on some threads."""
+    made, n = three(), 3 * 8 * 64 + 5
+    given, number = of_three(n), np.random.default_rng(0).permutation(np.arange(n) % 8)
+    active = {x: number >> k & 1 for k, x in enumerate(("a_x", "a_y", "a_z"))}
+    found = made(**given, active=active, threads=threads)
+    for k in range(8):
+        on = {x: bool(k >> j & 1) for j, x in enumerate(active)}
+        own, which = made.mode(on), np.flatnonzero(number == k)
+        expected = own(**{x: v[which] for x, v in given.items()})
+        np.testing.assert_array_equal(found.qdd[which], expected.qdd)
+        for x in active:
+            mine = expected["w", x] if on[x] else np.zeros((len(which), 1))
+            np.testing.assert_array_equal(found["w", x][which], mine)
+    others = [
+        {x: np.asfortranarray(v) for x, v in given.items()},
+        {x: v.repeat(2, axis=0)[::2] for x, v in given.items()},
+        {**given, "fx": given["fx"].reshape(n, 24)},
+        {x: v.tolist() for x, v in given.items()},
+    ]
+    for other in others:
+        np.testing.assert_array_equal(made(**other, active=active, threads=threads).w, found.w)
+    np.testing.assert_array_equal(
+        made(**given | {"tau": given["tau"][0]}, active=active, threads=threads).w[0], found.w[0]
+    )
+
+
+def test_rows_of_larger_arrays():
+    """Other rows and columns stay as they are; what has to go another way says so."""
+    solver, n = three().mode({"a_y": False}), 300
+    given, rng = of_three(n), np.random.default_rng(3)
+    rows = np.sort(rng.permutation(n)[:200])
+    qdd, w = np.full((n, 4), 7.0), np.full((n, 3), 7.0)
+    into = {"qdd": (qdd, np.arange(4)), "w": (w, np.array([0, 2]))}
+
+    def call(rows: np.ndarray = rows, into: dict = into, threads: int = 1, **changed) -> bool:
+        x = given | changed
+        arguments = Arguments(x["q"], x["qd"], (), {"tau": x["tau"], "fx": x["fx"]})
+        return solver.spread(arguments, rows, n, into, threads)
+
+    assert call() == built and call(threads=2) == built
+    if built:
+        expected = solver(**{x: v[rows] for x, v in given.items()})
+        np.testing.assert_array_equal(qdd[rows], expected.qdd)
+        np.testing.assert_array_equal(w[rows][:, [0, 2]], expected.w)
+        assert (w[:, 1] == 7.0).all() and (np.delete(qdd, rows, axis=0) == 7.0).all()
+        assert call(into={"w": into["w"]})
+        assert call(tau=given["tau"][5])
+        np.testing.assert_array_equal(qdd[rows], solver(**{x: v[rows] for x, v in given.items() if x != "tau"},
+                                                        tau=given["tau"][5]).qdd)  # fmt: skip
+    bad = given["q"].copy()
+    bad[rows[17], 2] = np.nan
+    short = {"qdd": into["qdd"], "w": (w[: n - 1], np.array([0, 2]))}
+    beyond = {"qdd": into["qdd"], "w": (w, np.array([0, 3]))}
+    for wrong in (
+        {"q": bad}, {"rows": np.array([0, n])}, {"rows": np.array([-1])}, {"into": short}, {"into": beyond},
+        {"qd": given["qd"][:-1]}, {"tau": given["tau"].astype(np.float32)},
+    ):  # fmt: skip
+        assert not call(**wrong)
+
+
+def test_quaternions_that_are_nearly_normalised():
+    made, n = solver("feet"), 5
+    given, on = states(n), np.array([True, False, True, True, False])
+    expected = made(**given, active={"left": on})
+    part = MODEL.quaternions[0][1]
+    given["q"][3, part] *= 1.0 + 1e-9
+    found = made(**given, active={"left": on})
+    np.testing.assert_allclose(found.w, expected.w, rtol=0, atol=1e-9 * np.abs(expected.w).max())
+    given["q"][3, part] *= 2.0
+    with pytest.raises(InvalidInput, match="quaternion"):
+        made(**given, active={"left": on})
 
 
 # ---- states and modes that cannot be solved --------------------------------------------------------------------------
