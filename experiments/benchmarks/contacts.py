@@ -7,8 +7,8 @@ with formulation="elimination". Pinocchio's constraintDynamics (one step, no reg
 its overhead of a microsecond or two, once its results agree. Times are of bound calls; ratios are medians over rounds
 in which all take their turn. Writes experiments/results/contacts.csv.
 
---switching: feet that switch by state, in no order, instead: a batch over as many states of its modes, each a batch of its
-own, called on one core. Writes experiments/results/switching.csv.
+--switching: feet that switch by state, in no order, instead: a batch over as many states of its modes, each a batch of
+its own, called on one core. Writes experiments/results/switching.csv.
 """
 
 from __future__ import annotations
@@ -127,16 +127,15 @@ def switched(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str
     q, qd, _ = model.random_state(seed=0, batch=states)
     tau, pick = rng.standard_normal((states, model.nv)), rng.integers(0, len(modes), states)
     active = {frame: np.array(modes, dtype=bool)[pick, k] for k, frame in enumerate(frames)}
-    calls = [
-        lambda own=solver.mode(dict(zip(frames, mode, strict=True))): own(q, qd, tau=tau, threads=1).w for mode in modes
-    ]
+    alone = [solver.mode(dict(zip(frames, mode, strict=True))) for mode in modes]
+    calls = [lambda own=own: own(q, qd, tau=tau, threads=1).w for own in alone]
     calls.append(lambda: solver(q, qd, tau=tau, active=active, threads=1).w)
     times = np.array([[timed(call, 1).median / states for call in calls] for _ in range(SWITCHING_ROUNDS)])
-    alone = times[:, :-1] @ np.bincount(pick, minlength=len(modes)) / states
+    by_themselves = times[:, :-1] @ np.bincount(pick, minlength=len(modes)) / states
     row = {
         "robot": name, "contacts": " + ".join(kinds), "states": states, "modes": len(modes),
-        "ns_mixed": round(1e9 * median(times[:, -1])), "ns_modes": round(1e9 * median(alone)),
-        "over_modes": round(median(times[:, -1] / alone), 2),
+        "ns_mixed": round(1e9 * median(times[:, -1])), "ns_modes": round(1e9 * median(by_themselves)),
+        "over_modes": round(median(times[:, -1] / by_themselves), 2),
         "over_all_feet": round(median(times[:, -1] / times[:, 0]), 2),
     }  # fmt: skip
     print("  ".join(str(x) for x in row.values()), flush=True)

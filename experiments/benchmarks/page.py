@@ -148,9 +148,9 @@ TABLES = (
     ),
     Table(
         "switching", "Feet that switch by state",
-        "A batch in which each state stands on all feet, on one (quadrupeds: on one diagonal pair), or on the other, in no "
-        "order, by calls of a `SwitchingSolver` on one core. Ratios are to as many states of each mode by themselves, and "
-        "to the same batch on all feet.",
+        "A batch in which each state stands on all feet, on one (quadrupeds: on one diagonal pair), or on the other, "
+        "in no order, by calls of a `SwitchingSolver` on one core. Ratios are to as many states of each mode by "
+        "themselves, and to the same batch on all feet.",
         {
             "robot": ("robot", str), "contacts": ("contacts", str), "states": ("states", number),
             "a state, mixed": ("ns_mixed", nanoseconds), "by themselves": ("ns_modes", nanoseconds),

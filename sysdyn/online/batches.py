@@ -88,12 +88,15 @@ class Batches:
             outputs[name], numbers = target if target is not None else (EMPTY, np.zeros(size, dtype=np.int64))
             widths.append(outputs[name].shape[-1])
             columns.append(numbers)
-        sizes = np.array([size for _, size in program.input_groups], dtype=np.int64)
-        where = Spread(n, rows, sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
+        where = Spread(n, rows, self._sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
         status = np.empty(len(rows), dtype=np.int64)
         threads = self._executable.threads(len(rows), threads)
         solved = partial(call, outputs, status, tuple(arrays), spread=where)
         return bool(solved() if threads == 1 else self._executable.together(len(rows), threads, solved))
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        return np.array([size for _, size in self._executable.program.input_groups], dtype=np.int64)
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 
