@@ -156,6 +156,7 @@ TABLES = (
             "a state, mixed": ("ns_mixed", nanoseconds), "by themselves": ("ns_modes", nanoseconds),
             "mixed over these": ("over_modes", ratio), "mixed over all feet": ("over_all_feet", ratio),
         },
+        script="benchmarks/contacts.py --switching",
     ),
     Table(
         "simulate", "Simulated steps",
