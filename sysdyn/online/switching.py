@@ -234,8 +234,7 @@ class SwitchingSolver(Solver):
         if count > MOST_MODES:
             raise InvalidInput(
                 f"{count} modes are asked for, in this call and before, but a solver holds {MOST_MODES} at most, each "
-                "with a kernel of its own: let fewer contacts switch, or compile sd.Problem.mode(…) for those that "
-                "are needed"
+                "with a kernel of its own: let fewer contacts switch, or compile the problem.mode(…) that are needed"
             )
 
     def _compile(self, mode: Mode, stated: Problem) -> None:
@@ -278,8 +277,9 @@ class SwitchingSolver(Solver):
         rows = self._as_given(arguments)
         as_given = rows is not None
         if rows is not None:
-            own = rows if rows.lead else rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
-            inputs = partial(_checked, self._inputs, own.arrays)
+            if not rows.lead:  # arrays of one state are kept, those of a batch read again if something is asked for
+                rows = rows._replace(arrays={slot: x.copy() for slot, x in rows.arrays.items()})
+            inputs = partial(_checked, self._inputs, rows.arrays)
         else:
             arrays, lead = self._inputs.checked(arguments)
             rows, inputs = self._by_group(arrays, lead), partial(kept, arrays, lead)
@@ -340,9 +340,8 @@ class SwitchingSolver(Solver):
         if not varying or not n:
             return {tuple(name for name, x in on.items() if x is True): np.arange(n)} if n else {}
         if len(varying) <= BITS:
-            number = varying[0].astype(
-                np.min_scalar_type(2 ** len(varying) - 1)
-            )  # short ones are sorted by their digits
+            # short integers are sorted by their digits, in one pass
+            number = varying[0].astype(np.min_scalar_type(2 ** len(varying) - 1))
             for x in varying[1:]:
                 number = 2 * number + x
         else:
@@ -386,9 +385,12 @@ class SwitchingSolver(Solver):
 
     def _call(self, mode: Mode, arrays: Mapping[Slot, np.ndarray]) -> Arguments:
         """The arguments of a call of a mode: without values of what is off."""
-        idle = {("y", name) for name in self._names if name not in mode}
-        own = ((slot, x) for slot, x in arrays.items() if slot not in idle)
-        return Arguments((), (), (), {}).replaced(own)
+        idle = self._idle(mode)
+        return Arguments((), (), (), {}).replaced((slot, x) for slot, x in arrays.items() if slot not in idle)
+
+    def _idle(self, mode: Mode) -> set[Slot]:
+        """The slots of values of constraints that are off."""
+        return {("y", name) for name in self._names if name not in mode}
 
     def _solved(
         self, mode: Mode, states: np.ndarray, rows: Rows, on_singular: str | None, threads: int | None
@@ -414,10 +416,9 @@ class SwitchingSolver(Solver):
         except InvalidInput:  # by the numbers of all states if one of these has an entry that cannot be
             own = np.zeros((rows.n, 1), dtype=bool)
             own[states] = True
-            looked_at = {
-                (field, name): np.where(own, x, 0.0) if (field, name) in rows.many and name in self._sizes else x
-                for (field, name), x in rows.arrays.items() if name not in self._sizes or name in mode
-            }  # fmt: skip
+            looked_at = {slot: x for slot, x in rows.arrays.items() if slot not in self._idle(mode)}
+            switched = rows.many & {("y", name) for name in mode}
+            looked_at |= {slot: np.where(own, rows.arrays[slot], 0.0) for slot in switched}
             whole = _checked(self._inputs, looked_at)
             self._inputs.groups.reject_not_finite(whole)
             reject_large_angles(self.model, np.atleast_2d(whole["q"]))

@@ -30,7 +30,7 @@
 enum { AXES = 4, OUTPUTS = 64, SCATTERED = 1, FOR_ALL = 2 };
 /* Bytes of a cache line; rows of up to LONGEST_LEFT numbers whose memory is left for the next ones, ROWS at a time
    (chosen: 512 KiB at most). */
-enum { AHEAD = 4, LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
+enum { LINE = 64, LONGEST_LEFT = 8192, ROWS = 8 };
 /* The norm of a quaternion: within EXACT from 1 it is used as it is, beyond NEAR the general way raises an error. */
 static const double EXACT = 4.0 * 2.220446049250313e-16, NEAR = 1e-6;
 
@@ -749,12 +749,8 @@ static void gathered(const Shared *all, int64_t *words, double *space, int64_t b
         int64_t group = (k - 2) / 2, next = words[k + 1], output = group >= all->spread->sizes.size;
         if (!output && next) {
             const double *x = (const double *)(intptr_t)words[k];
-            for (int64_t s = 0; s < size; s++) {
-                const double *ahead = x + rows[s + AHEAD < size ? s + AHEAD : s] * next;
-                for (int64_t j = 0; j < sizes[group]; j += LINE / (int64_t)sizeof(double))
-                    __builtin_prefetch(ahead + j);
+            for (int64_t s = 0; s < size; s++)
                 memcpy(space + s * sizes[group], x + rows[s] * next, sizes[group] * sizeof(double));
-            }
             words[k + 1] = sizes[group];
         }
         if (output || next) {
