@@ -116,6 +116,7 @@ from sysdyn.online.operational_space import operational_space_inertia as operati
 from sysdyn.online.products import DerivativeProduct as DerivativeProduct
 from sysdyn.online.solution import Solution as Solution
 from sysdyn.online.solver import Solver as Solver
+from sysdyn.online.switching import SwitchingSolver as SwitchingSolver
 from sysdyn.passes import PASSES as PASSES
 from sysdyn.problem import Problem as Problem
 from sysdyn.problem import forward_dynamics as forward_dynamics
@@ -170,12 +171,12 @@ __all__ = [
     "NoSafeOrdering", "Observability", "PASSES", "PinocchioState", "PlausibilityWarning", "PointContact", "Prior",
     "Problem", "ProblemError", "RNEADerivatives", "RandomWalk", "Run", "Safety", "Simulation", "SingularState",
     "Solution", "Solver", "Sparsity", "Stance", "StateFunction", "StateMeasurement", "StructurallySingular",
-    "Switchable", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain", "closures",
-    "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors", "delassus",
-    "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose", "from_dh",
-    "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact", "inertial_parameters",
-    "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics", "learn_noise", "least_norm",
-    "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability", "operational_space",
-    "operational_space_inertia", "predict", "random_tree", "rnea", "rnea_derivatives", "robots", "sensor", "show",
-    "simulate", "smooth", "sparsity",
+    "Switchable", "SwitchingSolver", "SysdynError", "UnknownName", "Velocimeter", "View", "aba", "auto_tree", "chain",
+    "closures", "compile", "compile_function", "compile_regressor", "count_flops", "crba", "declared_sensors",
+    "delassus", "estimate_log", "filter", "forward_dynamics", "forward_dynamics_crba", "frame_jacobian", "frame_pose",
+    "from_dh", "from_mujoco", "from_pinocchio", "from_screws", "hybrid_dynamics", "identify", "impact",
+    "inertial_parameters", "inverse_dynamics", "inverse_kinematics", "joint_torque_regressor", "kinematics",
+    "learn_noise", "least_norm", "load", "load_mjcf", "load_solver", "load_urdf", "ltdl", "observability",
+    "operational_space", "operational_space_inertia", "predict", "random_tree", "rnea", "rnea_derivatives", "robots",
+    "sensor", "show", "simulate", "smooth", "sparsity",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from sysdyn.measurements.linear import MotorTorque
 from sysdyn.measurements.measurement import Constraint, Measurement, Output
 from sysdyn.measurements.overview import equations, unknowns
 from sysdyn.measurements.raw import ExternalWrench, JointAcceleration, JointTorque
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.statement import Statement, switches
 from sysdyn.measurements.variables import Layout
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES
@@ -71,7 +71,7 @@ class Problem(Statement):
         """Well-posedness in names: a Diagnosis that prints. available: sensors that could be added where some lack.
 
         active: {name: bool or (m,) bool} of what is Switchable, as for a call of a Solver: equations that are switched
-        off are left out and named.
+        off are left out and, of measurements with noise, named.
 
         log: of a problem whose q and q̇ are unknown: what it does not tell of its trajectory, as an Observability; see
         `sysdyn.observability`, which takes the options. Without a log the first argument may be `available`.
@@ -85,7 +85,10 @@ class Problem(Statement):
             return sys.modules[__package__].observability(self, log, available, **options)
         if options:
             raise InvalidInput(f"diagnose takes {', '.join(options)} with a log alone")
-        found = diagnose(self, available, active)
+        given, noisy = dict(switches(active)), {m.name for m in self.switchable}
+        of_mode = {name: on for name, on in given.items() if self.switchable_constraints and name not in noisy}
+        rest = {name: on for name, on in given.items() if name not in of_mode}
+        found = diagnose(self.mode(of_mode), available, rest)
         if self.state_sensors and found.missing:
             more = "sensors of the state tell q, q̇ and q̈ along a trajectory: diagnose(log) says what a log tells"
             found = replace(found, suggestions=(*found.suggestions, more))

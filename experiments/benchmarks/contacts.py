@@ -1,11 +1,14 @@
 """Forward dynamics in contact: operations and time as recursions, eliminated as general rows, and by Pinocchio.
 
-    python experiments/benchmarks/contacts.py [--states 1000]
+    python experiments/benchmarks/contacts.py [--states 1000] [--switching]
 
 q̈ and the wrenches of the contacts of floating robots, without other external wrenches. "eliminated": the same problem
 with formulation="elimination". Pinocchio's constraintDynamics (one step, no regularisation) is called from Python, with
 its overhead of a microsecond or two, once its results agree. Times are of bound calls; ratios are medians over rounds
 in which all take their turn. Writes experiments/results/contacts.csv.
+
+--switching: feet that switch by state, in no order, instead: a batch over as many states of its modes, each a batch of
+its own, called on one core. Writes experiments/results/switching.csv.
 """
 
 from __future__ import annotations
@@ -32,6 +35,10 @@ CASES = {
     "HyQ": (FLOATING["hyq"], ("lf_foot", "rf_foot", "lh_foot", "rh_foot"), ("point",) * 2, ("point",) * 4),
     "ANYmal": (FLOATING["anymal"], ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"), ("point",) * 2, ("point",) * 4),
 }
+# Feet that are on, by their number: standing on all, and one foot or one diagonal pair after the other.
+MODES = {2: ((1, 1), (1, 0), (0, 1)), 4: ((1, 1, 1, 1), (1, 0, 0, 1), (0, 1, 1, 0))}
+# States of batches whose feet switch, and rounds, as many as make differences of calls visible.
+SWITCHED, SWITCHING_ROUNDS = (1000, 16000), 51
 CONTACT_TYPES = {"fixed": pin.ContactType.CONTACT_6D, "point": pin.ContactType.CONTACT_3D}
 
 
@@ -111,17 +118,45 @@ def run(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str], st
     return row
 
 
+def switched(name: str, robot: Robot, frames: Sequence[str], kinds: Sequence[str], states: int) -> dict:
+    """A batch of mixed modes beside its modes, by calls on one core."""
+    model, rng = sd.load(str(robot.urdf), base="floating"), np.random.default_rng(0)
+    feet = [sd.Switchable(sd.Contact(frame, kind, name=frame)) for frame, kind in zip(frames, kinds, strict=True)]
+    solver = sd.compile(sd.forward_dynamics(model) + feet, outputs=["qdd", "w"], external_wrenches=False)
+    modes = MODES[len(feet)]
+    q, qd, _ = model.random_state(seed=0, batch=states)
+    tau, pick = rng.standard_normal((states, model.nv)), rng.integers(0, len(modes), states)
+    active = {frame: np.array(modes, dtype=bool)[pick, k] for k, frame in enumerate(frames)}
+    alone = [solver.mode(dict(zip(frames, mode, strict=True))) for mode in modes]
+    calls = [lambda own=own: own(q, qd, tau=tau, threads=1).w for own in alone]
+    calls.append(lambda: solver(q, qd, tau=tau, active=active, threads=1).w)
+    times = np.array([[timed(call, 1).median / states for call in calls] for _ in range(SWITCHING_ROUNDS)])
+    by_themselves = times[:, :-1] @ np.bincount(pick, minlength=len(modes)) / states
+    row = {
+        "robot": name, "contacts": " + ".join(kinds), "states": states, "modes": len(modes),
+        "ns_mixed": round(1e9 * median(times[:, -1])), "ns_modes": round(1e9 * median(by_themselves)),
+        "over_modes": round(median(times[:, -1] / by_themselves), 2),
+        "over_all_feet": round(median(times[:, -1] / times[:, 0]), 2),
+    }  # fmt: skip
+    print("  ".join(str(x) for x in row.values()), flush=True)
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=1000)
+    parser.add_argument("--switching", action="store_true")
     options = parser.parse_args()
     rows = []
     for name, (robot, frames, *several) in CASES.items():
         try:
-            rows += [run(name, robot, frames, kinds, options.states) for kinds in several]
+            if options.switching:
+                rows += [switched(name, robot, frames, several[-1], states) for states in SWITCHED]
+            else:
+                rows += [run(name, robot, frames, kinds, options.states) for kinds in several]
         except CannotBuild as why:
             print(f"{name} is left out: {why}")
-    write_csv("contacts", rows)
+    write_csv("switching" if options.switching else "contacts", rows)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,18 @@ TABLES = (
         },
     ),
     Table(
+        "switching", "Feet that switch by state",
+        "A batch in which each state stands on all feet, on one (quadrupeds: on one diagonal pair), or on the other, "
+        "in no order, by calls of a `SwitchingSolver` on one core. Ratios are to as many states of each mode by "
+        "themselves, and to the same batch on all feet.",
+        {
+            "robot": ("robot", str), "contacts": ("contacts", str), "states": ("states", number),
+            "a state, mixed": ("ns_mixed", nanoseconds), "by themselves": ("ns_modes", nanoseconds),
+            "mixed over these": ("over_modes", ratio), "mixed over all feet": ("over_all_feet", ratio),
+        },
+        script="benchmarks/contacts.py --switching",
+    ),
+    Table(
         "simulate", "Simulated steps",
         "One core. Ratio: a step over the bare kernel of the same problem in the same loop (over four of them for "
         "Runge-Kutta), or over a step of the peer that stands in place of torques.",

@@ -76,7 +76,8 @@ class LogColumns:
             raise UnknownName("choice for states", states, STATES)
         model, exact = problem.model, states == STATES[0]
         self.problem, self._exact = problem, exact
-        self.optional: dict[str, Measurement] = {m.name: m for m in problem.switchable}
+        switched = (*problem.switchable, *problem.switchable_constraints)
+        self.optional: dict[str, Measurement] = {m.name: m for m in switched}
         if not exact:
             noisy = [m for m in (*problem.state_sensors, *problem.noisy) if not isinstance(m, ModelNoise)]
             self.optional = {m.name: m for m in noisy}

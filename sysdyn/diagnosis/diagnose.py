@@ -40,7 +40,7 @@ from sysdyn.measurements.groups import SWITCH, group_of
 from sysdyn.measurements.measurement import Constraint, Measurement
 from sysdyn.measurements.noise import ModelNoise
 from sysdyn.measurements.raw import RawMeasurement, known
-from sysdyn.measurements.statement import Statement
+from sysdyn.measurements.statement import Statement, switches
 from sysdyn.model import Model
 from sysdyn.model.quantities import QUANTITIES
 from sysdyn.sparse.condition import condition
@@ -315,12 +315,9 @@ def _seeing(rows: np.ndarray, reduced: Reduced, directions: np.ndarray) -> np.nd
 
 def _switches(problem: Statement, active: Mapping[str, ArrayLike] | None) -> dict[str, np.ndarray]:
     """(m,) bool by measurement. Raises InvalidInput, UnknownName."""
-    given = {} if active is None else active
     sizes = {m.name: len(m.components(problem.model)) for m in problem.switchable}
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"active is {{measurement name: true or false}}, not {active!r}")
     found = {}
-    for name, value in given.items():
+    for name, value in switches(active):
         if name not in sizes:
             raise UnknownName("switchable measurement", name, sizes)
         x = np.asarray(value)

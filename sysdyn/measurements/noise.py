@@ -6,8 +6,10 @@ standard deviation for all its components, one for each, or a covariance matrix;
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -146,19 +148,13 @@ def noise_part(noise, kept: Sequence[int]):
 
 
 class Wrapped(Measurement):
-    """A noisy measurement that holds another one: a prior or a switchable one."""
+    """A measurement that holds another one: a prior or a switchable one."""
 
     def __init__(self, of: Measurement, name: str | None):
         kind = type(self).__name__
         if not isinstance(of, Measurement) or isinstance(of, ModelNoise):
             raise InvalidInput(f"a {kind} is of a measurement such as JointTorque('all', noise=30.0), not {of!r}")
-        if isinstance(of, Constraint):
-            raise ProblemError(
-                f"{kind} is for measurements with noise, but the wrench of {of.name!r} follows from its motion, which "
-                f"is exact: state both by themselves, {kind}(FrameAcceleration(…, noise=…)) for the motion and "
-                f"{kind}(ExternalWrench(…, noise=…)) for the wrench"
-            )
-        if of.noise is None:
+        if of.noise is None and not isinstance(of, Constraint):
             raise ProblemError(f"{kind} needs noise, but {of.name!r} is exact: give it a standard deviation, noise=…")
         self._of, self.name, self.noise = of, name or f"{kind}({of.name})", of.noise
         self.units, self.drift, self.of_state = of.units, of.drift, of.of_state
@@ -199,6 +195,12 @@ class Prior(Wrapped):
     optional = True
 
     def __init__(self, of: Measurement, name: str | None = None, bias: Drift | None = None):
+        if isinstance(of, Constraint):
+            raise ProblemError(
+                f"Prior is for measurements with noise, but the wrench of {of.name!r} follows from its motion, which "
+                "is exact: state both by themselves, Prior(FrameAcceleration(…, noise=…)) for the motion and "
+                "Prior(ExternalWrench(…, noise=…)) for the wrench"
+            )
         if bias is not None and isinstance(of, Measurement):
             if of.drift is not None:
                 raise ProblemError(f"the bias of {of.name!r} is given twice: to it and to its Prior")
@@ -207,12 +209,18 @@ class Prior(Wrapped):
 
 
 class Switchable(Wrapped):
-    """A noisy measurement that can be switched off, state by state and component by component, when solving.
+    """A noisy measurement, or an exact constraint such as a Contact, that can be switched off state by state.
 
-    active={name: (…, m) or (…) of 0 or 1} are its switches; on everywhere by default. A call hands in its value or
-    its switches; without a value it is off, unless its value is zero by default, such as the motion of a foot at rest.
-    Values that are off may be anything, such as NaN. Nothing is compiled again. With one of an acceleration and one of
-    an external wrench a contact opens and closes. Raises InvalidInput, ProblemError.
+    active={name: …} are its switches in a call, of 0 or 1; on everywhere by default, and in all that takes no active=.
+
+    With noise it is switched component by component, (…, m), or whole, (…), and nothing is compiled again. A call hands
+    in its value or its switches; without a value it is off, unless its value is zero by default, such as the motion of
+    a foot at rest. Values that are off may be anything, such as NaN. With one of an acceleration and one of an external
+    wrench a contact opens and closes.
+
+    A constraint is switched whole, (…), in problems without noise: where it is off it is not there, and exerts nothing.
+    `sysdyn.compile` makes a `SwitchingSolver`, with a kernel for each combination of switches that is asked for;
+    `Problem.mode` is the problem of one. Raises InvalidInput, ProblemError.
     """
 
     def __init__(self, of: Measurement, name: str | None = None):
@@ -226,6 +234,15 @@ class Switchable(Wrapped):
     def group(self) -> str:
         """Name of the group of program inputs that holds the switches."""
         return switch_group(self.name)
+
+    @cached_property
+    def constraint(self) -> Measurement:
+        """The constraint that it switches, under its own name."""
+        if self.of.name == self.name:
+            return self.of
+        named = copy.copy(self.of)
+        named.name = self.name
+        return named
 
 
 # Measurements that hold another one, by the name of their class.

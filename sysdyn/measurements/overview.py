@@ -55,9 +55,10 @@ def _size(model: Model, quantity: str) -> int:
 
 def _noise(m: Measurement, model: Model) -> str:
     """Standard deviations of a measurement as text; "exact" without noise."""
+    switched = ", switchable" if isinstance(m, Switchable) else ""
     if m.noise is None:
-        return "exact"
+        return f"exact{switched}"
     noise = noise_of(m, model)
     std = np.sqrt(np.diagonal(noise.matrix(noise.declared)))
     said = f"{std.min():.3g}" + (f" to {std.max():.3g}" if std.max() > std.min() else "")
-    return f"σ {said}{', correlated' if noise.full else ''}{', switchable' if isinstance(m, Switchable) else ''}"
+    return f"σ {said}{', correlated' if noise.full else ''}{switched}"

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysdyn.errors import InvalidInput, ProblemError, SysdynError, UnknownName
 from sysdyn.measurements.conditions import Condition
@@ -217,7 +218,8 @@ class Statement:
     @cached_property
     def valued(self) -> tuple[Measurement, ...]:
         """Measurements that have a value at a given state, in order; not the noise of the model."""
-        return tuple(m for m in self.measurements if not (isinstance(m, ModelNoise) or m.of_state))
+        stated = (m for m in self.measurements if not (isinstance(m, ModelNoise) or m.of_state))
+        return tuple(m.constraint if isinstance(m, Switchable) and m.noise is None else m for m in stated)
 
     @cached_property
     def noisy(self) -> tuple[Measurement, ...]:
@@ -226,8 +228,35 @@ class Statement:
 
     @cached_property
     def switchable(self) -> tuple[Switchable, ...]:
-        """Measurements that can be switched off at a given state."""
-        return tuple(m for m in self.measurements if isinstance(m, Switchable) and not m.of_state)
+        """Measurements with noise that can be switched off at a given state."""
+        return tuple(m for m in self.noisy if isinstance(m, Switchable))
+
+    @cached_property
+    def switchable_constraints(self) -> tuple[Switchable, ...]:
+        """Constraints that can be switched off, each combination of which has a problem of its own: `mode`."""
+        return tuple(m for m in self.measurements if isinstance(m, Switchable) and m.noise is None)
+
+    def mode(self, active: Mapping[str, ArrayLike] | None = None) -> Self:
+        """The problem of one combination of switches: with the constraints that are on, and without the others.
+
+        active: {name: bool} of switchable constraints, which are on by default. The problem itself if it has none.
+        Raises UnknownName, InvalidInput.
+        """
+        names = [m.name for m in self.switchable_constraints]
+        on = dict.fromkeys(names, True)
+        for name, value in switches(active):
+            if name not in on:
+                raise UnknownName("switchable constraint", name, names)
+            x = np.asarray(value)
+            if x.shape or x.dtype.kind not in "biuf" or x not in (0, 1):
+                raise InvalidInput(f"active[{name!r}] of one mode is true or false, not {value!r}")
+            on[name] = bool(x)
+        if not names:
+            return self
+        kept = (
+            m.constraint if m in self.switchable_constraints else m for m in self.measurements if on.get(m.name, True)
+        )
+        return self.kept(("mode", *on.values()), lambda: self._with(*kept))
 
     @cached_property
     def state_sensors(self) -> tuple[Measurement, ...]:
@@ -254,7 +283,7 @@ class Statement:
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
-        return tuple(m for m in self.measurements if isinstance(m, Constraint))
+        return tuple(m for m in self.valued if isinstance(m, Constraint))
 
     @cached_property
     def quantities(self) -> tuple[str, ...]:
@@ -422,6 +451,13 @@ class Statement:
             of_state = " of the state" if m.of_state else ""
             lines.append(f"  {m.name}: {len(m.components(self.model))} equations{of_state}")
         return "\n".join(lines)
+
+
+def switches(active: Mapping[str, ArrayLike] | None) -> Iterable[tuple[str, ArrayLike]]:
+    """(name, value) of each switch. Raises InvalidInput if they are not by name."""
+    if active is not None and not isinstance(active, Mapping):
+        raise InvalidInput(f"active is {{name: true or false}}, not {active!r}")
+    return () if active is None else active.items()
 
 
 def _unbiased(m: Measurement) -> Measurement:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from sysdyn.backends.backend import Arrays
-from sysdyn.backends.entries.calls import Argument, Batch, batch
+from sysdyn.backends.entries.calls import Argument, Batch, Spread, batch
 from sysdyn.backends.executable import Executable
 from sysdyn.backends.team import TEAM
 from sysdyn.errors import InvalidInput
 
 # Most bytes of the values of a block: they stay in the cache until the kernel has read them (chosen).
 BLOCK = 2**18
+# Array of outputs that are not wanted.
+EMPTY = np.empty((0, 0))
 
 
 class _Group(NamedTuple):
@@ -67,6 +69,34 @@ class Batches:
         if solved is None and self._fit(n, arrays) and self._by_group is not None:
             solved = self._in_blocks(self._by_group, outputs, status, arrays, threads)
         return (n, outputs) if solved else None
+
+    def spread(
+        self, arrays: Sequence, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
+        threads: int | None,
+    ) -> bool:  # fmt: skip
+        """Solve rows of arrays of n states, and write results to these rows; False if another way has to be taken.
+
+        into: {group of outputs: ((n, columns), number of the column of each of its entries)}; None for one that is not
+        wanted. False as well if a state is not solved; rows may be written all the same.
+        """
+        call, program = self._as_given, self._executable.program
+        if call is None:
+            return False
+        outputs, widths, columns = {}, [], []
+        for name, size in program.output_groups:
+            target = into[name]
+            outputs[name], numbers = target if target is not None else (EMPTY, np.zeros(size, dtype=np.int64))
+            widths.append(outputs[name].shape[-1])
+            columns.append(numbers)
+        where = Spread(n, rows, self._sizes, np.array(widths, dtype=np.int64), np.concatenate(columns))
+        status = np.empty(len(rows), dtype=np.int64)
+        threads = self._executable.threads(len(rows), threads)
+        solved = partial(call, outputs, status, tuple(arrays), spread=where)
+        return bool(solved() if threads == 1 else self._executable.together(len(rows), threads, solved))
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        return np.array([size for _, size in self._executable.program.input_groups], dtype=np.int64)
 
     # ---- in blocks ------------------------------------------------------------------------------------------------
 

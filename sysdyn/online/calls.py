@@ -147,17 +147,38 @@ class Calls(Generic[Key]):
         Calls with the same names are arranged once, and those of one state are among the `plain` ones from then on.
         make, about: what these give, see `Shown`. Raises InvalidInput if `threads` is no number of threads.
         """
+        batches, arrays = self._way(given, threads, on_singular, make, about)
+        if batches is None or (solved := batches.solved(arrays, threads)) is None:
+            return None
+        return Many(self, given, *solved)
+
+    def spread(
+        self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[Key, tuple[np.ndarray, np.ndarray]],
+        threads: int | None, on_singular: str | None, make: type, about: object = None,
+    ) -> bool:  # fmt: skip
+        """Solve rows of arrays of n states, as `Batches.spread`; False if they have to be solved another way.
+
+        into: by what outputs are called in results; those that it lacks are left out. The others: as of `shortest`.
+        """
+        batches, arrays = self._way(given, threads, on_singular, make, about)
+        groups = {group: into.get(key) for group, (key, _) in self._results.items()}
+        return batches is not None and batches.spread(arrays, rows, n, groups, threads)
+
+    def _way(
+        self, given: Arguments, threads: int | None, on_singular: str | None, make: type, about: object
+    ) -> tuple[Batches | None, list[Any]]:
+        """(the shortest way of a call, its arrays); None if there is none."""
         if threads is not None:
             checked_threads(threads)
         if not entries.built:
-            return None
+            return None, []
         noise, active = given.noise, given.active
         if noise is not None:
             noises = self.inputs.noises
             if type(noise) is not dict or any(x not in noises or noises[x].full for x in noise):
-                return None
+                return None, []
         if active is not None and (type(active) is not dict or any(type(x) is not bool for x in active.values())):
-            return None
+            return None, []
         handed, arrays = given.handed()
         key = (threads, on_singular, handed, None if active is None else tuple(active.items()))
         try:
@@ -166,9 +187,7 @@ class Calls(Generic[Key]):
             own = slots(handed)
             names = _names(given, own, threads=threads, on_singular=on_singular)
             batches = self._arranged(key, given, dict(zip(own, arrays, strict=True)), names, make, about)
-        if batches is None or (solved := batches.solved(arrays, threads)) is None:
-            return None
-        return Many(self, given, *solved)
+        return batches, arrays
 
     def _arranged(
         self, key: Hashable, given: Arguments, arrays: Mapping[Slot, Any], names: Names, make: type, about: object

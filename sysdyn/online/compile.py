@@ -37,6 +37,7 @@ from sysdyn.online.consistency import CheckedSolver
 from sysdyn.online.progress import shown
 from sysdyn.online.redundancy import Redundant, redundant
 from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.online.switching import SwitchingSolver
 from sysdyn.passes import named_passes
 from sysdyn.problem import Problem
 from sysdyn.renames import renamed
@@ -100,9 +101,10 @@ def compile(
     check_limits True: calls and `bind` raise InvalidInput where a joint is beyond its limits, as angles in degrees are;
                  some microseconds a call. Neither files nor derivatives of the solver do
 
-    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`. q and q̇
-    are given, so that sensors of the state are left aside; biases that are unknown over a log are left out, with an
-    IgnoredWarning.
+    Exact equations that follow from others are left out, and its solutions are held to them: `CheckedSolver`. A problem
+    with `Switchable` contacts, or other exact constraints, gives a `SwitchingSolver`, which compiles each mode when it
+    is needed. q and q̇ are given, so that sensors of the state are left aside; biases that are unknown over a log are
+    left out, with an IgnoredWarning.
 
     The result is cached on disk. Warns with AccuracyWarning if no order was found whose judged errors are small.
     Raises UnknownName for an option, ProblemError (too many equations), StructurallySingular, NoSafeOrdering,
@@ -130,6 +132,20 @@ def compile(
         names = ", ".join(map(output_name, asked))
         raise ProblemError(f"{names} of {problem.model.name!r} have no entry: no joint moves")
 
+    common: dict[str, Any] = {"level": level, "backend": backend, "formulation": formulation}
+    if problem.switchable_constraints:
+        _check_switches(problem, ordering)
+        each = partial(
+            compile, ordering=ordering, layout=layout, known=known, on_singular=on_singular, effort=effort,
+            passes=passes, seconds=seconds, seed=seed, external_wrenches=external_wrenches, check_limits=check_limits,
+            **common,
+        )  # fmt: skip
+        shared = Options(
+            outputs=asked, external_wrenches=bool(external_wrenches), passes=named_passes(passes),
+            equations=Equations(layout, known), **common,
+        )  # fmt: skip
+        return SwitchingSolver(problem, shared, each, on_singular, progress, check_limits)
+
     def options(found: Redundant | None) -> Options:
         """Options for the problem, without its redundant measurements if some were found."""
         given: tuple[tuple[int, ...], ...] = ()
@@ -137,10 +153,10 @@ def compile(
             given = given_order(found.rest if found else problem, ordering, Equations(layout, known))
         name = ordering if isinstance(ordering, str) else GIVEN
         return Options(
-            ordering=name, outputs=found.outputs(asked) if found else asked, level=level, backend=backend,
-            formulation=formulation, external_wrenches=bool(external_wrenches), passes=named_passes(passes),
+            ordering=name, outputs=found.outputs(asked) if found else asked,
+            external_wrenches=bool(external_wrenches), passes=named_passes(passes),
             equations=Equations(layout, known), budget=Budget(effort, seconds, seed), given=given,
-            unsafe=bool(given) and on_singular == "repivot",
+            unsafe=bool(given) and on_singular == "repivot", **common,
         )  # fmt: skip
 
     with np.errstate(all="ignore"):  # what overflows at sampled states the judge refuses, in one message
@@ -159,6 +175,22 @@ def compile(
         finally:
             if told:
                 told("done", 1.0)
+
+
+def _check_switches(problem: Problem, ordering: str | Given) -> None:
+    """Raise ProblemError if the constraints of a problem cannot switch."""
+    name = problem.switchable_constraints[0].name
+    if problem.noisy:
+        raise ProblemError(
+            f"{name!r} is exact and switches in problems without noise alone, but {problem.noisy[0].name!r} has some: "
+            "state the contact by two measurements, Switchable(FrameAcceleration(…, noise=…)) for its motion and "
+            "Switchable(ExternalWrench(…, noise=…)) for its wrench, or compile problem.mode(active)"
+        )
+    if not (isinstance(ordering, str) or callable(ordering)):
+        raise ProblemError(
+            f"the matrix depends on whether {name!r} is on, so that permutations are those of one mode: give a "
+            "function that makes them, or compile problem.mode(active) with them"
+        )
 
 
 def _solver(

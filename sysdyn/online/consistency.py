@@ -91,6 +91,10 @@ class CheckedSolver(Solver):
         solution.ok = solution.ok & ~bad
         return solution
 
+    def spread(self, *args: Any, **kwargs: Any) -> bool:
+        """False: solutions are checked, which calls do."""
+        return False
+
     def _compared(self, solution: Solution, values: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """({measurement: its errors}, (…) bool: one error is beyond the tolerance)."""
         off, bad = {}, np.zeros(solution.ok.shape, dtype=bool)

@@ -165,6 +165,17 @@ class Solver(Translated, Called):
         inputs = kept(run.arrays, run.lead)
         return self._solution(about, Results(inputs, run.lead, self._calls.results(run), ok, again))
 
+    def spread(
+        self, given: Arguments, rows: np.ndarray, n: int, into: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        threads: int | None = None,
+    ) -> bool:  # fmt: skip
+        """Solve some of the states of arrays, and write to the rows of others; False if only a call can do it.
+
+        given: arrays of n states, or of one. rows (k,) int64: numbers of the states. into: {output: ((n, columns), the
+        column of each of its entries)}. False, with rows that may be written, for states that are not solved.
+        """
+        return self._calls.spread(given, rows, n, into, threads, None, self._solution, self._about)
+
     def _policy(self, on_singular: str | None) -> str:
         """The action at states at which the order fails. Raises UnknownName."""
         if on_singular is not None and on_singular not in ON_SINGULAR:

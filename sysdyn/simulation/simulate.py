@@ -16,6 +16,7 @@ from sysdyn.model.quantities import QUANTITY, WRENCHES
 from sysdyn.online.arguments import Arguments, Inputs
 from sysdyn.online.compile import compile
 from sysdyn.online.solver import ON_SINGULAR, Solver
+from sysdyn.online.switching import SwitchingSolver
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Groups
 from sysdyn.simulation import adaptive, fixed
@@ -56,7 +57,8 @@ def simulate(
         of a Problem; None leaves them as they are. A `Contact` without `at=` loses errors of its velocity alone.
     on_singular: as for `compile`. "nan": robots whose state is singular or not finite are lost, and others go on.
     threads: as many as a batch is worth if None.
-    given: further arguments of a call of the solver, the same for all times: fx, qdd, y, parameters, …
+    given: further arguments of a call of the solver, the same for all times: fx, qdd, y, parameters, …; active={name:
+        bool} of contacts that are `Switchable`, which hold or do not for the whole duration.
 
     A state at which the program meets a guard is solved the general way, as by a call of the solver. No equation
     has the damping and friction of a robot file: `Feedback(kp=0.0, kd=model.damping, q=q)` damps.
@@ -75,6 +77,11 @@ def simulate(
             raise InvalidInput(f"{what} is {x!r}, but a positive number{unit} is needed")
     count = _whole(duration, step, every)
     asked = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    if not isinstance(problem, (Problem, Solver)):
+        kind = "it is a Model: take sysdyn.forward_dynamics(model)" if isinstance(problem, Model) else repr(problem)
+        raise InvalidInput(f"simulate needs a Problem or its Solver: {kind}")
+    if isinstance(problem, SwitchingSolver) or (isinstance(problem, Problem) and problem.switchable_constraints):
+        problem = problem.mode(given.pop("active", None))
     solver = _solver(problem, asked, stabilise, step, given)
     model = solver.model
     inputs = Inputs(solver.problem, solver.options.external_wrenches)
@@ -138,9 +145,6 @@ def _solver(
     problem: Problem | Solver, asked: tuple[str, ...], stabilise: float | None, step: float, given: Mapping[str, Any],
 ) -> Solver:  # fmt: skip
     """The solver of the problem. Raises ProblemError, InvalidInput, UnknownName."""
-    if not isinstance(problem, (Problem, Solver)):
-        kind = "it is a Model: take sysdyn.forward_dynamics(model)" if isinstance(problem, Model) else repr(problem)
-        raise InvalidInput(f"simulate needs a Problem or its Solver: {kind}")
     whole = problem.whole if isinstance(problem, Solver) else problem
     for name in asked:
         if name not in whole.quantities:

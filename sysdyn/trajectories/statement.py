@@ -54,6 +54,12 @@ class Trajectory:
                 "of the state; if q and q̇ are known, compile the problem and solve it state by state"
             )
         self.motion = Motion(self.model, order)
+        if problem.switchable_constraints:
+            name = problem.switchable_constraints[0].name
+            raise ProblemError(
+                f"{name!r} is exact, and what is exact holds along a whole trajectory: state a foot that stands for a "
+                "while as a sysdyn.Stance, or take problem.mode(active)"
+            )
         own = self.unknowns = Unknowns(problem, self.motion, span)
         moving, rest = split(problem)
         self.states = OfStates(problem, own)

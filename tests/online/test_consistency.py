@@ -13,6 +13,7 @@ import pytest
 import sysdyn as sd
 from sysdyn.data.sensor_log import Log
 from sysdyn.online import storage
+from sysdyn.online.arguments import Arguments
 from sysdyn.online.calls import Run
 from sysdyn.online.consistency import CheckedSolver
 
@@ -349,7 +350,8 @@ def alike(found: CheckedSolver, rest: sd.Solver, make, tmp_path: Path) -> dict:
         assert all((x == 7.0).all() for x in outputs.values())
 
     return {
-        "resolve": resolve, "considered": lambda: len(found.considered) > 0,
+        "resolve": resolve, "spread": lambda: not found.spread(Arguments(Q, QD, (), {}), np.arange(2), len(Q), {}),
+        "considered": lambda: len(found.considered) > 0,
         "bind": lambda: is_unbound(found.bind), "derivatives": derivatives, "save": save, "export_c": export_c,
         **{kind: partial(product, kind) for kind in ("jvp", "vjp", "hvp")}, "traced": traced, "to_jax": to_jax,
         "to_torch": traced,

@@ -32,6 +32,8 @@ else:
 LONGEST_PLAIN = 200_000
 # States whose quaternions are looked at before these states are computed, while they are in the cache (chosen).
 TURNED = 1024
+# States that are copied together before they are computed, and after it: some 100 KB of a humanoid (chosen).
+COPIED = 64
 # Most axes of an array and most results of a call; the same numbers as in native.c.
 AXES, OUTPUTS = 4, 64
 # Most numbers between two outputs that are 0 for which all are set to 0 at once: more take longer than one more call of
@@ -188,6 +190,20 @@ def one_state(
 # ---- many states --------------------------------------------------------------------------------------------------
 
 
+class Spread(NamedTuple):
+    """States of a call that are rows of larger arrays, and columns of larger arrays for their results.
+
+    whole: states of the arrays; rows (n,): which of them. sizes: of the groups of inputs. widths: columns of each array
+    of outputs, 0 for one that is left out; columns: which one each entry of the outputs goes to, output by output.
+    """
+
+    whole: int
+    rows: np.ndarray
+    sizes: np.ndarray
+    widths: np.ndarray
+    columns: np.ndarray
+
+
 class Batch:
     """A call of N states that takes arrays as they are.
 
@@ -198,18 +214,21 @@ class Batch:
         most = TURNED if len(quaternions) else 2**62
         self._kernel, self._keep = kernel, keep
         self._call = partial(native.batch, kernel.address, words, targets, quaternions, most)
+        self._spreading = partial(native.batch, kernel.address, words, targets, quaternions, COPIED)
 
     def __call__(
-        self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None
-    ) -> bool | None:
+        self, outputs: Arrays, status: np.ndarray, arrays: tuple, counter: np.ndarray | None = None,
+        spread: Spread | None = None,
+    ) -> bool | None:  # fmt: skip
         """True if every status is 0; outputs by group (N, size), status (N,).
 
         None, with nothing done, unless the arrays are of float64 and of their argument's shape, C-contiguous, or of N
         times that, with states that are. None, too, if a quaternion is not normalised to the last bits. counter: None,
         or for threads that share the states an array of int64: 0, states of a region, states at a time, then a 0 for
-        each region, of which there are as many as threads.
+        each region, of which there are as many as threads. spread: the arrays have more states than these, see there.
         """
-        return self._call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter)
+        call = self._call if spread is None else self._spreading
+        return call(self._kernel.own_work(), tuple(outputs.values()), status, arrays, counter, spread)
 
 
 def batch(

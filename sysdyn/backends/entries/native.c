@@ -8,7 +8,8 @@
                             keeps in `_given`
    Quantity(name, general)  an attribute of results: a view of their row, or else what the general function gives
    prepared(kernel, words, n) → a function without arguments that runs the kernel, with the interpreter's lock held
-   batch(…) → whether every status of a batch is 0; None where it has to go another way
+   batch(…) → whether every status of a batch is 0; None where it has to go another way. Its states are those of the
+                            arrays, or some of their rows
 
    From the moment at which a plain call lays out its inputs until the kernel has run no Python code can run, and the
    interpreter's lock is held: one workspace serves all calls of a kernel, also those within others. */
@@ -713,17 +714,97 @@ static PyObject *prepared(PyObject *module, PyObject *arguments)
 
 /* ---- many states ------------------------------------------------------------------------------------------------- */
 
+/* Rows of arrays that have more states than the call. rows: number of each state, n of them out of `whole`. sizes: of
+   the groups of inputs. widths: of rows of the arrays of outputs, 0 for one that is left out; columns: where in such a
+   row each of its numbers goes, output by output. */
+typedef struct {
+    Table rows, sizes, widths, columns;
+    long long whole;
+} Spread;
+
 typedef struct {
     Kernel kernel;
     const int64_t *words, *quaternions;
     int64_t n_words, n_quaternions, n, most, threads, region;
     int64_t *counter;
+    const Spread *spread; /* NULL: the states of the arrays are those of the call */
 } Shared;
+
+/* Numbers of a state in the inputs and outputs of the kernel. */
+static int64_t doubles_of_state(const Shared *all)
+{
+    int64_t found = 0;
+    for (Py_ssize_t k = 0; k < all->spread->sizes.size; k++)
+        found += ((const int64_t *)all->spread->sizes.data)[k];
+    for (Py_ssize_t k = 0; k < all->spread->widths.size; k++)
+        found += all->words[all->n_words - 2 * k - 1];
+    return found;
+}
+
+/* Copy the inputs of the states from `begin` on to a workspace, and have the outputs written behind them. */
+static void gathered(const Shared *all, int64_t *words, double *space, int64_t begin, int64_t size)
+{
+    const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *sizes = all->spread->sizes.data;
+    for (int64_t k = 2; k < all->n_words; k += 2) {
+        int64_t group = (k - 2) / 2, next = words[k + 1], output = group >= all->spread->sizes.size;
+        if (!output && next) {
+            const double *x = (const double *)(intptr_t)words[k];
+            for (int64_t s = 0; s < size; s++)
+                memcpy(space + s * sizes[group], x + rows[s] * next, sizes[group] * sizeof(double));
+            words[k + 1] = sizes[group];
+        }
+        if (output || next) {
+            words[k] = (int64_t)(intptr_t)space;
+            space += size * words[k + 1];
+        }
+    }
+}
+
+/* Copy the outputs of these states to their rows. */
+static void scattered(const Shared *all, const int64_t *words, int64_t begin, int64_t size)
+{
+    const int64_t *rows = (const int64_t *)all->spread->rows.data + begin, *columns = all->spread->columns.data;
+    int64_t n_outputs = all->spread->widths.size;
+    for (int64_t k = 0; k < n_outputs; k++) {
+        int64_t word = all->n_words - 2 * (n_outputs - k), count = words[word + 1], run = 1;
+        int64_t width = ((const int64_t *)all->spread->widths.data)[k];
+        const double *from = (const double *)(intptr_t)words[word];
+        double *to = (double *)(intptr_t)all->words[word];
+        for (int64_t j = 1; j < count; j++)
+            run &= columns[j] == columns[0] + j;
+        for (int64_t s = 0; width && s < size; s++) {
+            double *row = to + rows[s] * width;
+            if (run && count)
+                memcpy(row + columns[0], from + s * count, count * sizeof(double));
+            for (int64_t j = 0; !run && j < count; j++)
+                row[columns[j]] = from[s * count + j];
+        }
+        columns += count;
+    }
+}
+
+/* Whether rows and columns are within the arrays. */
+static int within(const Spread *spread, const int64_t *words, int64_t n_words, int64_t n)
+{
+    const int64_t *rows = spread->rows.data, *columns = spread->columns.data, *widths = spread->widths.data;
+    int64_t n_outputs = spread->widths.size, left = spread->columns.size, wrong = spread->rows.size != n;
+    wrong |= 2 + 2 * (spread->sizes.size + n_outputs) != n_words;
+    for (int64_t s = 0; !wrong && s < n; s++)
+        wrong = rows[s] < 0 || rows[s] >= spread->whole;
+    for (int64_t k = 0; !wrong && k < n_outputs; k++) {
+        int64_t count = words[n_words - 2 * (n_outputs - k) + 1];
+        wrong = (left -= count) < 0;
+        for (int64_t j = 0; !wrong && widths[k] && j < count; j++)
+            wrong = columns[j] < 0 || columns[j] >= widths[k];
+        columns += count;
+    }
+    return !wrong;
+}
 
 /* The bits of the status of all states that this thread takes; −1 if a quaternion is not normalised to the last bits.
    Threads that share a counter have as many regions of states. Each begins with one of its own, whose rows follow one
    another and stay in the cache of its core from call to call, and goes on with what is left of the others. */
-static int64_t computed(const Shared *all, int64_t *words)
+static int64_t computed(const Shared *all, int64_t *words, double *space)
 {
     int64_t first = __atomic_fetch_add(all->counter, 1, __ATOMIC_RELAXED), bits = 0;
     for (int64_t g = 0; g < all->threads; g++) {
@@ -735,7 +816,9 @@ static int64_t computed(const Shared *all, int64_t *words)
             int64_t size = stop - begin < all->most ? stop - begin : all->most;
             memcpy(words, all->words, all->n_words * sizeof(int64_t));
             words[1] += begin * (int64_t)sizeof(int64_t);
-            for (int64_t k = 2; k < all->n_words; k += 2)
+            if (all->spread)
+                gathered(all, words, space, begin, size);
+            for (int64_t k = 2; !all->spread && k < all->n_words; k += 2)
                 words[k] += begin * words[k + 1] * (int64_t)sizeof(double);
             for (int64_t j = 0; j < all->n_quaternions; j++) {
                 int64_t word = all->quaternions[2 * j];
@@ -749,6 +832,8 @@ static int64_t computed(const Shared *all, int64_t *words)
             const int64_t *status = (const int64_t *)(intptr_t)words[1];
             for (int64_t s = 0; s < size; s++)
                 bits |= status[s];
+            if (all->spread)
+                scattered(all, words, begin, size);
         }
     }
     return bits;
@@ -777,11 +862,18 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     unsigned long long kernel, work;
     long long most;
     Table template, targets, quaternions, status, counter;
-    PyObject *outputs, *arrays, *given;
-    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!O:batch", &kernel, integers, &template, integers, &targets,
+    PyObject *outputs, *arrays, *given, *rows;
+    Spread spread;
+    if (!PyArg_ParseTuple(arguments, "KO&O&O&LKO!O&O!OO:batch", &kernel, integers, &template, integers, &targets,
                           integers, &quaternions, &most, &work, &PyTuple_Type, &outputs, integers, &status,
-                          &PyTuple_Type, &arrays, &given))
+                          &PyTuple_Type, &arrays, &given, &rows))
         return NULL;
+    if (rows != Py_None &&
+        !PyArg_ParseTuple(rows, "LO&O&O&O&:batch", &spread.whole, integers, &spread.rows, integers, &spread.sizes,
+                          integers, &spread.widths, integers, &spread.columns))
+        return NULL;
+    int spreads = rows != Py_None;
+    int64_t n = spreads ? spread.whole : status.size;
     int64_t alone[4] = {0, INT64_MAX / 2, most, 0};
     counter = (Table){alone, 4};
     if (given != Py_None && !integers(given, &counter))
@@ -798,18 +890,25 @@ static PyObject *batch(PyObject *module, PyObject *arguments)
     words[1] = (int64_t)(intptr_t)status.data;
     int fit = 1;
     for (Py_ssize_t k = 0; fit && k < PyTuple_GET_SIZE(arrays); k++)
-        fit = shared(words, (const Target *)targets.data + k, PyTuple_GET_ITEM(arrays, k), status.size);
+        fit = shared(words, (const Target *)targets.data + k, PyTuple_GET_ITEM(arrays, k), n);
+    if (spreads)
+        fit = fit && spread.widths.size == n_outputs && within(&spread, words, n_words, status.size);
     for (Py_ssize_t k = 0; fit && k < n_outputs; k++) {
         Table output;
-        fit = doubles(PyTuple_GET_ITEM(outputs, k), &output);
+        fit = doubles(PyTuple_GET_ITEM(outputs, k), &output) &&
+              (!spreads || output.size >= n * ((const int64_t *)spread.widths.data)[k]);
         words[n_words - 2 * (n_outputs - k)] = (int64_t)(intptr_t)output.data;
     }
     if (fit) {
         Shared all = {(Kernel)(uintptr_t)kernel, words, quaternions.data, n_words, quaternions.size / 2, status.size,
-                      limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], limits};
+                      limits[2] < most ? limits[2] : most, counter.size - 3, limits[1], limits,
+                      spreads ? &spread : NULL};
+        double *space = spreads ? PyMem_Calloc(doubles_of_state(&all), all.most * sizeof(double)) : NULL;
         Py_BEGIN_ALLOW_THREADS
-        found = computed(&all, words + n_words);
+        if (space || !spreads)
+            found = computed(&all, words + n_words, space);
         Py_END_ALLOW_THREADS
+        PyMem_Free(space);
     }
     PyMem_Free(words);
     if (PyErr_Occurred())
