@@ -28,6 +28,7 @@ class Backend(ABC):
 
     name: ClassVar[str]
     shares: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
+    kernels: ClassVar[bool] = False  # True if there is machine code for calls without checks.
     width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
@@ -51,7 +52,10 @@ class Backend(ABC):
         """(N, guards): the values that the program guards."""
 
     def kernel(self, single: bool) -> Kernel | None:
-        """Machine code for calls without checks, made for one state (`single`) or for many; None if there is none."""
+        """Machine code for calls without checks, for one state (`single`) or for many; None if there is none.
+
+        Each is made where it is first asked for: whoever promises a first call that does not wait asks beforehand.
+        """
         return None
 
     def new(self, n: int) -> Results:

@@ -169,7 +169,7 @@ class LinearSystem(ABC):
         return len(self.coordinates[0])
 
     @cached_property
-    def places(self) -> Pattern:
+    def entry_places(self) -> Pattern:
         """The places of the entries, in the order of `values`, for factorizations at many states."""
         return Pattern(*self.coordinates, self.shape[1])
 
@@ -292,12 +292,12 @@ class LinearSystem(ABC):
         """
         clean = self.cleaned(entries)
         scaled = self.scaled(clean)
-        found = 1.0 / skeel_condition(scaled, self.places)
+        found = 1.0 / skeel_condition(scaled, self.entry_places)
         if found >= enough or found < CERTAINLY:
             return found
         # multipliers add units in which singular estimates look regular
         if self.problem.noisy:
-            other = skeel_condition(self.matrix(clean), self.places)
+            other = skeel_condition(self.matrix(clean), self.entry_places)
         else:
             other = least_condition(scaled)[0]
         return max(found, 1.0 / other)

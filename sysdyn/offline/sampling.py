@@ -282,7 +282,7 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
 
 def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
     """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    conditions = [skeel_condition(system.scaled(system.cleaned(x)), system.places) for x in entries]
+    conditions = [skeel_condition(system.scaled(system.cleaned(x)), system.entry_places) for x in entries]
     return np.array(conditions) > ILL_CONDITIONED
 
 
@@ -350,7 +350,7 @@ class PivotedLU(NamedTuple):
     def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
         """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
-        lu = system.places.factors(entries * rows[r] * columns[c])
+        lu = system.entry_places.factors(entries * rows[r] * columns[c])
         return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
 
     @property
