@@ -28,7 +28,6 @@ class Backend(ABC):
 
     name: ClassVar[str]
     shares: ClassVar[bool] = False  # True if parts of a batch run faster on threads side by side.
-    kernels: ClassVar[bool] = False  # True if there is machine code for calls without checks.
     width: int = 1  # States computed at a time: the size of each part of a batch is a multiple of it.
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
@@ -57,6 +56,11 @@ class Backend(ABC):
         Each is made where it is first asked for: whoever promises a first call that does not wait asks beforehand.
         """
         return None
+
+    @property
+    def kernels(self) -> bool:
+        """True if there is machine code for calls without checks, whether it is made already or not."""
+        return type(self).kernel is not Backend.kernel
 
     def new(self, n: int) -> Results:
         """New arrays for the results at n states."""

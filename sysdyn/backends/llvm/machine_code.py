@@ -20,7 +20,6 @@ class MachineCode(Backend):
 
     name = "llvm"
     shares = True
-    kernels = True
 
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
         super().__init__(program, level, zeros)
