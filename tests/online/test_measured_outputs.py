@@ -385,6 +385,7 @@ def test_a_bound_call_writes_outputs_in_place():
     np.testing.assert_allclose(single, out[0], rtol=1e-12)
 
 
+@pytest.mark.slow(after=7)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_saved_solvers_keep_their_outputs(name, tmp_path):
     model, q, qd, values = known("fixed")
