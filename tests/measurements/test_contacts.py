@@ -38,7 +38,8 @@ def tree() -> sd.Model:
 
 @functools.cache
 def feet_solver(kind: str = "fixed") -> sd.Solver:
-    return sd.compile(forward_dynamics(icub("floating")) + [Contact(f, kind, name=f) for f in FEET], level="fast")
+    problem = forward_dynamics(icub("floating")) + [Contact(f, kind, name=f) for f in FEET]
+    return sd.compile(problem, level="fast", backend="python")
 
 
 def state(model: sd.Model, seed: int, batch: int | None = None):
@@ -248,7 +249,8 @@ def test_estimates_keep_contacts():
 def test_derivatives_in_contact(outputs):
     """Against central differences of the solution, in the tangent space of q."""
     model = tree()
-    solver = sd.compile(forward_dynamics(model) + Contact("tool", "point", name="tool"), outputs=outputs, level="fast")
+    problem = forward_dynamics(model) + Contact("tool", "point", name="tool")
+    solver = sd.compile(problem, outputs=outputs, level="fast", backend="python")
     q, qd, tau, fx = state(model, 9)
     found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau, fx=fx)
     h = 1e-6

@@ -91,7 +91,7 @@ def test_several_contacts(names, kind):
 def test_a_foot_that_holds_is_the_root():
     """One foot costs hardly more than none, and two feet less than the sum of their rows carried to the trunk."""
     model = legged(leg=6)
-    free = sd.compile(forward(model), outputs=["qdd"], external_wrenches=False, backend="python")
+    free = sd.compile(forward(model), outputs=["qdd"], external_wrenches=False, level="fast", backend="python")
     one = agree(forward(model, Contact("l", "fixed", name="left")), "articulated from left", external_wrenches=False)
     two = agree(forward(model, *(Contact(x, name=x) for x in "lr")), external_wrenches=False)
     assert two.ordering in ("articulated from l", "articulated from r")
@@ -245,7 +245,7 @@ def test_what_recursions_of_constraints_cannot_do():
 def test_derivatives_and_products_on_two_feet():
     """A directional difference of the solution, its product with a vector, and the Jacobian agree."""
     problem = forward(legged(), *(Contact(x, name=x) for x in "lr"))
-    solver = sd.compile(problem, outputs=["qdd"], level="fast", effort=0.0)
+    solver = sd.compile(problem, outputs=["qdd"], level="fast", effort=0.0, backend="python")
     given = state(problem)
     rng = np.random.default_rng(0)
     v = {"q": rng.standard_normal((STATES, problem.model.nv)), "qd": rng.standard_normal((STATES, problem.model.nv))}
