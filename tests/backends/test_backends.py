@@ -76,7 +76,7 @@ def test_kernels_are_made_where_they_are_asked_for(monkeypatch):
     code = machine_code.MachineCode(program, 0)
     assert code.kernels and not interpreter.Interpreter(program).kernels and not made
     for n, expected in ((9, [code.width]), (9, [code.width]), (1, [code.width, 1]), (1, [code.width, 1])):
-        Executable(code).results(random_inputs(program, n), n)
+        Executable(code).results(random_inputs(program, n, 0), n)
         assert made == expected
     made.clear()
     sd.compile(sd.inverse_dynamics(sd.chain(2)), outputs="tau", level="fast")
