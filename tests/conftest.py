@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 # Fixed seeds: a run that passes passes again. Two shared cores are no ground for deadlines.
 settings.register_profile("sysdyn", deadline=None, derandomize=True)
@@ -78,6 +78,9 @@ def pytest_unconfigure() -> None:
 
 # ---- long checks -----------------------------------------------------------------------------------------------------
 
+# Share of the examples of Hypothesis that is drawn without the long checks, but not less than the latter (chosen).
+EXAMPLES, FEW_EXAMPLES = 4, 5
+
 _EVERY = pytest.StashKey[bool]()
 _left_out: set[str] = set()
 _collected: collections.Counter[str] = collections.Counter()  # items of each test so far
@@ -102,6 +105,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.stash[_EVERY]:
         return
+    for test in {item.obj for item in items if is_hypothesis_test(getattr(item, "obj", None))}:
+        asked = test._hypothesis_internal_use_settings  # what the decorator sets; there is no public way to change it
+        few = max(FEW_EXAMPLES, asked.max_examples // EXAMPLES)
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=min(asked.max_examples, few))
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

@@ -122,3 +122,31 @@ def test_no_two_files_of_tests_have_one_name():
     """pytest imports each by its name alone: of two, one would not be collected."""
     names = [path.name for path in Path(__file__).parent.rglob("*.py")]
     assert not {name for name in names if names.count(name) > 1}
+
+
+DRAWN = """
+from hypothesis import given, settings, strategies as st
+seen = []
+
+@given(st.integers())
+def test_default(x):
+    seen.append(x)
+
+@settings(max_examples=4)
+@given(st.integers())
+def test_few(x):
+    seen.append(x)
+
+def test_counted():
+    print("drawn:", len(seen))
+"""
+
+
+@pytest.mark.parametrize(("option", "most"), [([], 29), (["--slow"], 104)], ids=["quick", "slow"])
+def test_long_checks_draw_more_examples(tmp_path, option, most):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(DRAWN)
+    (tmp_path / "tests" / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *option, "tests"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert f"drawn: {most}" in shown.stdout, shown.stdout + shown.stderr

@@ -14,8 +14,8 @@ import pytest
 TESTS = Path(__file__).parent
 # The kernels of OpenBLAS, with what a processor needs for them, by the names that Linux has.
 KERNELS = {"Nehalem": "sse4_2", "Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512dq"}
-# A few of the problems: a humanoid's constants, an arm's, a tree's, and a choice of pivots.
-FEW = ("forward, iCub", "inverse, general arm", "forward, URDF", "sensors", "over time")
+# A few of the problems: an arm's constants, a tree's, and a choice of pivots.
+FEW = ("inverse, general arm", "forward, URDF", "sensors", "over time")
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these kernels are of x86-64")
 

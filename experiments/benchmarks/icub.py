@@ -64,7 +64,7 @@ def kernel_time(solver: sd.Solver, arrays: dict[str, np.ndarray], copies: int = 
     """Seconds of the scalar kernel itself for one state: many states in one call, all the same."""
     outputs = {name: np.empty((copies, size)) for name, size in solver.program.output_groups}
     status = np.empty(copies, dtype=np.int64)
-    kernel = solver.executable.backend.scalar
+    kernel = solver.executable.backend.kernel(True)
     flat = {k: x.reshape(-1) for k, x in arrays.items()}
     own = words(solver.program, kernel.own_work(), flat, outputs, status)
     pointer = own.ctypes.data

@@ -51,8 +51,16 @@ class Backend(ABC):
         """(N, guards): the values that the program guards."""
 
     def kernel(self, single: bool) -> Kernel | None:
-        """Machine code for calls without checks, made for one state (`single`) or for many; None if there is none."""
+        """Machine code for calls without checks, for one state (`single`) or for many; None if there is none.
+
+        Each is made where it is first asked for: whoever promises a first call that does not wait asks beforehand.
+        """
         return None
+
+    @property
+    def kernels(self) -> bool:
+        """True if there is machine code for calls without checks, whether it is made already or not."""
+        return type(self).kernel is not Backend.kernel
 
     def new(self, n: int) -> Results:
         """New arrays for the results at n states."""

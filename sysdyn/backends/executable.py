@@ -141,7 +141,7 @@ class Executable:
 
     def require_binding(self) -> None:
         """Raise ProblemError unless the back end has prepared calls."""
-        if self.backend.kernel(True) is None:
+        if not self.backend.kernels:
             raise ProblemError("bind needs machine code: compile with backend='llvm'")
 
     def guarded(self, inputs: Arrays) -> np.ndarray:

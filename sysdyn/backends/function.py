@@ -100,6 +100,7 @@ class Function(Translated, Called):
         self.name, self.program, self.groups, self._results = name, backend.program, inputs, results
         self.inputs = {x: group.shape for x, group in inputs.items()}
         self.executable = Executable(backend)
+        backend.kernel(True)
         self._plain = [] if (call := self.plain(Names(len(inputs)))) is None else [call]  # which `entry` tries first
 
     @property

@@ -69,10 +69,10 @@ def run_groups(
     values = run(program, flat, functions)
     result, at = {}, 0
     for name, size in program.output_groups:
-        block = np.empty((n, size))
+        rows = np.empty((size, n))  # written, and mostly read, an output at a time
         for j in range(size):
-            block[:, j] = values[at + j]
-        result[name] = block
+            rows[j] = values[at + j]
+        result[name] = rows.T
         at += size
     return result
 

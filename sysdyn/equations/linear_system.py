@@ -25,6 +25,7 @@ from sysdyn.program.groups import named, reject_not_finite, shown
 from sysdyn.program.program import Program
 from sysdyn.program.reals import real
 from sysdyn.sparse.condition import balance, equilibration, least_condition, skeel_condition
+from sysdyn.sparse.superlu import Pattern
 from sysdyn.sparse.twice import Twice
 
 # Most entries of D of all states whose residuals are computed at a time: 40 MB an array (chosen).
@@ -167,6 +168,11 @@ class LinearSystem(ABC):
         """Entries of the worst-case pattern."""
         return len(self.coordinates[0])
 
+    @cached_property
+    def entry_places(self) -> Pattern:
+        """The places of the entries, in the order of `values`, for factorizations at many states."""
+        return Pattern(*self.coordinates, self.shape[1])
+
     def pattern(self) -> scipy.sparse.csr_matrix:
         """Worst-case pattern (CSR of ones): all entries that are nonzero for some q. Nori, Remark 4."""
         return self.matrix(np.ones(self.nnz))
@@ -286,11 +292,14 @@ class LinearSystem(ABC):
         """
         clean = self.cleaned(entries)
         scaled = self.scaled(clean)
-        found = 1.0 / skeel_condition(scaled)
+        found = 1.0 / skeel_condition(scaled, self.entry_places)
         if found >= enough or found < CERTAINLY:
             return found
         # multipliers add units in which singular estimates look regular
-        other = skeel_condition(self.matrix(clean)) if self.problem.noisy else least_condition(scaled)[0]
+        if self.problem.noisy:
+            other = skeel_condition(self.matrix(clean), self.entry_places)
+        else:
+            other = least_condition(scaled)[0]
         return max(found, 1.0 / other)
 
     def D(self, q: ArrayLike) -> scipy.sparse.csr_matrix:

@@ -24,7 +24,6 @@ from sysdyn.program.expr import is_zero
 from sysdyn.program.plain import exp, product
 from sysdyn.sparse.condition import skeel_condition
 from sysdyn.sparse.sampled import Nodes, Sampled, Tree
-from sysdyn.sparse.superlu import factors
 from sysdyn.sparse.twice import Twice, refined
 
 # Most powers of ten by which variances are multiplied or divided at half of the sampled states (chosen).
@@ -283,7 +282,8 @@ def pivoted(system: System, entries: np.ndarray, b: np.ndarray, refine: int = 0)
 
 def is_ill_conditioned(system: System, entries: np.ndarray) -> np.ndarray:
     """(N,) bool: True for states whose rounded entries cost a solution more than some 6 digits; entries (N, nnz)."""
-    return np.array([skeel_condition(system.scaled(system.cleaned(x))) > ILL_CONDITIONED for x in entries], dtype=bool)
+    conditions = [skeel_condition(system.scaled(system.cleaned(x)), system.entry_places) for x in entries]
+    return np.array(conditions) > ILL_CONDITIONED
 
 
 def refined_twice(system: System, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -350,7 +350,7 @@ class PivotedLU(NamedTuple):
     def of(system: System, entries: np.ndarray, scaling: tuple[np.ndarray, np.ndarray]) -> PivotedLU | None:
         """The factors for one row of `values` and factors of rows and columns; None if exactly singular."""
         (rows, columns), (r, c) = scaling, system.coordinates
-        lu = factors(system.matrix(entries * rows[r] * columns[c]))
+        lu = system.entry_places.factors(entries * rows[r] * columns[c])
         return None if lu is None else PivotedLU(system, entries, lu, rows, columns)
 
     @property

@@ -205,6 +205,7 @@ class Differentials(Translated, Called):
         self.of, self.wrt, self.method, self._options = of, wrt, method, options
         self._inputs, self._results = inputs, dict(results)
         self.executable = Executable(backend_named(options.backend)(program, options.code_level, zeros=False))
+        self.executable.backend.kernel(True)
         self._calls = Calls(inputs, self.executable, results)
         self._plain = self._calls.plain  # which `entry` tries first
 

@@ -358,15 +358,18 @@ class _OneState(threading.local):
 class Factors:
     """The factors of the square-root form at states; at one state, those of the last call are kept.
 
-    one: prepared calls of one state, None if the back end has none. pivoted: the form
-    with pivoting at each of the states (inputs (k, size) by group), None if singular.
+    pivoted: the form with pivoting at each of the states (inputs (k, size) by group), None if singular.
     """
 
     def __init__(self, executable: Executable, pivoted: Callable[[Arrays], list[AtState | None]]):
         self.executable, self._pivoted = executable, pivoted
         self._places = self._like = executable.program.input_places
-        self.one = _OneState(executable) if executable.backend.kernel(True) else None
         self._again: tuple[Arrays, dict[int, AtState | None]] | None = None
+
+    @functools.cached_property
+    def one(self) -> _OneState:
+        """Prepared calls of one state, if the back end has any."""
+        return _OneState(self.executable)
 
     def row(self, states: States) -> Row | None:
         """The inputs of one state in a row; None if they are in another order."""
@@ -424,15 +427,21 @@ class AfterFactors(Ready):
     def __init__(self, factors: Factors, executable: Executable, groups: Formula):
         super().__init__(executable)
         self.factors, self._groups = factors, groups
-        one = factors.one
-        self._one = _OneState(executable, lambda: one.outputs) if one else None
+
+    @functools.cached_property
+    def _one(self) -> tuple[_OneState, _OneState]:
+        """Prepared calls of one state: of the factors, and of this program, which reads what they write."""
+        factors = self.factors.one
+        return factors, _OneState(self.executable, lambda: factors.outputs)
 
     def at_one(self, states: States, distance: Distance) -> np.ndarray | None:
-        factors, one = self.factors.one, self._one
-        if factors is None or one is None or factors.busy or states.again is not None:
+        if not self.executable.backend.kernels or states.again is not None:
             return None
         row = self.factors.row(states)
         if row is None or not distance.is_near(row):
+            return None
+        factors, one = self._one
+        if factors.busy:
             return None
         try:
             factors.busy = True

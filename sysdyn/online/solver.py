@@ -100,6 +100,7 @@ class Solver(Translated, Called):
         self._inputs = Inputs(problem, options.external_wrenches, check_limits)
         began = time.perf_counter()
         self.executable = Executable(backend_named(options.backend)(self.program, options.code_level))
+        self.executable.backend.kernel(True)
         self._machine_code_seconds = time.perf_counter() - began
         outputs = problem.outputs(options.outputs)
         results = {name: (name, group.shape) for name, group in outputs.items()}

@@ -183,7 +183,7 @@ def _solver(
             return compile(stated, outputs=tuple(sorted(wanted)), external_wrenches=wrenches)
 
         solver = whole.kept(("simulated", frozenset(wanted), stabilise, wrenches), made)
-    if solver.executable.backend.kernel(True) is None:
+    if not solver.executable.backend.kernels:
         raise ProblemError("simulate needs machine code: compile with backend='llvm'")
     return solver
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
 
 from sysdyn.program.plain import exp, log
-from sysdyn.sparse.superlu import factors
+from sysdyn.sparse.superlu import Pattern, factors
 
 # Steps in which rows and columns are balanced (chosen).
 BALANCING_STEPS = 100
@@ -88,8 +89,10 @@ def condition(matrix: scipy.sparse.spmatrix) -> float:
     return norm if math.isfinite(norm) else math.inf
 
 
-def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
+def skeel_condition(matrix: scipy.sparse.spmatrix, pattern: Pattern | None = None) -> float:
     """max |A⁻¹| |A| (1, …, 1) (estimated) of a square matrix A; inf if it is exactly singular.
+
+    pattern: places of the entries in the order of CSR, if many matrices have the same.
 
     Greatest change of an unknown, relative to the largest one, over the relative change of entries that causes it,
     whatever the units of rows; no relative change below its inverse makes A singular. Skeel (1979), Bauer (1963).
@@ -101,7 +104,9 @@ def skeel_condition(matrix: scipy.sparse.spmatrix) -> float:
     with np.errstate(all="ignore"):
         rows = np.add.reduceat(np.abs(matrix.data), matrix.indptr[:-1])
         matrix.data /= np.repeat(rows, in_row)
-        lu = factors(matrix) if rows.all() else None
+        lu: Any = None
+        if rows.all():
+            lu = factors(matrix) if pattern is None else pattern.factors(matrix.data)
         norm = inverse_norm(lu.solve, len(rows), of="T") if lu else math.inf
     return norm if math.isfinite(norm) else math.inf
 

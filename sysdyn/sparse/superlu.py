@@ -1,9 +1,9 @@
-"""LU of sparse matrices by SuperLU, kept from matrices that it cannot take."""
+"""LU of sparse matrices by SuperLU, kept from matrices that it cannot take, and of many with one pattern."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # which loads scipy.sparse where it is first used
@@ -22,19 +22,98 @@ def factors(matrix: scipy.sparse.spmatrix, **options: Any) -> scipy.sparse.linal
     is checked first, entries that are zero left out.
     """
     matrix = matrix.tocsc()
-    if not np.isfinite(matrix.data).all():
-        return None
-    pattern = matrix
-    if not matrix.data.all():
-        pattern = matrix.copy()
-        pattern.eliminate_zeros()
-    places = pattern.indptr, pattern.indices
-    if not _matched(*(x.astype(np.int32).tobytes() for x in places), pattern.shape):
-        return None
+    return _factors(matrix, **options) if np.isfinite(matrix.data).all() and _has_pivots(matrix) else None
+
+
+class Pattern:
+    """Square matrices with entries at the same places, whose columns are ordered once for all.
+
+    row, col (nnz): the places, each once; n: number of columns. Ordering takes as long as a factorization.
+    """
+
+    def __init__(self, row: np.ndarray, col: np.ndarray, n: int):
+        self._row, self._col, self._n = row, col, n
+        self._first = self._columns(np.arange(n))
+        self._ordered: _Columns | None = None  # once a matrix was factored
+        self._matched: dict[bytes, bool] = {}
+
+    def factors(self, values: np.ndarray) -> Factored | None:
+        """`factors` of the matrix with values (nnz,), and to the last bit the same; None as there."""
+        if not np.isfinite(values).all() or not self._has_pivots(values):
+            return None
+        if self._ordered is not None:
+            lu = _factors(self._ordered.matrix(values), permc_spec="NATURAL")
+            return None if lu is None else Factored(lu, self._ordered.number, self._ordered.place)
+        lu = _factors(self._first.matrix(values))
+        if lu is None:
+            return None
+        self._ordered = self._columns(lu.perm_c)
+        return Factored(lu)
+
+    def _columns(self, number: np.ndarray) -> _Columns:
+        """The places with rows and columns that have new numbers.
+
+        Rows stay in their old order within a column: SuperLU adds in that order, and takes the first of equal pivots,
+        unless one is on the diagonal; so rows are numbered as columns.
+        """
+        order = np.lexsort((self._row, number[self._col]))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(number[self._col], minlength=self._n))])
+        rows = number[self._row[order]].astype(np.int32)
+        return _Columns(number, np.argsort(number), order, rows, starts.astype(np.int32))
+
+    def _has_pivots(self, values: np.ndarray) -> bool:
+        """`_has_pivots` of the matrix, kept for each set of entries that are zero."""
+        nonzero = values != 0.0
+        key = nonzero.tobytes()
+        if key not in self._matched:
+            if len(self._matched) >= PATTERNS:
+                self._matched.clear()
+            self._matched[key] = _has_pivots(self._first.matrix(values))
+        return self._matched[key]
+
+
+class _Columns(NamedTuple):
+    """Places as in CSC: number of each row and column, `place` its inverse, order and rows of entries, starts."""
+
+    number: np.ndarray
+    place: np.ndarray
+    order: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+
+    def matrix(self, values: np.ndarray) -> scipy.sparse.csc_matrix:
+        n = len(self.number)
+        matrix = scipy.sparse.csc_matrix((values[self.order], self.rows, self.starts), shape=(n, n))
+        matrix.has_canonical_format = True  # no entry stands twice, and the order of rows is meant
+        return matrix
+
+
+class Factored:
+    """SuperLU's factors of a matrix in which row i and column i have number[i], and place[number[i]] = i."""
+
+    def __init__(self, lu: Any, number: np.ndarray | None = None, place: np.ndarray | None = None):
+        self._lu, self._number, self._place = lu, number, place
+
+    def solve(self, x: np.ndarray, trans: str = "N") -> np.ndarray:
+        """A⁻¹ x, or A^-T x for trans="T"; x (n,) or several columns (n, k)."""
+        if self._number is None:
+            return self._lu.solve(x, trans)
+        return self._lu.solve(x[self._place], trans)[self._number]
+
+
+def _factors(matrix: scipy.sparse.csc_matrix, **options: Any) -> scipy.sparse.linalg.SuperLU | None:
     try:
         return scipy.sparse.linalg.splu(matrix, **options)
     except RuntimeError:
         return None
+
+
+def _has_pivots(matrix: scipy.sparse.csc_matrix) -> bool:
+    """True if each column can have a pivot in a row of its own, entries that are zero left out."""
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    return _matched(*(x.astype(np.int32).tobytes() for x in (matrix.indptr, matrix.indices)), matrix.shape)
 
 
 @lru_cache(maxsize=PATTERNS)

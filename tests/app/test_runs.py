@@ -347,7 +347,7 @@ def test_bars_last_as_long_as_contacts_do():
 # ---- the example -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 def test_offsets_of_currents_are_found(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments" / "trajectories"))
     arm = importlib.import_module("arm")

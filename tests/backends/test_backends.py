@@ -16,8 +16,9 @@ from programs import BLOCK, assert_within, random_inputs, random_program, run_bo
 
 import sysdyn as sd
 from sysdyn.backends import interpreter
+from sysdyn.backends.executable import Executable
 from sysdyn.backends.kernel import Kernel
-from sysdyn.backends.llvm import driver
+from sysdyn.backends.llvm import driver, machine_code
 from sysdyn.backends.llvm import kernel as kernel_module
 from sysdyn.backends.llvm.emitter import Emitter
 from sysdyn.backends.llvm.kernel import compile_kernel
@@ -60,6 +61,26 @@ def test_backends_agree_on_random_programs(name, seed):
     assert list(found) == [group for group, _ in program.output_groups]
     for group, x in found.items():
         assert_within(x, expected[group])
+
+
+def test_kernels_are_made_where_they_are_asked_for(monkeypatch):
+    """Solvers ask for that of one state at once; whoever runs batches alone pays for no other."""
+    made = []
+
+    def seen(program, width, *options):
+        made.append(width)
+        return compile_kernel(program, width, *options)
+
+    monkeypatch.setattr(machine_code, "compile_kernel", seen)
+    program = random_program(4)
+    code = machine_code.MachineCode(program, 0)
+    assert code.kernels and not interpreter.Interpreter(program).kernels and not made
+    for n, expected in ((9, [code.width]), (9, [code.width]), (1, [code.width, 1]), (1, [code.width, 1])):
+        Executable(code).results(random_inputs(program, n, 0), n)
+        assert made == expected
+    made.clear()
+    sd.compile(sd.inverse_dynamics(sd.chain(2)), outputs="tau", level="fast")
+    assert made == [1]
 
 
 @pytest.mark.parametrize("name", BACKENDS)

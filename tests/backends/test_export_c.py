@@ -353,7 +353,8 @@ def test_casadi_that_is_missing_is_named(monkeypatch):
 
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler")
-@pytest.mark.parametrize("make", ["forward", "floating", "orthogonal columns", "product"])
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("make", ["product", "orthogonal columns", "forward", "floating"])
 def test_single_precision_has_no_double_inside(make, tmp_path):
     """Its code has no operation in double, for processors without them, and passes a check of its own."""
     problem, outputs = CASES["forward" if make == "product" else make]

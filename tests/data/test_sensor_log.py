@@ -461,14 +461,14 @@ def test_singular_states_name_their_row(tmp_path):
         sd.auto_tree(2, 1, 0, 1),
         [sd.ExternalWrench(), sd.JointAcceleration("joint0", name="q̈"), sd.JointWrench("body0", ["fx"], name="f")],
     )
-    compiled = sd.compile(problem, outputs=["qdd"])
+    compiled = sd.compile(problem, outputs=["qdd"], level="fast")
     x = np.array([[0.0, 0.3, 1.0, 0, 0, 0, 0], [0.1, 0.3, 0.0, 0, 0, 0, 0]])  # sin q_2 = 0 in the second
     names = ["t", "q.joint0", "q.joint1", "qd.joint0", "qd.joint1", "qdd:joint0", "f:body0.fx"]
     path = tmp_path / "log.csv"
     path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in x)]) + "\n", encoding="utf-8")
     with pytest.raises(SingularState, match="log.csv row 2: "):
         estimate_log(Log(path, compiled, rows=2), compiled)
-    compiled = sd.compile(problem, outputs=["qdd"], on_singular="nan")
+    compiled = sd.compile(problem, outputs=["qdd"], level="fast", on_singular="nan")
     out = tmp_path / "out.csv"
     assert estimate_log(Log(path, compiled), compiled, out).unsolved == 1
     found = read_back(out)
@@ -513,7 +513,7 @@ def test_wrenches_of_contacts_have_columns(tmp_path):
     path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in x.tolist())]), encoding="utf-8")
     estimate_log(Log(path, compiled), compiled, out)
     found = read_back(out)
-    exact = sd.compile(sd.forward_dynamics(model) + tip, "crba", ["qdd", "w"])
+    exact = sd.compile(sd.forward_dynamics(model) + tip, "crba", ["qdd", "w"], level="fast")
     at_rest, pushed = exact(q, qd, tau), [exact(q, qd, tau + e).w - exact(q, qd, tau).w for e in np.eye(3)]
     J = np.stack(pushed, axis=-1)
     std = np.sqrt(np.einsum("nij,j->ni", J**2, np.array([1.0, 2.0, 3.0]) ** 2))

@@ -38,7 +38,8 @@ def tree() -> sd.Model:
 
 @functools.cache
 def feet_solver(kind: str = "fixed") -> sd.Solver:
-    return sd.compile(forward_dynamics(icub("floating")) + [Contact(f, kind, name=f) for f in FEET], level="fast")
+    problem = forward_dynamics(icub("floating")) + [Contact(f, kind, name=f) for f in FEET]
+    return sd.compile(problem, level="fast", backend="python")
 
 
 def state(model: sd.Model, seed: int, batch: int | None = None):
@@ -79,7 +80,7 @@ def test_both_feet_of_icub_on_the_ground(seed):
     assert solution.backward_error() <= 1e-12
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_point_feet_of_icub(seed):
     """Three-dimensional contacts at any velocity: the classical acceleration of the points is zero."""
@@ -155,7 +156,7 @@ def test_layouts_and_orders_agree(order, layout, known):
     contacts = [Contact("tool", "point", name="a"), Contact(("body3", POSE), "normal", name="b")]
     problem = forward_dynamics(model) + contacts
     q, qd, tau, fx = state(model, 2, 3)
-    options = {"level": "fast", "on_singular": "repivot"}
+    options = {"level": "fast", "backend": "python", "on_singular": "repivot"}
     solution = sd.compile(problem, order, layout=layout, known=known, **options)(q, qd, tau, fx=fx)
     reference = sd.compile(problem, "aba", **options)(q, qd, tau, fx=fx)
     close(solution.qdd, reference.qdd, 1e-9)
@@ -248,7 +249,8 @@ def test_estimates_keep_contacts():
 def test_derivatives_in_contact(outputs):
     """Against central differences of the solution, in the tangent space of q."""
     model = tree()
-    solver = sd.compile(forward_dynamics(model) + Contact("tool", "point", name="tool"), outputs=outputs, level="fast")
+    problem = forward_dynamics(model) + Contact("tool", "point", name="tool")
+    solver = sd.compile(problem, outputs=outputs, level="fast", backend="python")
     q, qd, tau, fx = state(model, 9)
     found = solver.derivatives(wrt=("q", "qd", "tau"))(q, qd, tau, fx=fx)
     h = 1e-6

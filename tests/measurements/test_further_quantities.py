@@ -25,6 +25,10 @@ ROWS = (
 )  # fmt: skip
 
 
+def compiled(problem: sd.Problem, **options) -> sd.Solver:
+    return sd.compile(problem, **{"level": "fast", "backend": "python", **options})
+
+
 @pytest.fixture(autouse=True)
 def _rows(monkeypatch):
     for row in ROWS:
@@ -52,11 +56,11 @@ def _equivalent(row, x):
 def test_solver_takes_it_by_name(row, options, arm):
     q, qd, tau = arm.random_state(seed=0, batch=4)
     x = _values(arm, row)  # broadcast against the batch
-    found = sd.compile(sd.forward_dynamics(arm) + sd.Known(row.name), **options)(q, qd, tau=tau, **{row.name: x})
+    found = compiled(sd.forward_dynamics(arm) + sd.Known(row.name), **options)(q, qd, tau=tau, **{row.name: x})
     name, same = _equivalent(row, x)
     usual = {"tau": tau, "fx": np.zeros((arm.nb, 6))}
     usual[name] = usual[name] + same
-    expected = sd.compile(sd.forward_dynamics(arm))(q, qd, **usual)
+    expected = compiled(sd.forward_dynamics(arm))(q, qd, **usual)
     np.testing.assert_allclose(found.qdd, expected.qdd, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(getattr(found, row.name), np.broadcast_to(x, (4, *row.shape(arm))))
     assert found.backward_error().max() < 1e-12
@@ -70,12 +74,12 @@ def test_a_known_motion_gives_its_sensors(row, arm):
     whole = sd.forward_dynamics(arm) + sd.Known(row.name)
     y = sd.predict(whole, q, qd, qdd, **{row.name: x})
     np.testing.assert_array_equal(y[row.name], x.reshape(3, -1))
-    np.testing.assert_allclose(sd.compile(whole)(q, qd, y=y).qdd, qdd, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(compiled(whole)(q, qd, y=y).qdd, qdd, rtol=1e-9, atol=1e-9)
 
 
 def test_messages_name_it(arm):
     q, qd, tau = arm.random_state(seed=0)
-    solver = sd.compile(sd.forward_dynamics(arm) + sd.Known("drive") + sd.Known("push"))
+    solver = compiled(sd.forward_dynamics(arm) + sd.Known("drive") + sd.Known("push"))
     with pytest.raises(sd.InvalidInput, match="no value was given for 'push': pass push="):
         solver(q, qd, tau=tau)
     with pytest.raises(sd.InvalidInput, match=rf"push has shape \(3,\), but \(…, {arm.nb}, 6\) is needed"):
@@ -93,7 +97,7 @@ def test_messages_name_it(arm):
 
 def test_problems_without_it_are_as_before(arm):
     assert sd.forward_dynamics(arm).quantities == QUANTITIES
-    assert sd.compile(sd.forward_dynamics(arm)).outputs == QUANTITIES
+    assert compiled(sd.forward_dynamics(arm)).outputs == QUANTITIES
     with pytest.raises(sd.UnknownName, match="quantity in the rows of 'gauge'.*'drive'"):
         sd.compile(sd.forward_dynamics(arm), outputs=["qdd", _gauge(arm)])
 
@@ -109,7 +113,7 @@ def test_estimates_have_its_standard_deviation():
     model = sd.chain(3, seed=1)
     problem = sd.forward_dynamics(model) + sd.Known("drive", noise=0.5) + _gauge(model, noise=0.5)
     q, qd, tau = model.random_state(seed=0)
-    found = sd.compile(problem)(q, qd, tau=tau, y={"drive": np.ones(3), "gauge": np.zeros(3)})
+    found = compiled(problem)(q, qd, tau=tau, y={"drive": np.ones(3), "gauge": np.zeros(3)})
     np.testing.assert_allclose(found.drive, 0.5)
     np.testing.assert_allclose(found.std("drive"), np.sqrt(0.125))
     H = sd.crba(model, q)
@@ -118,7 +122,7 @@ def test_estimates_have_its_standard_deviation():
 
 def test_derivatives_by_it(arm):
     q, qd, tau = arm.random_state(seed=0)
-    solver = sd.compile(sd.forward_dynamics(arm) + sd.Known("drive"), outputs="qdd")
+    solver = compiled(sd.forward_dynamics(arm) + sd.Known("drive"), outputs="qdd")
     J = solver.derivatives(wrt=("tau", "drive"))(q, qd, tau=tau)
     np.testing.assert_allclose(J["qdd", "drive"], GEAR * J["qdd", "tau"], rtol=1e-10)
     assert "drive" not in solver.derivatives().wrt  # zero by default, as fx
@@ -132,7 +136,7 @@ def test_labels_tables_and_logs(arm):
     labels = [x.replace("tau:", "drive:") for x in problem.inputs["tau"].labels]
     q, qd, tau = arm.random_state(seed=0, batch=3)
     x, w = _values(arm, ROWS[0], (3,)), _values(arm, ROWS[1], (3,))
-    solver = sd.compile(problem)
+    solver = compiled(problem)
     found = solver(q, qd, tau=tau, drive=x, push=w)
     frame = found.to_pandas()
     np.testing.assert_array_equal(frame[labels], x)
@@ -155,7 +159,7 @@ def test_labels_tables_and_logs(arm):
 def test_files_and_exports(arm, tmp_path):
     problem = sd.forward_dynamics(arm) + sd.Known("drive") + sd.Known("push", "all", ("fx", "fy", "fz"), name="forces")
     problem += sd.Known("push", "all", ("nx", "ny", "nz"), name="moments")
-    solver = sd.compile(problem)
+    solver = compiled(problem)
     again = sd.load_solver(solver.save(tmp_path / "a.solver"))
     q, qd, tau = arm.random_state(seed=0)
     given = {"tau": tau, "drive": _values(arm, ROWS[0]), "push": _values(arm, ROWS[1])}
@@ -191,10 +195,10 @@ def test_its_load_decides_the_program(arm, monkeypatch):
     """Programs are not taken from the cache if the row says something else."""
     q, qd, tau = arm.random_state(seed=0)
     x = _values(arm, ROWS[0])
-    before = sd.compile(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=x).qdd
+    before = compiled(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=x).qdd
     other = Freedoms("drive", "", "", "", FORCE, zero=True, load=lambda model, i: {"tau": np.eye(model.joints[i].nv)})
     monkeypatch.setitem(QUANTITY, "drive", other)
-    after = sd.compile(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=GEAR * x).qdd
+    after = compiled(sd.forward_dynamics(arm) + sd.Known("drive"))(q, qd, tau=tau, drive=GEAR * x).qdd
     np.testing.assert_allclose(after, before, rtol=1e-9)
     wrong = Freedoms("drive", "", "", "", FORCE, load=lambda model, i: {"tau": np.eye(2)})
     monkeypatch.setitem(QUANTITY, "drive", wrong)

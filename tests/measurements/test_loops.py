@@ -101,7 +101,9 @@ def test_spatial_loops(kind, contact, branches, seed):
     held = [3, 4, 5] if kind == "spherical" else range(6)
     qd = consistent(model, q, qd, list(held))
     tau = np.random.default_rng(seed).uniform(-5.0, 5.0, model.nv)
-    solver = sd.compile(forward_dynamics(model) + LoopJoint("A", "B", kind, name="loop"), level="fast")
+    solver = sd.compile(
+        forward_dynamics(model) + LoopJoint("A", "B", kind, name="loop"), level="fast", backend="python"
+    )
     solution = solver(q, qd, tau)
     made = in_pinocchio(model)
     data = made.createData()
@@ -187,9 +189,13 @@ def test_a_loop_to_the_base_is_a_contact():
     model = framed(model, 6, -1, T_a, T_b)
     tau = np.random.default_rng(2).uniform(-5.0, 5.0, model.nv)
     still = np.zeros(model.nv)
-    contact = sd.compile(forward_dynamics(model) + Contact("A", "point", name="c"), level="fast")(q, still, tau)
+    contact = sd.compile(forward_dynamics(model) + Contact("A", "point", name="c"), level="fast", backend="python")(
+        q, still, tau
+    )
     for order, sign in ((("A", "B"), -1.0), (("B", "A"), 1.0)):
-        loop = sd.compile(forward_dynamics(model) + LoopJoint(*order, name="c"), level="fast")(q, still, tau)
+        loop = sd.compile(forward_dynamics(model) + LoopJoint(*order, name="c"), level="fast", backend="python")(
+            q, still, tau
+        )
         close(loop.qdd, contact.qdd, 1e-9)
         close(sign * loop.wrench("c", "world"), contact.wrench("c", "world"), 1e-9)
 
@@ -279,7 +285,9 @@ def test_four_bar_with_published_accelerations(base, expected):
 def test_energy_of_a_four_bar():
     """Without torques the mechanism keeps its energy: power of the loop's wrench is zero."""
     model = bar(3)
-    solver = sd.compile(forward_dynamics(model) + LoopJoint("A", "B", ("a_x", "a_y")), outputs=["qdd"], level="fast")
+    solver = sd.compile(
+        forward_dynamics(model) + LoopJoint("A", "B", ("a_x", "a_y")), outputs=["qdd"], level="fast", backend="python"
+    )
     q = assembled(model, np.array([1.2, -0.9, -1.1]))
     qd = consistent(model, q, np.array([1.0, 0.0, 0.0]), [3, 4])
 
@@ -315,7 +323,7 @@ def test_stored_loops_are_the_same(tmp_path):
     moved = framed(model, 3, -1, POSE, np.eye(4))
     assert Problem(moved, problem.measurements).digest != problem.digest
     problem = forward_dynamics(model) + LoopJoint("A", "B", ("a_x", "a_y"))
-    solver = sd.compile(problem, level="fast")
+    solver = sd.compile(problem, level="fast", backend="python")
     loaded = sd.load_solver(solver.save(tmp_path / "loop.solver"))
     q, qd, _ = model.random_state(seed=1)
     tau = np.ones(4)

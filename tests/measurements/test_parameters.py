@@ -11,6 +11,8 @@ import sysdyn as sd
 from sysdyn.measurements.parameters import sampled
 from sysdyn.model.inertia import with_parameters
 
+QUICK = {"level": "fast", "backend": "python"}
+
 
 def changed(model, values):
     """The model with these parameters as constants."""
@@ -45,7 +47,7 @@ def test_inputs_do_what_constants_do(kind, seed):
     rng = np.random.default_rng(seed)
     values = {name: sampled(model, name, 4, rng) for name in names}
     make = sd.forward_dynamics if kind == "forward" else sd.inverse_dynamics
-    solver = sd.compile(make(model), level="fast", inputs=names)
+    solver = sd.compile(make(model), **QUICK, inputs=names)
     q, qd, x = model.random_state(seed=seed, batch=4)
     found = solver(q, qd, x, parameters=values)
     for k in range(4):
@@ -54,13 +56,13 @@ def test_inputs_do_what_constants_do(kind, seed):
         result = found.qdd[k] if kind == "forward" else found.tau[k]
         assert result == pytest.approx(expected, rel=1e-9, abs=1e-9)
     frame = model.body_names[-1]
-    there = sd.compile(make(other), "aba" if kind == "forward" else "rnea", level="fast")(q[3], qd[3], x[3])
+    there = sd.compile(make(other), "aba" if kind == "forward" else "rnea", **QUICK)(q[3], qd[3], x[3])
     assert found.acceleration(frame)[3] == pytest.approx(there.acceleration(frame), rel=1e-8, abs=1e-8)
     assert np.abs(found.residual()).max() < 1e-8 * np.abs(found.f).max()
     # what is not handed in is the model's
-    assert solver(q, qd, x).tau == pytest.approx(sd.compile(make(model), level="fast")(q, qd, x).tau, abs=1e-9)
+    assert solver(q, qd, x).tau == pytest.approx(sd.compile(make(model), **QUICK)(q, qd, x).tau, abs=1e-9)
     one = solver(q, qd, x, parameters={"gravity": np.zeros(3)})
-    assert one.a == pytest.approx(sd.compile(make(changed(model, {"gravity": np.zeros(3)})), level="fast")(q, qd, x).a)
+    assert one.a == pytest.approx(sd.compile(make(changed(model, {"gravity": np.zeros(3)})), **QUICK)(q, qd, x).a)
 
 
 def test_torques_are_differentiated_by_inertial_parameters():

@@ -453,7 +453,7 @@ def test_values_that_are_zero_may_be_left_out():
     problem = replaced("load cells")
     with pytest.raises(InvalidInput, match=r"no value was given for 'LoadCells\(tool\)'"):
         q, qd, expected = moving()
-        sd.compile(problem, "markowitz", level="fast")(q, qd, expected["qdd"], fx=expected["fx"])
+        sd.compile(problem, "markowitz", level="fast", backend="python")(q, qd, expected["qdd"], fx=expected["fx"])
 
 
 @pytest.mark.slow
@@ -463,7 +463,7 @@ def test_a_foot_at_rest_on_the_ground():
     problem = forward_dynamics(model) - SOLE + FrameAcceleration("tool")
     q, qd, known = moving()
     q, qd, tau = q[0], qd[0], known["tau"][0]
-    solution = sd.compile(problem, on_singular="repivot", level="fast")(q, qd, tau)
+    solution = sd.compile(problem, on_singular="repivot", level="fast", backend="python")(q, qd, tau)
     J = sd.frame_jacobian(model, q, "tool")
     a = values(model, [FrameAcceleration("tool", name="a")], q, qd, np.zeros(model.nv))["a"]
     kkt = np.block([[sd.crba(model, q), -J.T], [J, np.zeros((6, 6))]])
@@ -601,7 +601,7 @@ def test_digests_see_where_a_frame_is_and_functions_have_none():
 
 def test_a_saved_solver_with_sensors(tmp_path):
     problem = replaced("point contact")
-    solver = sd.compile(problem, "markowitz", on_singular="repivot", level="fast")
+    solver = sd.compile(problem, "markowitz", on_singular="repivot", level="fast", backend="python")
     again = sd.load_solver(solver.save(tmp_path / "contact.solver"), on_singular="repivot")
     q, qd, known = moving()
     y = predict(again.problem, q, qd, known["qdd"], known["fx"])

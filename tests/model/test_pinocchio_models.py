@@ -138,8 +138,9 @@ def compare(m: pin.Model, seed: int = 0) -> sd.Model:
     return model
 
 
-@pytest.mark.parametrize("path", ROBOTS, ids=lambda x: x.parent.name)
+@pytest.mark.slow(after=8)
 @pytest.mark.parametrize("root", [None, FREE], ids=["fixed", "floating"])
+@pytest.mark.parametrize("path", ROBOTS[::-1], ids=lambda x: x.parent.name)
 def test_robots_of_files(path, root):
     m = pin.buildModelFromUrdf(str(path)) if root is None else pin.buildModelFromUrdf(str(path), root())
     model = compare(m)

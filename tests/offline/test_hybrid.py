@@ -26,7 +26,7 @@ FOOT = "l_ankle_2"
 
 
 def close(found, expected, tolerance) -> None:
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max(initial=1.0))
 
 
 # ---- hybrid dynamics -----------------------------------------------------------------------------------------------

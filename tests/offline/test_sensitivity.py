@@ -141,9 +141,10 @@ def eliminated(system, state: dict[str, np.ndarray]) -> Elimination:
     return Elimination(system, rows, columns)
 
 
-@pytest.mark.parametrize("passes", [PAPER, "all"], ids=["plain", "all passes"])
-@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.slow(after=2 * (len(PROBLEMS) - 1))
 @pytest.mark.parametrize("case", [case for case in PROBLEMS if case != "branches"])
+@pytest.mark.parametrize(("known", "passes"), [*zip(KNOWN, (PAPER, "all"), strict=True),
+                                               *zip(KNOWN, ("all", PAPER), strict=True)])  # fmt: skip
 def test_implicit_derivatives_of_everything_by_everything(case, known, passes):
     """By columns and by rows: known quantities too, which are themselves, and measured outputs."""
     problem, state = problem_of(case), state_of(case)

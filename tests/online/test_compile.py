@@ -38,7 +38,7 @@ def test_second_compile_reads_the_cache(own_cache, monkeypatch):
     assert second.program.digest == first.program.digest
     assert reported(second) == reported(first)
     # kernels are told apart from compiled ones by time alone
-    assert second.executable.backend.scalar.cached and second.executable.backend.vector.cached
+    assert second.executable.backend.kernel(True).cached and second.executable.backend.kernel(False).cached
     np.testing.assert_array_equal(f, second(q, qd, tau).f)
     for other in (
         {"ordering": "aba"},

@@ -226,6 +226,7 @@ def test_pieces_cost_little_more_and_most_run_side_by_side(base):
     assert beside > 0.75 * len(program)
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("dearer", [0.0, math.inf])
 @pytest.mark.parametrize("parent", [(-1, 0, 1, 2, 1, 4, 0), (-1, 0, 1, 2, 3, 3, 5, 2)])
 def test_accelerations_by_torques_are_the_inverse_of_the_mass_matrix(parent, dearer, monkeypatch):

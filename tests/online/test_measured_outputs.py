@@ -169,7 +169,7 @@ def test_outputs_of_icub(base, outputs):
     q, qd, qdd = model.random_state(seed=2, batch=3)
     fx = np.random.default_rng(2).uniform(-5.0, 5.0, (3, model.nb, 6))
     sensors = [m for m in outputs if isinstance(m, Measurement)]
-    solver = sd.compile(sd.inverse_dynamics(model), ordering="rnea", outputs=outputs, **QUICK)
+    solver = sd.compile(sd.inverse_dynamics(model), ordering="rnea", outputs=outputs, backend="python", **QUICK)
     solution = solver(q, qd, qdd, fx=fx)
     for name, y in sd.predict(sd.Problem(model, sensors), q, qd, qdd, fx).items():
         close(solution[name], y)
@@ -385,6 +385,7 @@ def test_a_bound_call_writes_outputs_in_place():
     np.testing.assert_allclose(single, out[0], rtol=1e-12)
 
 
+@pytest.mark.slow(after=7)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_saved_solvers_keep_their_outputs(name, tmp_path):
     model, q, qd, values = known("fixed")

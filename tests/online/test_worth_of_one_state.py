@@ -140,7 +140,8 @@ def test_threads_share_the_blocks_of_a_batch(solver, monkeypatch):
     same(worth(solver(*arrays, **given), solver.problem), alone)
 
 
-def test_states_of_several_threads_do_not_meet(solver):
+@pytest.mark.parametrize("times", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_states_of_several_threads_do_not_meet(solver, times):
     (q, qd), given = next(calls(solver.problem, 8))
     states = [((q[k], qd[k]), {"y": {name: x[k] for name, x in given["y"].items()}}) for k in range(8)]
     expected = [solver(*x, **named).std("tau") for x, named in states]
@@ -148,7 +149,7 @@ def test_states_of_several_threads_do_not_meet(solver):
 
     def ask(k: int) -> None:
         x, named = states[k]
-        for _ in range(200):
+        for _ in range(times):
             if not np.array_equal(solver(*x, **named).std("tau"), expected[k]):
                 wrong.append(k)
 

@@ -47,7 +47,7 @@ def counted_again():
     return counts
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("number", range(14))
 def test_counts_are_those_of_the_code(number):
     """Each row of counts.csv, so that a count that has grown is seen at once."""

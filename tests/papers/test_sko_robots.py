@@ -210,7 +210,7 @@ def operations(n: int, quantity) -> int:
 
 
 @pytest.mark.parametrize("quantity", LINEAR)
-@pytest.mark.parametrize("n", [30, 90])
+@pytest.mark.parametrize("n", [30, pytest.param(90, marks=pytest.mark.slow)])
 def test_counts_grow_by_the_same_for_each_body(quantity, n):
     ten, eleven = operations(10, quantity), operations(11, quantity)
     assert eleven > ten

@@ -106,8 +106,9 @@ def test_icub_against_pinocchio():
     order = [model.v_slice(model.joint_index(n)).start for n in peer.names[2:]]
     where = np.array([3, 4, 5, 0, 1, 2, *order])
     q_peer = np.concatenate([q[:7], q[np.array(order) + 1]])
-    inverse = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], effort=0.0, level="fast")
-    forward = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], effort=0.0, level="fast")
+    quick = {"effort": 0.0, "level": "fast", "backend": "python"}
+    inverse = sd.compile(sd.inverse_dynamics(model), outputs=["tau"], **quick)
+    forward = sd.compile(sd.forward_dynamics(model), outputs=["qdd"], **quick)
     tau = pin.rnea(peer, data, q_peer, v[where], x[where])
     assert inverse(q, v, x).tau[where] == pytest.approx(tau, rel=1e-9, abs=1e-9)
     qdd = pin.aba(peer, data, q_peer, v[where], tau)

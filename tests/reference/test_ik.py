@@ -374,9 +374,10 @@ def test_floating_base():
 
 @pytest.mark.parametrize("joint", [name for name in JOINTS if name != "fixed"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_joint_type_by_every_method(joint, method):
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 5), marks=pytest.mark.slow)], ids=str)
+def test_every_joint_type_by_every_method(joint, method, seeds):
     """Targets near the start, where the undamped methods work too."""
-    for seed in range(5):
+    for seed in seeds:
         model = random_tree(5, seed=seed, joints=[joint, "revolute"])
         frame = max(model.body_names, key=lambda name: len(path(model, model.body_index(name))))
         q0, v, _ = model.random_state(seed=seed, scale=0.05)

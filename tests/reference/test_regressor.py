@@ -13,9 +13,9 @@ import sysdyn as sd
 from sysdyn.errors import InvalidInput
 
 MODELS = {
-    "icub_floating": lambda: icub("floating"),
-    "puma560": lambda: load_robot("puma560")[0],
     "pin_joints": lambda: sd.random_tree(7, seed=5, joints=("revolute", "prismatic", "spherical", "free")),
+    "puma560": lambda: load_robot("puma560")[0],
+    "icub_floating": lambda: icub("floating"),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from sysdyn.sparse.condition import condition, least_condition, skeel_condition
-from sysdyn.sparse.superlu import factors
+from sysdyn.sparse.superlu import Pattern, factors
 
 FAMILY = """
 import warnings
@@ -67,3 +67,30 @@ def test_regular_matrices_have_factors():
     A = scipy.sparse.csr_matrix(np.array([[0.0, 2.0], [4.0, 0.0]]))
     lu = factors(A)
     assert lu is not None and np.array_equal(lu.solve(np.array([2.0, 4.0])), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.6])
+def test_matrices_of_one_pattern_have_the_factors_of_each(density):
+    """To the last bit, with equal pivots, with entries that are zero, singular, and not finite."""
+    rng, seen = np.random.default_rng(int(100 * density)), {True: 0, False: 0}
+    for n in (1, 2, 9, 40, 90):
+        held = (rng.random((n, n)) < density) | np.eye(n, dtype=bool)[rng.permutation(n)]
+        row, col = (x.astype(np.int32) for x in np.nonzero(held))
+        pattern = Pattern(row, col, n)
+        for trial in range(30):
+            values = rng.standard_normal(len(row)) * 10.0 ** rng.uniform(-3, 3, len(row))
+            if trial % 3 == 1:
+                values = rng.choice([-1.0, 1.0, 2.0], len(row))
+            if trial % 5 == 4:
+                values[rng.random(len(row)) < 0.3] = 0.0
+            if trial % 10 == 7:
+                values[rng.integers(len(row))] = rng.choice([np.nan, np.inf])
+            expected = factors(scipy.sparse.csr_matrix((values, (row, col)), shape=(n, n)))
+            found = pattern.factors(values)
+            seen[found is None] += 1
+            assert (found is None) == (expected is None)
+            if found is not None and expected is not None:
+                for x in (rng.standard_normal(n), rng.standard_normal((n, 2))):
+                    for trans in "NT":
+                        assert np.array_equal(found.solve(x, trans), expected.solve(x, trans), equal_nan=True)
+    assert min(seen.values()) > 10

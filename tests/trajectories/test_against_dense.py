@@ -90,11 +90,11 @@ def thinned(log: dict[str, np.ndarray], rates: bool) -> None:
         next(iter(log.values()))[3, 0] = np.nan
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     "robot, kind, rates, biased",
     [
-        (arm, "irregular", True, True), (floating, "irregular", True, True), (floating, "regular", False, False),
+        (floating, "irregular", True, True), (arm, "irregular", True, True), (floating, "regular", False, False),
         (arm, "regular", False, False), (arm, "gap", True, False), (floating, "gap", False, True),
         (floating, "gap", True, False), (arm, "regular", True, True),
     ],

@@ -166,7 +166,7 @@ UNTOLD = {
 }
 
 
-@pytest.mark.slow(after=len(UNTOLD))
+@pytest.mark.slow(after=len(UNTOLD) // 2)
 @pytest.mark.parametrize("coupled", [False, True])
 @pytest.mark.parametrize("sensors", UNTOLD, ids=" ".join)
 def test_coordinates_that_nothing_tells_are_named(sensors, coupled):

@@ -214,6 +214,7 @@ def test_residuals_of_the_equations_are_normalised():
 # ---- exact rows ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_rows_are_the_equations_of_motion(seed):
     """Torques and wrenches known: what is left of q, q̇ and q̈ is that these are forward dynamics."""

@@ -54,7 +54,8 @@ def test_a_joint_without_readings():
     assert found.positions == ("joint1",) and "JointPosition" in found.suggestions[0]
 
 
-@pytest.mark.parametrize("coupled", [False, True])
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("coupled", [True, False])
 def test_biases_that_pass_for_tilt(coupled):
     problem, log = biased("enc", "gyro", "acc", "foot")
     found = problem.diagnose(log, coupled=coupled)

@@ -52,7 +52,7 @@ def kernel_call(
 ) -> Call:
     """The kernel itself, of one state at a time or of the SIMD one, over all rows of `arrays` into the `outs`."""
     code, n = executable.backend, len(next(iter(outs.values())))
-    kernel = code.scalar if single else code.vector
+    kernel = code.kernel(single)
     status = np.empty(n, dtype=np.int64)
     work, start = kernel.work()
     table = kernel_words(code.program, start, arrays, outs, status)

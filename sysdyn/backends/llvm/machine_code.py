@@ -16,7 +16,7 @@ from sysdyn.program.program import Program
 
 
 class MachineCode(Backend):
-    """scalar: the kernel of one state; vector: that of `width` states at a time, made for the first batch."""
+    """Kernels of one state and of `width` states at a time, each made where it is first asked for."""
 
     name = "llvm"
     shares = True
@@ -24,38 +24,35 @@ class MachineCode(Backend):
     def __init__(self, program: Program, level: int = 2, zeros: bool = True):
         super().__init__(program, level, zeros)
         self.width = target.here().lanes()
-        self.scalar = compile_kernel(program, 1, level, zeros)
-        self._vector: Kernel | None = None
+        self._made: dict[int, Kernel] = {}  # by number of states at a time
         self._local = threading.local()
-
-    @property
-    def vector(self) -> Kernel:
-        if self._vector is None:
-            with target.LOCK:
-                if self._vector is None:
-                    self._vector = compile_kernel(self.program, self.width, self.level, self.zeros)
-        return self._vector
 
     @classmethod
     def require(cls) -> None:
         target.library()
 
     def kernel(self, single: bool) -> Kernel:
-        return self.scalar if single else self.vector
+        width = 1 if single else self.width
+        if width not in self._made:
+            with target.LOCK:
+                if width not in self._made:
+                    self._made[width] = compile_kernel(self.program, width, self.level, self.zeros)
+        return self._made[width]
 
     def run(self, inputs: Arrays, outputs: Arrays, status: np.ndarray, start: int, size: int) -> None:
         if len(status) == 1:
             self._run_one(inputs, outputs, status)
             return
-        own = words(self.program, self.vector.own_work(), inputs, outputs, status, start)
-        self.vector.run(address(own), size)
+        kernel = self.kernel(False)
+        own = words(self.program, kernel.own_work(), inputs, outputs, status, start)
+        kernel.run(address(own), size)
 
     def _run_one(self, inputs: Arrays, outputs: Arrays, status: np.ndarray) -> None:
         """Run one state by arrays that each thread keeps: copying a few numbers is faster than asking for addresses."""
         try:
             kept, results, bits, call, _ = self._local.one
         except AttributeError:
-            program, kernel = self.program, self.scalar
+            program, kernel = self.program, self.kernel(True)
             kept = {name: np.zeros(size) for name, size in program.input_groups}
             results, bits = self.new(1)
             own = words(program, kernel.own_work(), kept, results, bits)
