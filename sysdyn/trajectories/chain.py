@@ -16,12 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # which loads scipy.linalg and scipy.sparse where they are first used
 
+from sysdyn.backends.llvm.calls import Moving, Tape
 from sysdyn.errors import SingularState
-
-# Greatest blocks of which several chains are solved at a time, by NumPy's stacks (measured: beyond, LAPACK's calls one
-# by one take no longer).
-STACKED = 8
-
 
 # Least pivot of a covariance, as a share of the variance of its unknown: seven digits are left (chosen).
 LEAST_SHARE_LEFT = 1e-9
@@ -151,141 +147,182 @@ def solve(x: Linear, covariances: bool = False) -> Solved:
 def sweep(parts: Sequence[Part], n: int, size: int, covariances: bool = False) -> Sweep:
     """The solution of n instants with `size` unknowns, of which the parts have some each. Raises as `solve`."""
     step, blocks, logdet = np.zeros((n, size)), [], 0.0
-    for columns, linear in parts:
-        found = (_single if len(columns) == 1 and columns.shape[1] > STACKED else _stacked)(linear, covariances)
-        step[:, columns], logdet = found.step, logdet + found.logdet
+    for columns, x in parts:
+        found = []
+        for i in range(len(columns)):
+            H, h, Phi, c, Q = (y[:, i] for y in (x.H, x.h, x.Phi, x.c, x.Q))
+            found.append(_swept(Linear(H, h, Phi, c, Q, x.m[i], x.P[i]), covariances))
+        for own, one in zip(columns, found, strict=True):
+            step[:, own], logdet = one.step, logdet + one.logdet
         if covariances:
-            blocks.append(Block(columns, found.P, found.C))
+            P, C = (np.stack([getattr(one, name) for one in found], axis=1) for name in ("P", "C"))
+            blocks.append(Block(columns, P, C))
     return Sweep(step, Covariances(size, blocks), logdet)
 
 
-def _stacked(x: Linear, covariances: bool, roots: bool = False) -> Solved:
-    """Chains (N, chains, k, k) of small blocks side by side. roots: see `_single`."""
-    n, one = len(x.h), np.eye(x.h.shape[-1])
-    m, P, factors = np.empty_like(x.h), np.empty_like(x.H), np.empty_like(x.H)
-    before = np.empty_like(x.c)  # predictions of each next instant
-    mean, cov, t, logdet = x.m, x.P, 0, 0.0
-    try:
-        noise = _roots(x.Q) if roots else x.Q
-        rows = _rows(x.H) if roots else x.H
-        G = L = np.linalg.cholesky(cov)
-        for t in range(n):
-            if t:
-                F = x.Phi[t - 1]
-                Ft = F.swapaxes(-1, -2)
-                mean = (F @ mean[..., None])[..., 0] + x.c[t - 1]
-                before[t - 1] = mean
-                if roots:
-                    L = _triangle(G @ Ft, noise[t - 1])
-                else:
-                    cov = F @ cov @ Ft + x.Q[t - 1]
-                    L = np.linalg.cholesky(cov)
-                    _check(L, cov)
-            factors[t], Lt = L, L.swapaxes(-1, -2)
-            R = _root(rows[t] @ L) if roots else np.linalg.cholesky(one + Lt @ x.H[t] @ L)
-            logdet += 2.0 * float(np.log(np.abs(np.einsum("...ii->...i", R))).sum())
-            G = np.linalg.solve(R, Lt)
-            cov = G.swapaxes(-1, -2) @ G
-            right = x.h[t] + (x.H[t] @ mean[..., None])[..., 0]
-            mean = mean - (cov @ right[..., None])[..., 0]
-            m[t], P[t] = mean, cov
-    except np.linalg.LinAlgError:
-        if roots:
-            raise _lost(t) from None
-        return _stacked(x, covariances, roots=True)
-    C = np.empty_like(x.Phi)
-    for t in range(n - 2, -1, -1):
-        L, F = factors[t + 1], x.Phi[t]
-        K = np.linalg.solve(L.swapaxes(-1, -2), np.linalg.solve(L, F @ P[t])).swapaxes(-1, -2)
-        m[t] += (K @ (m[t + 1] - before[t])[..., None])[..., 0]
-        if covariances:
-            Kt, kept = K.swapaxes(-1, -2), one - K @ F
-            C[t] = P[t + 1] @ Kt
-            P[t] = kept @ P[t] @ kept.swapaxes(-1, -2) + K @ x.Q[t] @ Kt + K @ C[t]
-    return Solved(m, P, C, logdet) if covariances else Solved(m, P[:0], P[:0], logdet)
-
-
-def _single(x: Linear, covariances: bool, roots: bool = False) -> Solved:
-    """A chain (N, 1, k, k) of large blocks, by LAPACK.
+def _swept(x: Linear, covariances: bool, roots: bool = False) -> Solved:
+    """A chain (N, k, k), by routines of BLAS and LAPACK that compiled code calls.
 
     roots: factors of covariances from those of their terms by QR factorisations (Kaminski, Bryson and Schmidt 1971),
-    which keep all digits and take three times as long; used if Cholesky's of the sums lose too many.
+    which keep all digits and take twice as long; used if Cholesky's of the sums lose too many.
     """
-    n, k = len(x.h), x.h.shape[-1]
-    H, h, Phi, c, Q = x.H[:, 0], x.h[:, 0], x.Phi[:, 0], x.c[:, 0], x.Q[:, 0]
-    step = _Step(Phi)
-    seen = np.flatnonzero((H != 0.0).any(axis=(0, 1)))  # what readings tell directly
-    H = H[:, seen[:, None], seen]
-    potrf, trtrs, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dtrtrs, scipy.linalg.lapack.dpotrs
-    m, P, factors = np.empty((n, k)), np.empty((n, k, k)), np.empty((n, k, k))
-    before = np.empty((max(n - 1, 0), k))  # predictions of each next instant; factors are of their covariances
-    one, mean, cov, t, logdet = np.eye(k), x.m[0], x.P[0], 0, 0.0
+    n, k = x.h.shape
+    h, Phi, c, Q = (np.ascontiguousarray(y) for y in (x.h, x.Phi, x.c, x.Q))
+    seen = np.flatnonzero((x.H != 0.0).any(axis=(0, 1)))  # what readings tell directly
+    H = np.ascontiguousarray(x.H[:, seen[:, None], seen])
+    m, before, P, factors = np.empty((n, k)), np.empty((n, k)), np.empty((n, k, k)), np.zeros((n, k, k))
     try:
-        noise = _roots(Q) if roots else Q
-        rows = _rows(H) if roots else H
-        G = L = np.linalg.cholesky(cov)
-        for t in range(n):
-            if t:
-                mean = Phi[t - 1] @ mean + c[t - 1]
-                before[t - 1] = mean
-                if roots:
-                    L = _triangle(G @ Phi[t - 1].T, noise[t - 1])
-                else:
-                    cov = step.applied(t - 1, step.applied(t - 1, cov).T) + Q[t - 1]
-                    L, wrong = potrf(cov, lower=1, clean=1)
-                    if wrong:
-                        raise np.linalg.LinAlgError
-                    _check(L, cov)
-            factors[t] = L
-            if roots:
-                R = _root(rows[t] @ L[seen])
-            else:
-                R, wrong = potrf(one + L[seen].T @ (H[t] @ L[seen]), lower=1)
-                if wrong:
-                    raise np.linalg.LinAlgError
-            logdet += 2.0 * float(np.log(np.abs(np.diagonal(R))).sum())
-            G = trtrs(R, L.T, lower=1)[0]
-            cov = G.T @ G
-            right = h[t].copy()
-            right[seen] += H[t] @ mean[seen]
-            mean = mean - cov @ right
-            m[t], P[t] = mean, cov
+        before[0], factors[0] = x.m, np.linalg.cholesky(x.P)
     except np.linalg.LinAlgError:
+        raise _lost(0) from None
+    steps = _pattern(Phi)
+    checks = _Checks(np.zeros((n, k)), np.ones((n, k)), np.zeros((n, 2), dtype=np.int64))
+    right, told = np.zeros(k), Tape()
+    G = np.zeros((k, k))
+    _read(told, h, H, seen, before, factors, checks, G, right, roots)
+    told.call("dsyrk", "U", "T", k, k, 1.0, G, k, 0.0, Moving(P), k)
+    told.call("mirror", k, Moving(P))
+    told.call("dcopy", k, Moving(before), 1, Moving(m), 1)
+    told.call("dgemv", "N", k, k, -1.0, Moving(P), k, right, 1, 1.0, Moving(m), 1)
+    told.run(range(1))
+    if n > 1:
+        ahead = Tape()
+        ahead.call("dcopy", k, Moving(c, 1), 1, Moving(before), 1)
+        ahead.call("dgemv", "T", k, k, 1.0, Moving(Phi, 1), k, Moving(m, 1), 1, 1.0, Moving(before), 1)
+        _predict(ahead, Phi, Q, steps, P, factors, checks, G, roots)
+        (ahead + told).run(range(1, n))
+    bad = checks.lost(factors)
+    if bad.any():
         if roots:
-            raise _lost(t) from None
-        return _single(x, covariances, roots=True)
-    if not covariances:
-        for t in range(n - 2, -1, -1):
-            m[t] += P[t] @ (Phi[t].T @ potrs(factors[t + 1], m[t + 1] - before[t], lower=1)[0])
-        return Solved(m[:, None], P[:0, None], P[:0, None], logdet)
-    C = np.empty((max(n - 1, 0), k, k))
-    for t in range(n - 2, -1, -1):
-        K = potrs(factors[t + 1], step.applied(t, P[t]), lower=1)[0].T
-        m[t] += K @ (m[t + 1] - before[t])
-        kept = one - K @ Phi[t]
-        C[t] = P[t + 1] @ K.T
-        P[t] = kept @ P[t] @ kept.T + K @ (Q[t] @ K.T + C[t])
-    return Solved(m[:, None], P[:, None], C[:, None], logdet)
+            raise _lost(int(np.argmax(bad)))
+        return _swept(x, covariances, roots=True)
+    logdet = 2.0 * float(np.log(np.abs(checks.pivots)).sum())
+    C, d = np.zeros((max(n - 1, 0) if covariances else 0, k, k)), np.zeros(k)
+    if n == 1:
+        return Solved(m, P if covariances else P[:0], C, logdet)
+    back, L = Tape(), Moving(factors, -1)
+    back.call("dcopy", k, Moving(m, -1), 1, d, 1)
+    back.call("daxpy", k, -1.0, Moving(before, -1), 1, d, 1)
+    if covariances:
+        _spread_back(back, Phi, Q, steps, m, P, C, L, d)
+    else:
+        back.call("dpotrs", "U", k, 1, L, k, d, k, np.zeros(1, dtype=np.int64))
+        back.call("dgemv", "N", k, k, 1.0, Moving(Phi), k, d, 1, 0.0, right, 1)
+        back.call("dgemv", "N", k, k, 1.0, Moving(P), k, right, 1, 1.0, Moving(m), 1)
+    back.run(range(n - 2, -1, -1))
+    return Solved(m, P if covariances else P[:0], C, logdet)
 
 
-class _Step:
-    """Products with Φ (N − 1, k, k), most of whose rows have one entry, on the diagonal: last rates and biases."""
+class _Checks(NamedTuple):
+    """By instant: variances (N, k) before factorisation, pivots (N, k) of readings, and LAPACK's signs (N, 2)."""
 
-    def __init__(self, Phi: np.ndarray):
-        self._diagonal = np.einsum("nii->ni", Phi).copy()
-        pattern = (Phi != 0.0).any(axis=0) & ~np.eye(Phi.shape[-1], dtype=bool)
-        rows = np.flatnonzero(pattern.any(axis=1))
-        self._rows = slice(int(rows.min(initial=0)), int(rows.max(initial=-1)) + 1)
-        columns = np.flatnonzero(pattern[self._rows].any(axis=0))
-        first, last = int(columns.min(initial=0)), int(columns.max(initial=-1)) + 1
-        self._columns = slice(min(first, self._rows.start), max(last, self._rows.stop))
-        self._part = np.ascontiguousarray(Phi[:, self._rows, self._columns])
+    variances: np.ndarray
+    pivots: np.ndarray
+    wrong: np.ndarray
 
-    def applied(self, t: int, x: np.ndarray) -> np.ndarray:
-        """Φ_t x (k, m)."""
-        found = self._diagonal[t, :, None] * x
-        found[self._rows] = self._part[t] @ x[self._columns]
-        return found
+    def lost(self, factors: np.ndarray) -> np.ndarray:
+        """(N,) bool: instants of which a pivot of a covariance is what rounding leaves."""
+        own = np.square(np.einsum("nii->ni", factors[1:]))
+        left = (own >= LEAST_SHARE_LEFT * self.variances[1:]).all(axis=1)
+        found = self.wrong.any(axis=1) | ~np.isfinite(self.pivots).all(axis=1)
+        found[1:] |= ~left
+        return np.asarray(found)
+
+
+def _predict(
+    tape: Tape, Phi: np.ndarray, Q: np.ndarray, steps: np.ndarray, P: np.ndarray, factors: np.ndarray,
+    checks: _Checks, G: np.ndarray, roots: bool,
+) -> None:  # fmt: skip
+    """Calls for L of Φ P Φ^T + Q, P of the instant before, = G^T G."""
+    k, F, L, wrong = len(G), Moving(Phi, 1), Moving(factors), Moving(checks.wrong)
+    if roots:
+        noise = np.ascontiguousarray(_roots(Q).swapaxes(1, 2))  # by columns
+        both, tau, work = np.zeros((k, 2 * k)), np.zeros(k), np.zeros(64 * k)
+        tape.call("dgemm", "N", "N", k, k, k, 1.0, G, k, F, k, 0.0, both, 2 * k)
+        tape.call("dlacpy", "A", k, k, Moving(noise, 1), k, both.reshape(-1)[k:], 2 * k)
+        tape.call("dgeqrf", 2 * k, k, both, 2 * k, tau, work, len(work), wrong)
+        tape.call("dlacpy", "U", k, k, both, 2 * k, L, k)
+        return
+    W, V = np.zeros((2, k, k))
+    tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
+    tape.call("sparse", k, len(steps), steps, F, Moving(P, 1), W)
+    tape.call("transpose", k, W, V)
+    tape.call("dcopy", k * k, Moving(Q, 1), 1, L, 1)
+    tape.call("sparse", k, len(steps), steps, F, V, L)
+    tape.call("dcopy", k, L, k + 1, Moving(checks.variances), 1)
+    tape.call("dpotrf", "U", k, L, k, wrong)
+    if k > 1:
+        tape.call("dlaset", "L", k - 1, k - 1, 0.0, 0.0, Moving(factors, offset=1), k)
+
+
+def _read(
+    tape: Tape, h: np.ndarray, H: np.ndarray, seen: np.ndarray, before: np.ndarray, factors: np.ndarray,
+    checks: _Checks, G: np.ndarray, right: np.ndarray, roots: bool,
+) -> None:  # fmt: skip
+    """Calls for G = R⁻¹ L^T with R R^T = 1 + L^T H L, and for h + H m."""
+    k, s = len(G), len(seen)
+    R, B, HB, at, y = np.zeros((k, k)), np.zeros((s, k)), np.zeros((s, k)), np.zeros(s), np.zeros(s)
+    runs, place = (np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1) if s else []), 0
+    tape.call("dcopy", k, Moving(h), 1, right, 1)
+    for run in runs:
+        first, size = int(run[0]), len(run)
+        tape.call("dlacpy", "A", k, size, Moving(factors, offset=k * first), k, B[place:], k)
+        tape.call("dcopy", size, Moving(before, offset=first), 1, at[place:], 1)
+        place += size
+    if s:
+        tape.call("dgemv", "N", s, s, 1.0, Moving(H), s, at, 1, 0.0, y, 1)
+    place = 0
+    for run in runs:
+        tape.call("daxpy", len(run), 1.0, y[place:], 1, right[int(run[0]) :], 1)
+        place += len(run)
+    wrong, pivots, half = Moving(checks.wrong, offset=1), Moving(checks.pivots), "LN"
+    if roots and s:
+        rows = np.ascontiguousarray(_rows(H).swapaxes(1, 2))  # by columns
+        both, tau, work, half = np.zeros((k, s + k)), np.zeros(k), np.zeros(64 * k), "UT"
+        tape.call("dgemm", "N", "T", s, k, s, 1.0, Moving(rows), s, B, k, 0.0, both, s + k)
+        tape.call("dlaset", "A", k, k, 0.0, 1.0, both.reshape(-1)[s:], s + k)
+        tape.call("dgeqrf", s + k, k, both, s + k, tau, work, len(work), wrong)
+        tape.call("dlacpy", "U", k, k, both, s + k, R, k)
+    else:
+        tape.call("dlaset", "A", k, k, 0.0, 1.0, R, k)
+        if s:
+            tape.call("dgemm", "N", "N", k, s, s, 1.0, B, k, Moving(H), s, 0.0, HB, k)
+            tape.call("dgemm", "N", "T", k, k, s, 1.0, B, k, HB, k, 1.0, R, k)
+        tape.call("dpotrf", "L", k, R, k, wrong)
+    tape.call("dcopy", k, R, k + 1, pivots, 1)
+    tape.call("dcopy", k * k, Moving(factors), 1, G, 1)
+    tape.call("dtrsm", "L", *half, "N", k, k, 1.0, R, k, G, k)
+
+
+def _spread_back(
+    tape: Tape, Phi: np.ndarray, Q: np.ndarray, steps: np.ndarray, m: np.ndarray, P: np.ndarray, C: np.ndarray,
+    L: Moving, d: np.ndarray,
+) -> None:  # fmt: skip
+    """Calls for means and covariances of an instant from those of the next; d: what the next one moves.
+
+    K = P Φ^T (Φ P Φ^T + Q)⁻¹, C = P₊ K^T, A = P − K Φ P, P ← A + (C^T − A Φ^T + K Q) K^T.
+    """
+    k, noise, F, now = len(d), _pattern(Q), Moving(Phi), Moving(P)
+    W, V, R = np.zeros((3, k, k))
+    tape.call("dlaset", "A", k, k, 0.0, 0.0, W, k)
+    tape.call("sparse", k, len(steps), steps, F, now, W)
+    tape.call("transpose", k, W, V)
+    tape.call("dpotrs", "U", k, k, L, k, V, k, np.zeros(1, dtype=np.int64))  # K, by rows
+    tape.call("dgemv", "T", k, k, 1.0, V, k, d, 1, 1.0, Moving(m), 1)
+    tape.call("dgemm", "T", "N", k, k, k, 1.0, V, k, Moving(P, -1), k, 0.0, Moving(C), k)
+    tape.call("dgemm", "T", "T", k, k, k, -1.0, V, k, W, k, 1.0, now, k)  # A, by columns
+    tape.call("dlaset", "A", k, k, 0.0, 0.0, R, k)
+    tape.call("sparse", k, len(steps), steps, F, now, R)
+    tape.call("dcopy", k * k, Moving(C), 1, W, 1)
+    tape.call("daxpy", k * k, -1.0, R, 1, W, 1)
+    tape.call("transpose", k, V, R)
+    tape.call("sparse", k, len(noise), noise, Moving(Q), R, W)
+    tape.call("dgemm", "N", "N", k, k, k, 1.0, W, k, V, k, 1.0, now, k)
+
+
+def _pattern(x: np.ndarray) -> np.ndarray:
+    """Places (entries, 2) of matrices (N, k, k) that are not zero throughout."""
+    return np.ascontiguousarray(np.argwhere((x != 0.0).any(axis=0)), dtype=np.int64)
 
 
 def _roots(Q: np.ndarray) -> np.ndarray:
@@ -299,28 +336,10 @@ def _roots(Q: np.ndarray) -> np.ndarray:
         raise _lost(int(np.argmax(bad)) + 1) from None
 
 
-def _triangle(*blocks: np.ndarray) -> np.ndarray:
-    """Lower L with L L^T the sum of X^T X of the blocks X (…, rows, k)."""
-    R = np.asarray(np.linalg.qr(np.concatenate(blocks, axis=-2), "r"))
-    return R.swapaxes(-1, -2)
-
-
-def _root(rows: np.ndarray) -> np.ndarray:
-    """Lower R with R R^T = 1 + X^T X of rows X (…, m, k)."""
-    return _triangle(rows, np.broadcast_to(np.eye(rows.shape[-1]), (*rows.shape[:-2], *[rows.shape[-1]] * 2)))
-
-
 def _rows(H: np.ndarray) -> np.ndarray:
     """X (…, k, k) with X^T X = H, of matrices without negative eigenvalues but for rounding."""
     w, V = np.linalg.eigh(H)
     return np.sqrt(np.maximum(w, 0.0))[..., None] * V.swapaxes(-1, -2)
-
-
-def _check(L: np.ndarray, cov: np.ndarray) -> None:
-    """Raise LinAlgError if a pivot of a covariance is what rounding leaves."""
-    pivots, own = (np.diagonal(x, axis1=-2, axis2=-1) for x in (L, cov))
-    if (pivots * pivots < LEAST_SHARE_LEFT * own).any():
-        raise np.linalg.LinAlgError
 
 
 def _lost(t: int) -> SingularState:

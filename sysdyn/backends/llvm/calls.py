@@ -1,0 +1,240 @@
+"""Routines of BLAS and LAPACK called along a log by compiled code: no Python from instant to instant.
+
+A `Tape` is the list of calls of one instant. Arguments are addresses, as in Fortran, and each moves by a distance in
+bytes from one instant to the next. Beside SciPy's routines there are products with sparse matrices and transposes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy  # which loads scipy.linalg where it is first used
+
+from sysdyn.backends.kernel import address
+from sysdyn.backends.llvm import target
+
+# Most arguments of a routine: those of dgemm.
+MOST_ARGUMENTS = 13
+# Routines, those of BLAS first.
+_BLAS = ("dcopy", "daxpy", "dgemv", "dgemm", "dsyrk", "dtrsm")
+_LAPACK = ("dpotrf", "dpotrs", "dgeqrf", "dlaset", "dlacpy")
+# run(tape, count, first, last, step): the calls of instants first, first + step, …, before last.
+_RUN = """
+define void @run(ptr %tape, i64 %count, i64 %first, i64 %last, i64 %step) {
+entry:
+  br label %instant
+instant:
+  %t = phi i64 [ %first, %entry ], [ %t1, %done ]
+  %over = icmp eq i64 %t, %last
+  br i1 %over, label %end, label %next
+next:
+  %j = phi i64 [ 0, %instant ], [ %j1, %call ]
+  %more = icmp slt i64 %j, %count
+  br i1 %more, label %call, label %done
+call:
+  %at = mul i64 %j, WIDTH
+  %row = getelementptr i64, ptr %tape, i64 %at
+  %f = load ptr, ptr %row
+ARGUMENTS
+  call void %f(NAMES)
+  %j1 = add i64 %j, 1
+  br label %next
+done:
+  %t1 = add i64 %t, %step
+  br label %instant
+end:
+  ret void
+}
+"""
+_ARGUMENT = """
+  %pa{k} = getelementptr i64, ptr %row, i64 {place}
+  %a{k} = load ptr, ptr %pa{k}
+  %pm{k} = getelementptr i64, ptr %row, i64 {move}
+  %m{k} = load i64, ptr %pm{k}
+  %o{k} = mul i64 %m{k}, %t
+  %x{k} = getelementptr i8, ptr %a{k}, i64 %o{k}"""
+# sparse(k, entries, places, A, x, y): rows y[i] += A[i, j] x[j] of matrices (k, k), of entries (i, j) at `places`;
+# transpose(k, x, y): y = x^T; mirror(k, x): entries above the diagonal are those below it. Matrices by rows.
+_OWN = """
+define void @sparse(ptr %pk, ptr %pn, ptr %places, ptr %A, ptr %x, ptr %y) {
+entry:
+  %k = load i64, ptr %pk
+  %n = load i64, ptr %pn
+  %wide = and i64 %k, -4
+  br label %next
+next:
+  %e = phi i64 [ 0, %entry ], [ %e1, %done ]
+  %more = icmp slt i64 %e, %n
+  br i1 %more, label %entries, label %end
+entries:
+  %two = mul i64 %e, 2
+  %pi = getelementptr i64, ptr %places, i64 %two
+  %pj = getelementptr i64, ptr %pi, i64 1
+  %i = load i64, ptr %pi
+  %j = load i64, ptr %pj
+  %ik = mul i64 %i, %k
+  %jk = mul i64 %j, %k
+  %ij = add i64 %ik, %j
+  %pa = getelementptr double, ptr %A, i64 %ij
+  %a = load double, ptr %pa
+  %one = insertelement <4 x double> poison, double %a, i64 0
+  %four = shufflevector <4 x double> %one, <4 x double> poison, <4 x i32> zeroinitializer
+  %from = getelementptr double, ptr %x, i64 %jk
+  %to = getelementptr double, ptr %y, i64 %ik
+  br label %vector
+vector:
+  %c = phi i64 [ 0, %entries ], [ %c4, %vectors ]
+  %inside = icmp slt i64 %c, %wide
+  br i1 %inside, label %vectors, label %scalar
+vectors:
+  %pu = getelementptr double, ptr %from, i64 %c
+  %pv = getelementptr double, ptr %to, i64 %c
+  %u = load <4 x double>, ptr %pu, align 8
+  %v = load <4 x double>, ptr %pv, align 8
+  %au = fmul contract <4 x double> %four, %u
+  %w = fadd contract <4 x double> %v, %au
+  store <4 x double> %w, ptr %pv, align 8
+  %c4 = add i64 %c, 4
+  br label %vector
+scalar:
+  %d = phi i64 [ %wide, %vector ], [ %d1, %scalars ]
+  %left = icmp slt i64 %d, %k
+  br i1 %left, label %scalars, label %done
+scalars:
+  %qu = getelementptr double, ptr %from, i64 %d
+  %qv = getelementptr double, ptr %to, i64 %d
+  %su = load double, ptr %qu
+  %sv = load double, ptr %qv
+  %sau = fmul contract double %a, %su
+  %sw = fadd contract double %sv, %sau
+  store double %sw, ptr %qv
+  %d1 = add i64 %d, 1
+  br label %scalar
+done:
+  %e1 = add i64 %e, 1
+  br label %next
+end:
+  ret void
+}
+""" + "".join(
+    f"""
+define void @{name} {{
+entry:
+  %k = load i64, ptr %pk
+  br label %row
+row:
+  %i = phi i64 [ 0, %entry ], [ %i1, %rowdone ]
+  %more = icmp slt i64 %i, %k
+  br i1 %more, label %column, label %end
+column:
+  %j = phi i64 [ {first}, %row ], [ %j1, %each ]
+  %inside = icmp slt i64 %j, %k
+  br i1 %inside, label %each, label %rowdone
+each:
+  %ik = mul i64 %i, %k
+  %jk = mul i64 %j, %k
+  %ij = add i64 %ik, %j
+  %ji = add i64 %jk, %i
+  %px = getelementptr double, ptr %x, i64 %ji
+  %py = getelementptr double, ptr {to}, i64 %ij
+  %v = load double, ptr %px
+  store double %v, ptr %py
+  %j1 = add i64 %j, 1
+  br label %column
+rowdone:
+  %i1 = add i64 %i, 1
+  br label %row
+end:
+  ret void
+}}
+"""
+    for name, first, to in (("transpose(ptr %pk, ptr %x, ptr %y)", "0", "%y"), ("mirror(ptr %pk, ptr %x)", "%i", "%x"))
+)
+
+
+class Moving:
+    """An array whose entry of an instant moves by its first axis. behind: the entry `behind` instants before."""
+
+    def __init__(self, array: np.ndarray, behind: int = 0, offset: int = 0):
+        self.array, self.move = array, array.strides[0]
+        self.address = address(array) - behind * self.move + offset * array.itemsize
+
+
+Argument = Moving | np.ndarray | str | int | float
+
+
+class Tape:
+    """Calls of one instant; `call(name, arguments…)` adds one, and `run` makes them instant by instant.
+
+    Arguments: `Moving` arrays, arrays that stay, characters, whole numbers and floats. Matrices are by columns, as in
+    Fortran, but for `sparse`, `transpose` and `mirror`, see above.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[list[int]] = []
+        self._kept: list[Any] = []
+
+    def call(self, name: str, *arguments: Argument) -> None:
+        addresses, moves = [], []
+        for x in arguments:
+            if isinstance(x, Moving):
+                self._kept.append(x.array)
+                addresses.append(x.address)
+                moves.append(x.move)
+                continue
+            if isinstance(x, str):
+                x = np.frombuffer(x.encode(), dtype=np.uint8).copy()
+            elif not isinstance(x, np.ndarray):
+                x = np.array(x, dtype=float if isinstance(x, float) else np.int64)  # whose low half is an int
+            self._kept.append(x)
+            addresses.append(address(x))
+            moves.append(0)
+        spare = [0] * (MOST_ARGUMENTS - len(arguments))
+        self._rows.append([_routines()[name], *addresses, *spare, *moves, *spare])
+
+    def __add__(self, other: Tape) -> Tape:
+        both = Tape()
+        both._rows, both._kept = self._rows + other._rows, self._kept + other._kept
+        return both
+
+    def run(self, instants: range) -> None:
+        """Make the calls at these instants; the interpreter's lock is released."""
+        rows = np.array(self._rows, dtype=np.int64)
+        if len(instants) and len(rows):
+            last = instants[-1] + instants.step
+            _code()[0]["run"](address(rows), len(rows), instants.start, last, instants.step)
+
+
+@functools.cache
+def _routines() -> dict[str, int]:
+    """{name: address of its code}."""
+    found = dict(_code()[1])
+    capsule = ctypes.pythonapi.PyCapsule_GetPointer
+    capsule.restype, capsule.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    title = ctypes.pythonapi.PyCapsule_GetName
+    title.restype, title.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    for module, names in ((scipy.linalg.cython_blas, _BLAS), (scipy.linalg.cython_lapack, _LAPACK)):
+        for name in names:
+            own = module.__pyx_capi__[name]
+            found[name] = capsule(own, title(own))
+    return found
+
+
+@functools.cache
+def _code() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
+    """(functions of ctypes, addresses of routines of this module, the owner of the code)."""
+    ks: Sequence[int] = range(MOST_ARGUMENTS)
+    arguments = "".join(_ARGUMENT.format(k=k, place=1 + k, move=1 + MOST_ARGUMENTS + k) for k in ks)
+    text = _RUN.replace("WIDTH", str(1 + 2 * MOST_ARGUMENTS)).replace("ARGUMENTS", arguments)
+    text = text.replace("NAMES", ", ".join(f"ptr %x{k}" for k in ks))
+    with target.LOCK:
+        llvm = target.library()
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text + _OWN), target.here().machine(2))
+        engine.finalize_object()
+        places = {name: engine.get_function_address(name) for name in ("run", "sparse", "transpose", "mirror")}
+    kinds = ctypes.c_void_p, *[ctypes.c_int64] * 4
+    return {"run": ctypes.CFUNCTYPE(None, *kinds)(places.pop("run"))}, places, engine

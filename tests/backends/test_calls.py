@@ -1,0 +1,57 @@
+"""Routines that compiled code calls instant by instant, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sysdyn.backends.llvm.calls import Moving, Tape
+
+INSTANTS = 3
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11])
+def test_products_with_sparse_matrices_and_transposes(k):
+    rng = np.random.default_rng(k)
+    A, x = rng.standard_normal((2, INSTANTS, k, k))
+    A *= rng.random((k, k)) < 0.6
+    places = np.ascontiguousarray(np.argwhere(A.any(axis=0)))
+    y, turned, mirrored = np.zeros((INSTANTS, k, k)), np.empty((INSTANTS, k, k)), x.copy()
+    tape = Tape()
+    tape.call("sparse", k, len(places), places, Moving(A), Moving(x), Moving(y))
+    tape.call("transpose", k, Moving(x), Moving(turned))
+    tape.call("mirror", k, Moving(mirrored))
+    tape.run(range(INSTANTS))
+    np.testing.assert_allclose(y, A @ x, rtol=0, atol=1e-14 * k)
+    np.testing.assert_array_equal(turned, x.swapaxes(1, 2))
+    np.testing.assert_array_equal(mirrored, np.tril(x) + np.tril(x, -1).swapaxes(1, 2))
+
+
+def test_instants_follow_each_other_forwards_and_back():
+    """Sums of what was before, x[t] += x[t − 1], and of what comes after."""
+    x, forwards, back = np.arange(5.0)[:, None].copy(), Tape(), Tape()
+    forwards.call("daxpy", 1, 1.0, Moving(x, 1), 1, Moving(x), 1)
+    forwards.run(range(1, 5))
+    np.testing.assert_array_equal(x[:, 0], np.cumsum(np.arange(5.0)))
+    y = x.copy()
+    back.call("daxpy", 1, 1.0, Moving(x, -1), 1, Moving(x), 1)
+    back.run(range(3, -1, -1))
+    np.testing.assert_array_equal(x[:, 0], np.cumsum(y[::-1, 0])[::-1])
+    kept = x.copy()
+    back.run(range(0))
+    np.testing.assert_array_equal(x, kept)
+
+
+def test_an_entry_of_each_instant_and_lapack():
+    """Cholesky factors of all instants, and the number of the first pivot that is not positive."""
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((INSTANTS, 4, 4))
+    A = root @ root.swapaxes(1, 2) + np.eye(4)
+    A[1, 2, 2] = -1.0
+    L, wrong = A.copy(), np.zeros((INSTANTS, 2), dtype=np.int64)
+    tape = Tape()
+    tape.call("dpotrf", "U", 4, Moving(L), 4, Moving(wrong, offset=1))  # by columns, upper
+    tape.run(range(INSTANTS))
+    np.testing.assert_array_equal(wrong, [[0, 0], [0, 3], [0, 0]])
+    for t in (0, 2):
+        np.testing.assert_allclose(np.tril(L[t]), np.linalg.cholesky(A[t]), rtol=1e-13)
