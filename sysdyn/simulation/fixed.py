@@ -67,7 +67,7 @@ class Record:
         model, outputs = job.steps.model, job.steps.outputs
         sizes = {"q": model.nq, "qd": model.nv} | {name: outputs[name] for name in job.wanted}
         shape = (job.count // job.every + 1, job.robots)
-        return cls({name: np.empty((*shape, size)) for name, size in sizes.items()})
+        return cls({name: np.full((*shape, size), np.nan) for name, size in sizes.items()})
 
 
 def run(job: Job, threads: int | None) -> Record:

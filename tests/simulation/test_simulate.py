@@ -313,6 +313,7 @@ def test_a_robot_that_is_lost_does_not_stop_the_others(integrator):
     assert error.value.states == (1,)
     found = sd.simulate(problem, q, qd, None, 0.01, 1e-3, integrator=integrator, on_singular="nan")
     assert found.ok.tolist() == [True, False, True] and np.isnan(found.q[1:, 1]).all() and "1 lost" in repr(found)
+    assert not (np.abs(found.q[0, 1]) > 10.0).any()  # the start, or nothing
     assert np.isfinite(found.q[:, [0, 2]]).all() and np.isnan(found.energy()[-1, 1])
     alone = sd.simulate(problem, q[2], qd[2], None, 0.01, 1e-3, integrator=integrator)
     np.testing.assert_allclose(found[2].q, alone.q, rtol=1e-9, atol=1e-10)
