@@ -33,7 +33,7 @@ from sysdyn.model.spatial import rotation, translation
 from sysdyn.online.arguments import Arguments
 from sysdyn.online.switching import MOST_MODES
 
-MODEL = legged()
+MODEL = legged(leg=6)
 TIP = np.eye(4)
 TIP[0, 3] = 1.0
 GEAR = sd.JointCoupling(MODEL.joint_names[14], MODEL.joint_names[13], (0.1, 0.5), name="gear")
