@@ -348,7 +348,7 @@ def test_singular_states_are_named_with_their_mode():
     made = sd.compile(arm(), outputs=["qdd", "w"], **OPTIONS)
     q = np.array([[0.5, 0.0], [0.5, 1.0], [0.3, 0.0], [0.2, 0.7]])
     on = np.array([False, True, True, True])
-    given = {"q": q, "qd": np.zeros((4, 2)), "tau": np.zeros((4, 2))}
+    given = {"q": q, "qd": np.ones((4, 2)), "tau": np.zeros((4, 2))}
     with pytest.raises(SingularState, match="with 'tip' on, state 2: the system cannot be solved") as caught:
         made(**given, active={"tip": on})
     assert caught.value.states == (2,)
