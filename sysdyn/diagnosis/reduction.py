@@ -29,8 +29,8 @@ PART = 1e-10  # Share of a unit vector of a null space above which an unknown is
 # Relative change of the matrix that must not account for an entry of S, or the entry counts as zero; relative
 # change by which this is found, at random; and its seed (chosen).
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
-# Size of an entry of S, of terms near 1, below which it may be the rounding of a sine (some units in the last place).
-ROUNDED_SINE = 1e-15
+# Size of an entry of S, of terms near 1, below which it may be rounding: sin(π) is 1.2e-16, and limbs have many joints.
+ROUNDED_SINE = 1e-14
 # Most degrees of freedom for which S is formed: in long chains its singular values spread with their number (chosen).
 DENSE = 300
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sysdyn.diagnosis.reduction import Reduction, involved
+from sysdyn.diagnosis.structure import structure
 from sysdyn.equations.block_system import BlockSystem
+from sysdyn.offline.sampling import is_singular
 from sysdyn.problem import Problem
 from sysdyn.program.groups import Arrays
 
@@ -71,6 +73,26 @@ def held(problem: Problem, inputs: Arrays) -> Held:
         if found.open[k].any() and not (found.against[k].any() or found.open[k][motion].any()):
             found.d[k] = d
     return found
+
+
+def moves_freely(problem: Problem, inputs: Arrays) -> np.ndarray:
+    """(N,) bool: without its constraints the problem is regular, so that these alone make a state singular.
+
+    inputs: (N, size) by group. False for problems without constraints, and with noise.
+    """
+    n = max(len(x) for x in inputs.values())
+    if problem.noisy or not problem.constraints:
+        return np.zeros(n, dtype=bool)
+
+    def made() -> Problem:
+        kept = [m for m in problem.measurements if m not in problem.constraints]
+        return Problem(problem.model, kept, [p.name for p in problem.parameters])
+
+    system = problem.kept("without constraints", made).system()
+    if system.shape[0] != system.shape[1] or not structure(system).sound:
+        return np.zeros(n, dtype=bool)
+    given = {name: inputs[name] for name, _ in system.program.input_groups}
+    return ~is_singular(system, given)
 
 
 def _smallest(d: np.ndarray, N: np.ndarray, natural: np.ndarray, weights: np.ndarray) -> np.ndarray:

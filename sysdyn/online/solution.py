@@ -248,7 +248,9 @@ class Solution(calls.Result, SolvedQuantities):
         """Forces that are open at some of the states, since constraints repeat each other there, in the system's order.
 
         Accelerations are determined all the same; of these forces the smallest are taken, as by `sysdyn.least_norm`
-        without weights: of two feet of a leg that is stretched, or of a loop in its dead centre.
+        without weights: of a leg that is stretched or folded, or of a loop in its dead centre. What is
+        rounding in a row of a constraint holds nothing; a limb that is bent by 1e-12 rad is held, by forces of any
+        size.
         """
         again, problem = self._found.again, self._problem
         if again is None or problem.noisy or not problem.constraints:
@@ -270,9 +272,10 @@ class Solution(calls.Result, SolvedQuantities):
         """1/κ (…) of the equations at each state, in units that suit them: the distance from a singular state.
 
         About the least relative change of entries of D that could make it singular: 1e-1 to 1e-4 for most robots, 1e-6
-        where six digits may be lost, below 1e-12 where a state counts as singular (`SingularState`), NaN in a solution
-        or not. Of the inputs alone, whatever outputs were asked for; about a millisecond a state. Of estimates that of
-        the augmented matrix, which may be less far out, at states whose equations are regular. Skeel (1979).
+        where six digits may be lost, below 1e-12 where a state counts as singular (`SingularState`; one that is so by
+        its constraints alone may be solved, see `undetermined`), NaN in a solution or not. Of the inputs alone,
+        whatever outputs were asked for; about a millisecond a state. Of estimates that of the augmented matrix, which
+        may be less far out, at states whose equations are regular. Skeel (1979).
         """
         system = self._problem.system()
         entries = np.broadcast_to(system.values(self.inputs)[0], (self._n, system.nnz))

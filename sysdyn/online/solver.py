@@ -48,7 +48,7 @@ from sysdyn.online.estimate import Estimate, Posteriors
 from sysdyn.online.pattern import pictures
 from sysdyn.online.posterior import States
 from sysdyn.online.products import DerivativeProduct, compile_product
-from sysdyn.online.smallest import held
+from sysdyn.online.smallest import held, moves_freely
 from sysdyn.online.solution import About, Solution
 from sysdyn.online.traced import traced
 from sysdyn.problem import Problem
@@ -242,17 +242,21 @@ class Solver(Translated, Called):
         """Replace outputs and status of these states by those of a pivoted solve, if that solves them.
 
         Singular states are left alone: there pivoting leaves a small residual, too, of an answer without meaning. But
-        where constraints repeat each other, twice the precision tells what is left of them, and where nothing is but
-        rounding, the smallest of their wrenches are taken.
+        where it is constraints that repeat each other but for rounding, the smallest of their wrenches are taken, and
+        where something more is left of them, twice the precision tells what.
         """
         if not len(states):
             return
         system, d, error = self._pivoted(run, states)
         good = error <= REPIVOTED_ERROR
-        if self.problem.constraints and not self.problem.noisy and not good.all():
-            for solved in (self._near, lambda inputs: held(self.problem, inputs).d):
-                d[~good] = solved(run.at(states[~good]))
-                good |= np.isfinite(d).all(axis=1)
+        singular = np.flatnonzero(~good)
+        singular = singular[moves_freely(self.problem, run.at(states[singular]))] if len(singular) else singular
+        if len(singular):
+            repeated = held(self.problem, run.at(states[singular]))
+            d[singular], left = repeated.d, singular[~repeated.open.any(axis=1)]
+            if len(left):
+                d[left] = self._near(run.at(states[left]))
+            good[singular] = np.isfinite(d[singular]).all(axis=1)
         states, d = states[good], d[good]
         shown = system.shown(run.at(states), d)
         for name, x in run.outputs.items():

@@ -68,6 +68,11 @@ class SwitchedSolution(Solution):
     def parts(self) -> dict[Mode, Part]:
         return self._found.parts  # type: ignore[attr-defined]
 
+    @cached_property
+    def undetermined(self) -> tuple[str, ...]:
+        """Forces that are open at some of the states, mode by mode; see `Solution.undetermined`."""
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.solution.undetermined))
+
     def residual(self) -> np.ndarray:
         """Raises ProblemError: every mode has equations of its own."""
         raise ByMode("equations differ by mode: solution.parts has the solution of each, with its residual()")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 
+from sysdyn.backends.llvm import calls
 from sysdyn.backends.llvm.calls import Moving, Tape
 
 INSTANTS = 3
@@ -55,3 +59,19 @@ def test_an_entry_of_each_instant_and_lapack():
     np.testing.assert_array_equal(wrong, [[0, 0], [0, 3], [0, 0]])
     for t in (0, 2):
         np.testing.assert_allclose(np.tril(L[t]), np.linalg.cholesky(A[t]), rtol=1e-13)
+
+
+def test_threads_that_come_first_share_one_code(monkeypatch):
+    """Addresses in a tape are of code that stays."""
+    calls._made.cache_clear()
+    made, start = [], Barrier(8)
+    own = calls.target.here
+    monkeypatch.setattr(calls.target, "here", lambda: made.append(1) or own())
+
+    def first(_: int) -> int:
+        start.wait()
+        return id(calls._code())
+
+    with ThreadPoolExecutor(8) as team:
+        assert len(set(team.map(first, range(8)))) == 1 == len(made)
+    calls._routines.cache_clear()

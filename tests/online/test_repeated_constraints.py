@@ -72,9 +72,9 @@ def test_singular_states_are_solved_by_the_smallest_wrenches(case, on_singular):
     np.testing.assert_allclose(alone["w"], found["w"][1], atol=1e-12)
 
 
-@pytest.mark.parametrize("bent", [[0.4, 1e-14, 0.0], [0.4, 1e-9, 1e-9], [0.4, 1e-6, 0.0]])
+@pytest.mark.parametrize("bent", [[0.4, 1e-13, 0.0], [0.4, 1e-9, 1e-9], [0.4, 1e-6, 0.0]])
 def test_hardly_bent_limbs_are_held_by_what_is_left(bent):
-    """sin(1e-14) has all its digits: the row holds a direction, which it does not if it is zero."""
+    """sin(1e-13) has all its digits: the row holds a direction, which it does not if it is zero."""
     model, tip = _planar(3, 0.3), sd.Contact(("body2", _tip()), ("a_x", "a_y"), name="tip")
     solver = sd.compile(_forward(model, tip), outputs=["qdd", "w"], level="fast", effort=0.0)
     tau = np.array([0.3, -0.2, 0.1])
@@ -85,7 +85,7 @@ def test_hardly_bent_limbs_are_held_by_what_is_left(bent):
 
 @pytest.mark.parametrize("outputs", [["qdd", "w"], "all"])
 def test_a_folded_limb_is_held_by_its_tip(outputs):
-    """sin(π) is 1.2e-16 in floating point: whether that holds a direction or is rounding, the equations are met."""
+    """sin(π) is 1.2e-16 in floating point, which is rounding and holds nothing: wrenches of 1e16 N would."""
     model, tip = _planar(3, 0.3), sd.Contact(("body2", _tip()), ("a_x", "a_y"), name="tip")
     solver = sd.compile(_forward(model, tip), outputs=outputs, level="fast", effort=0.0)
     q, tau = np.array([0.4, np.pi, -np.pi]), np.array([0.3, -0.2, 0.1])
@@ -94,6 +94,7 @@ def test_a_folded_limb_is_held_by_its_tip(outputs):
     rest = sd.crba(model, q) @ found.qdd + sd.kinematics(model, "gravity", level=0)(q) - tau
     np.testing.assert_allclose(rest, J.T @ found["w"], atol=1e-9)
     np.testing.assert_allclose(J @ found.qdd, 0.0, atol=1e-9)
+    assert np.abs(found["w"]).max() < 1e3 and "w(tip).fx" in found.undetermined
 
 
 def test_a_stretched_limb_that_moves_contradicts_what_holds_it():

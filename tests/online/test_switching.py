@@ -359,6 +359,15 @@ def test_singular_states_are_named_with_their_mode():
         made(**{x: v[2] for x, v in given.items()})
 
 
+def test_a_straight_arm_at_rest_is_held_by_the_smallest_wrench():
+    made = sd.compile(arm(), outputs=["qdd", "w"], **OPTIONS)
+    q, zero = np.array([[0.5, 0.0], [0.5, 1.0], [0.3, 0.0]]), np.zeros((3, 2))
+    found = made(q, zero, tau=zero, active={"tip": [True, True, False]})
+    alone = made.mode()(q[0], zero[0], tau=zero[0])
+    assert found.ok.all() and "w(tip).fx" in found.undetermined == alone.undetermined
+    np.testing.assert_array_equal(found.qdd[0], alone.qdd)
+
+
 def test_a_mode_that_no_state_makes_solvable_is_named():
     """A last link without inertia moves as its contact says, or by nothing."""
     chain = sd.chain(3, seed=0)

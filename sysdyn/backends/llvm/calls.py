@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import scipy  # which loads scipy.linalg where it is first used
 from sysdyn.backends.kernel import address
 from sysdyn.backends.llvm import target
 
+_MAKING = threading.Lock()
 # Most arguments of a routine: those of dgemm.
 MOST_ARGUMENTS = 13
 # Routines, those of BLAS first.
@@ -224,9 +226,15 @@ def _routines() -> dict[str, int]:
     return found
 
 
-@functools.cache
 def _code() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
-    """(functions of ctypes, addresses of routines of this module, the owner of the code)."""
+    """(functions of ctypes, addresses of routines of this module, the owner of the code), made once for all threads."""
+    with _MAKING:
+        return _made()
+
+
+@functools.cache
+def _made() -> tuple[dict[str, Callable[..., None]], dict[str, int], Any]:
+    """As `_code`; a second one made meanwhile would be lost, with code that others run."""
     ks: Sequence[int] = range(MOST_ARGUMENTS)
     arguments = "".join(_ARGUMENT.format(k=k, place=1 + k, move=1 + MOST_ARGUMENTS + k) for k in ks)
     text = _RUN.replace("WIDTH", str(1 + 2 * MOST_ARGUMENTS)).replace("ARGUMENTS", arguments)
