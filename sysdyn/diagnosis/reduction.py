@@ -29,8 +29,9 @@ PART = 1e-10  # Share of a unit vector of a null space above which an unknown is
 # Relative change of the matrix that must not account for an entry of S, or the entry counts as zero; relative
 # change by which this is found, at random; and its seed (chosen).
 NOISE, CHANGE, CHANGE_SEED = 1e-13, 1e-6, 0
-# Size of an entry of S, of terms near 1, below which it may be rounding: sin(π) is 1.2e-16, and limbs have many joints.
-ROUNDED_SINE = 1e-14
+# Size of an entry of S, of terms near 1, below which it may be rounding: sin(π) is 1.2e-16, limbs have many joints, and
+# entries with fewer than three digits are too few for a refinement to begin with.
+ROUNDED_SINE = 1e-13
 # Most degrees of freedom for which S is formed: in long chains its singular values spread with their number (chosen).
 DENSE = 300
 
