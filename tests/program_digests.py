@@ -22,6 +22,8 @@ from sysdyn.trajectories.statement import Trajectory
 FILES = Path(__file__).parent
 # Problems whose products of derivatives are compared, too: one for each way that these go.
 WITH_PRODUCTS = ("inverse, general arm", "forward, Puma", "contact, random tree", "estimate")
+# Problems of which what constraints make of the robot is compared, too.
+WITH_SPACE = ("contact, random tree",)
 # The programs of a problem over time.
 OVER_TIME = "over time"
 
@@ -108,7 +110,11 @@ def programs(name: str) -> dict[str, Program]:
         problem, options = PROBLEMS[name]()
         solver = sd.compile(problem, backend="python", **{"level": "fast", **options})
         kinds = ("jvp", "vjp") if name in WITH_PRODUCTS else ()
-        return {name: solver.program} | {f"{name}, {kind}": getattr(solver, kind)().program for kind in kinds}
+        found = {name: solver.program} | {f"{name}, {kind}": getattr(solver, kind)().program for kind in kinds}
+        if name in WITH_SPACE:
+            rows = [sd.Contact("body7", "point"), sd.Contact("body4", "normal")]
+            found[f"{name}, space"] = sd.operational_space(problem.model, rows, ["inertia"], backend="python").program
+        return found
     problem, outputs = moving(), ("tau", "fx")
     instant = Instant(problem.instant, outputs)
     found = {"rows": instant.rows().program, "free": instant.free()[0], "results": instant.results()}

@@ -179,5 +179,6 @@ def _guards(
                     f"{component} of {name!r} follows from the other rows at every state, so that Ω has no inverse. "
                     "Leave it out, or ask for 'delassus' and 'jacobian' alone"
                 )
+        limit = float(f"{limit:.1e}")  # the same on every processor
         guards.append((x, limit, says, limit))
     return guards
