@@ -1,0 +1,370 @@
+"""Contacts that push, slide and open: forces of points with Coulomb friction over a step of time.
+
+With the velocities of the points at the end of a step h, σ = J q̇ + h (J q̈ + J̇ q̇), Signorini's conditions and Coulomb's
+law are a problem in the forces λ alone, by the Delassus matrix Ω = J H⁻¹ J^T and the accelerations q̈₀ without them:
+
+    σ / h = Ω λ + b,    b = J q̇ / h + J q̈₀ + J̇ q̇,    q̈ = q̈₀ + H⁻¹ J^T λ
+
+Impacts are part of it, and of points at rest it is the problem of accelerations. Loops and couplings hold both ways.
+J. J. Moreau, Unilateral contact and dry friction in finite freedom dynamics (1988).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sysdyn.backends.executable import Executable
+from sysdyn.backends.function import Function, Layout
+from sysdyn.backends.registry import backend_named
+from sysdyn.errors import InvalidInput, ProblemError, UnknownName
+from sysdyn.measurements.constraints import Contact, Stabilised, stabilised
+from sysdyn.measurements.measurement import Constraint
+from sysdyn.model.quantities import QUANTITY
+from sysdyn.online.compile import compile
+from sysdyn.online.coulomb import Coulomb, PointForces
+from sysdyn.online.impact import constrained
+from sysdyn.online.operational_space import operational_space
+from sysdyn.problem import Problem, forward_dynamics
+from sysdyn.program.expr import Graph
+from sysdyn.program.groups import Group, Groups, common, finite
+from sysdyn.program.products import SHARING, TANGENTS, pushforward, replayed
+from sysdyn.program.program import Program
+from sysdyn.program.reals import is_number
+from sysdyn.reference.robot_functions import Kinematics, Result, kinematics
+
+# Singular values of Ω of loops and couplings below this share of the greatest belong to rows that repeat others (chosen).
+REPEATED = 1e-10
+# Results of `operational_space` that forces are computed from, and "load", the torques τ + Σ J_i^T fx_i.
+ROWS = ("jacobian", "delassus", "velocity", "acceleration")
+# Inputs that derivatives are by.
+BY = ("q", "qd", "tau")
+
+
+@dataclass(frozen=True, eq=False)
+class ContactForces:
+    """Forces of contact points over a step h, and what they make of the motion.
+
+    forces      {contact: (…, m)} [N] on the robot, in the axes of the contact, the normal z last
+    mode        {contact: (…)} "open", "slides" or "sticks"
+    velocities  {contact: (…, m)} [m/s] of the points at the end of the step, in the same axes
+    qdd, qd     (…, nv) accelerations over the step, and q̇ + h q̈ at its end
+    signorini   (…) [m/s] residual of 0 ≤ λ_n ⟂ σ_n ≥ 0 at the worst point: |min(σ_n, c λ_n)|, with c from h Ω
+    friction    (…) [m/s] residual of Coulomb's law there: c ‖λ_t − λ'‖, λ' = λ_t − σ_t / c in the disk of radius μ λ_n
+    ok          (…) True if both are within the tolerance
+    """
+
+    forces: Mapping[str, np.ndarray]
+    mode: Mapping[str, np.ndarray]
+    velocities: Mapping[str, np.ndarray]
+    qdd: np.ndarray
+    qd: np.ndarray
+    signorini: np.ndarray
+    friction: np.ndarray
+    ok: np.ndarray
+    solved: Solved = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A solution with what it followed from, for `Unilateral.derivatives`.
+
+    given: the state and the loads. rows: results of `ROWS`. omega, mu, found: of `Coulomb`. every (…, rows): forces of
+    all constraints. weights (…, rows): σ / h by J q̇.
+    """
+
+    given: Mapping[str, ArrayLike]
+    rows: Mapping[str, np.ndarray]
+    omega: np.ndarray
+    mu: np.ndarray
+    found: PointForces
+    every: np.ndarray
+    weights: np.ndarray
+
+
+class Unilateral:
+    """Contacts that open and slide; `ground(q, qd, tau, step=h)` gives `ContactForces`. Made by `sysdyn.unilateral`.
+
+    law: the `Coulomb` of its points. tolerance [m/s]: of residuals.
+    """
+
+    def __init__(
+        self, problem: Problem, friction: float | Mapping[str, ArrayLike], method: str, iterations: int, polish: int,
+        tolerance: float,
+    ):  # fmt: skip
+        self.problem, self.tolerance = problem, tolerance
+        self.model = problem.model.replace(closures=())
+        points = [_checked(m) for m in problem.constraints if isinstance(m, Contact)]
+        loops = [m for m in problem.constraints if not isinstance(m, Contact)]
+        if not points:
+            raise ProblemError("the problem has no contact that may open: add a sysdyn.Contact(frame, 'point')")
+        self.law = Coulomb([len(m.chosen) for m in points], method, iterations, polish)
+        self._held: list[Constraint] = [
+            stabilised(m, None) if isinstance(m, Stabilised) else m for m in (*points, *loops)
+        ]
+        ends = np.cumsum([0, *self.law.rows]).tolist()
+        self._parts = {m.name: slice(a, b) for m, a, b in zip(points, ends, ends[1:], strict=False)}
+        self._normals, self._own = [x - 1 for x in ends[1:]], slice(ends[-1])
+        self._friction = self._of_points("friction", friction, 0.0, np.inf)
+        self._dynamics = compile(forward_dynamics(self.model), outputs=["qdd"], external_wrenches=False)
+        self._with: dict[bool, Kinematics] = {}
+        self._rows(False)
+
+    def __repr__(self) -> str:
+        return f"Unilateral contacts of {self.model.name!r} on {', '.join(self._parts)}; {self.law!r}"
+
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, tau: ArrayLike | None = None, fx: ArrayLike | None = None, *, step: float,
+        gap: float | Mapping[str, ArrayLike] = 0.0, restitution: float | Mapping[str, ArrayLike] = 0.0,
+        friction: float | Mapping[str, ArrayLike] | None = None, forces: Mapping[str, ArrayLike] | None = None,
+    ) -> ContactForces:  # fmt: skip
+        """Forces over a step of time; leading axes are batch axes and broadcast.
+
+        q (…, nq), qd (…, nv): the state at its beginning. tau (…, nv), fx (…, nb, 6) body i: torques and external
+            wrenches, zero if None. step: h [s].
+        gap: distances [m] of the points from the ground, or {contact: (…)} and 0 for the others: a point comes as near
+            as that, σ_n ≥ −gap / h. A negative one is taken out within the step; a fraction of it does so gently.
+        restitution: e of all points (Newton's, 0 ≤ e ≤ 1), or {contact: (…)} and 0 for the others.
+        friction: μ ≥ 0 in place of what was stated, for all points or {contact: (…)}.
+        forces: {contact: (…, m)} to begin with, such as `.forces` of the step before.
+
+        Raises InvalidInput, UnknownName, and SingularState as a Solver does.
+        """
+        if not (is_number(step) and 0.0 < float(step) < np.inf):
+            raise InvalidInput(f"step is {step!r}, but a positive number of seconds is needed")
+        h, normals = float(step), self._normals
+        given = {"q": q, "qd": qd, "tau": np.zeros(self.model.nv) if tau is None else tau}
+        given |= {} if fx is None else {"fx": fx}
+        rows = self._rows(fx is not None)(**given)
+        gaps, e = self._of_points("gap", gap), self._of_points("restitution", restitution, 0.0, 1.0)
+        mu = self._friction if friction is None else self._of_points("friction", friction, 0.0, np.inf, self._friction)
+        velocity = rows["velocity"]
+        lead = common({"the state": velocity.shape[:-1], "gap": gaps.shape[:-1], "restitution": e.shape[:-1]})
+        weights = np.full((*lead, velocity.shape[-1]), 1.0 / h)
+        weights[..., normals] += e * (velocity[..., normals] < 0.0) / h
+        free = weights * velocity + rows["acceleration"]
+        free[..., normals] += gaps / h**2
+        omega, b = self._reduced(rows["delassus"], free)
+        law = self.law(omega, b, mu, None if forces is None else self._stacked(forces), tolerance=self.tolerance / h)
+        every = np.concatenate([law.forces, self._held_by(rows["delassus"], free, law.forces)], axis=-1)
+        loads = rows["load"] + _times(np.swapaxes(rows["jacobian"], -1, -2), every)
+        qdd = self._dynamics(q, qd, loads).qdd
+        ends = velocity + h * (rows["acceleration"] + _times(rows["delassus"], every))
+        modes = self.law.modes(omega, mu, law)
+        signorini, slip = h * law.signorini, h * law.friction
+        return ContactForces(
+            {name: law.forces[..., part] for name, part in self._parts.items()},
+            {name: modes[..., k] for k, name in enumerate(self._parts)},
+            {name: ends[..., part] for name, part in self._parts.items()},
+            qdd, qd + h * qdd, signorini, slip, np.maximum(signorini, slip) <= self.tolerance,
+            Solved(given, rows, omega, mu, law, every, weights),
+        )  # fmt: skip
+
+    def derivatives(self, found: ContactForces, wrt: Sequence[str] = BY) -> dict[tuple[str, str], np.ndarray]:
+        """{("forces", x): (…, rows, nv), ("qdd", x): (…, nv, nv)} of a result, x of "q", "qd" and "tau".
+
+        By the implicit function theorem, while no point opens, closes, begins or ends to slide. Rows are those of the
+        contacts one after the other; columns by q are in the tangent space, as `Model.integrate` steps. Gaps and
+        coefficients are constants. Of redundant points the smallest changes of forces are given.
+
+        Raises UnknownName.
+        """
+        wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        for name in wrt:
+            if name not in BY:
+                raise UnknownName("input to differentiate by", name, BY)
+        at, model, own = found.solved, self.model, self._own
+        J, omega = at.rows["jacobian"], at.rows["delassus"]
+        loads = at.rows["load"] + _times(np.swapaxes(J, -1, -2), at.every)
+        smooth = self._slopes(at.given["q"], at.given["qd"], loads)
+        inverse = smooth["qdd", "tau"]
+        change = self.law.sensitivity(at.omega, at.mu, at.found)
+        rates = self._rates(at) if {"q", "qd"} & {*wrt} else {}
+        results = {}
+        for name in wrt:
+            sigma, load = (J @ inverse, np.eye(model.nv)) if name == "tau" else rates[name]
+            _, reduced = self._reduced(omega, np.moveaxis(sigma, -1, 0))
+            forces = change @ np.moveaxis(reduced, 0, -1)
+            held = self._held_by(omega, np.moveaxis(sigma, -1, 0), np.moveaxis(forces, -1, 0))
+            every = np.concatenate([forces, np.moveaxis(held, 0, -1)], axis=-2)
+            direct = 0.0 if name == "tau" else smooth["qdd", name]
+            results["forces", name] = every[..., own, :]
+            results["qdd", name] = direct + inverse @ (load + np.swapaxes(J, -1, -2) @ every)
+        return results
+
+    # ---- loops and couplings ---------------------------------------------------------------------------------------
+
+    def _reduced(self, omega: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(Ω, b) of the points, with loops and couplings at rest: Ω_cc − Ω_cl Ω_ll⁺ Ω_lc."""
+        own = self._own
+        if omega.shape[-1] == own.stop:
+            return omega, free
+        other = slice(own.stop, None)
+        solved = omega[..., own, other] @ np.linalg.pinv(omega[..., other, other], rcond=REPEATED, hermitian=True)
+        return omega[..., own, own] - solved @ omega[..., other, own], free[..., own] - _times(solved, free[..., other])
+
+    def _held_by(self, omega: np.ndarray, free: np.ndarray, forces: np.ndarray) -> np.ndarray:
+        """Forces of loops and couplings at these forces of the points, least-norm."""
+        own = self._own
+        if omega.shape[-1] == own.stop:
+            return forces[..., :0]
+        other = slice(own.stop, None)
+        inverse = np.linalg.pinv(omega[..., other, other], rcond=REPEATED, hermitian=True)
+        return -_times(inverse, free[..., other] + _times(omega[..., other, own], forces))
+
+    # ---- programs --------------------------------------------------------------------------------------------------
+
+    def _rows(self, wrenches: bool) -> Kinematics:
+        """The results `ROWS` and "load" of q, q̇ and τ, and of fx if there are wrenches."""
+        if wrenches not in self._with:
+            model = self.model
+            space = operational_space(model, self._held, ROWS).program
+            graph, taken = Graph(SHARING), [*BY, *(("fx",) if wrenches else ())]
+            groups = Groups(QUANTITY[name].group(model) for name in taken)
+            tau, further = graph.inputs("tau", model.nv), {}
+            if wrenches:
+                outer = replayed(kinematics(model, "external").program, graph)
+                (pushed,) = outer.outputs.values()
+                tau, further = tau + np.array(pushed, dtype=object), {"fx": outer.inputs["fx"]}
+            own = replayed(space, graph, {"tau": list(tau)})
+            program = own.program(further, own.outputs | {"load": list(tau)}, (), rewriting=False)
+            m = dict(space.output_groups)["velocity"]
+            shapes = ((m, model.nv), (m, m), (m,), (m,), (model.nv,))
+            layout = Layout((*ROWS, "load"), shapes, dict)
+            function = Function("unilateral", backend_named("llvm")(program, 2, zeros=False), groups, layout)
+            results = {x: (x, Result("", tuple(taken), shape)) for x, shape in zip(layout.groups, shapes, strict=True)}
+            self._with[wrenches] = Kinematics(model, function, results)
+        return self._with[wrenches]
+
+    @cached_property
+    def _slopes(self):
+        """∂q̈/∂(q, q̇, τ) without constraints."""
+        return self._dynamics.derivatives("qdd", BY)
+
+    def _rates(self, at: Solved) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """{"q", "qd": (∂(σ / h) (…, rows, nv), ∂(τ + Σ J^T fx + J^T λ) (…, nv, nv))} at constant forces."""
+        model, wrenches = self.model, "fx" in at.given
+        program = self._moved(wrenches)
+        given = {**at.given, "forces": at.every, "weights": at.weights}
+        groups = Groups(Group(x, (size,)) for x, size in program.program.input_groups if not x.startswith(TANGENTS))
+        flat = {"fx": np.reshape(at.given["fx"], (*np.shape(at.given["fx"])[:-2], -1))} if wrenches else {}
+        arrays, lead = groups.arranged(given | flat)
+        n, nv = int(np.prod(lead, dtype=int)), model.nv
+        arrays = {name: np.broadcast_to(x, (n, x.shape[-1])) for name, x in arrays.items()}
+        still = {"q": np.zeros((n, nv, model.nq)), "qd": np.zeros((n, nv, nv))}
+        turned = np.array([_tangents(model, x) for x in arrays["q"]])
+        found = {}
+        for name, own in (("q", turned), ("qd", np.broadcast_to(np.eye(nv), (n, nv, nv)))):
+            along = {f"{TANGENTS}:{x}": (own if x == name else still[x]).reshape(n * nv, -1) for x in still}
+            many = {x: np.repeat(y, nv, axis=0) for x, y in arrays.items()} | along
+            outputs, _ = program.results({x: np.ascontiguousarray(y) for x, y in many.items()}, n * nv)
+            found[name] = tuple(
+                np.swapaxes(outputs[x].reshape(*lead, nv, -1), -1, -2) for x in ("motion", "load")
+            )  # fmt: skip
+        return found
+
+    def _moved(self, wrenches: bool) -> Executable:
+        """Rates of "motion", σ / h, and "load" along tangents of q and q̇, at constant forces of all constraints."""
+
+        def made() -> Executable:
+            graph = Graph(SHARING)
+            own = replayed(self._rows(wrenches).program, graph)
+            x = {name: np.array(y, dtype=object) for name, y in own.outputs.items()}
+            m = len(x["velocity"])
+            forces, weights = graph.inputs("forces", m), graph.inputs("weights", m)
+            motion = weights * x["velocity"] + x["acceleration"] + x["delassus"].reshape(m, m) @ forces
+            load = x["load"] + x["jacobian"].reshape(m, -1).T @ forces
+            further = {"forces": list(forces), "weights": list(weights)}
+            program: Program = own.program(further, {"motion": list(motion), "load": list(load)}, (), rewriting=False)
+            return Executable(backend_named("llvm")(pushforward(program, ["q", "qd"]), 2))
+
+        return self.problem.kept(("unilateral rates", tuple(self._parts), wrenches), made)
+
+    # ---- arguments -------------------------------------------------------------------------------------------------
+
+    def _of_points(
+        self, what: str, given: float | Mapping[str, ArrayLike], least: float = -np.inf, most: float = np.inf,
+        others: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """(…, points) of a number, or of {contact: (…)} and `others` or 0. Raises InvalidInput, UnknownName."""
+        named = given if isinstance(given, Mapping) else dict.fromkeys(self._parts, given)
+        values = {}
+        for name, x in named.items():
+            if name not in self._parts:
+                raise UnknownName(f"contact with a {what}", name, tuple(self._parts))
+            values[name] = finite(f"{what} of {name!r}", x, ())
+            if np.any((values[name] < least) | (values[name] > most)):
+                limits = f"from {least:g} to {most:g}" if np.isfinite(most) else f"≥ {least:g}"
+                raise InvalidInput(f"{what} of {name!r} is {x!r}, but numbers {limits} are needed")
+        rest = np.zeros(len(self._parts)) if others is None else others
+        lead = common({name: x.shape for name, x in values.items()} | {"the others": rest.shape[:-1]})
+        found = np.array(np.broadcast_to(rest, (*lead, len(self._parts))))
+        for k, name in enumerate(self._parts):
+            if name in values:
+                found[..., k] = values[name]
+        return found
+
+    def _stacked(self, forces: Mapping[str, ArrayLike]) -> np.ndarray:
+        """(…, rows) of {contact: (…, m)}. Raises InvalidInput, UnknownName."""
+        if not isinstance(forces, Mapping):
+            raise InvalidInput("forces are {contact: (…, m)}, such as `.forces` of an earlier result")
+        for name in (*forces, *self._parts):
+            if name not in self._parts or name not in forces:
+                raise UnknownName("contact with forces", name, tuple(self._parts))
+        values = [finite(f"forces of {x!r}", forces[x], (y.stop - y.start,)) for x, y in self._parts.items()]
+        lead = common({name: x.shape[:-1] for name, x in zip(self._parts, values, strict=True)})
+        return np.concatenate([np.broadcast_to(x, (*lead, x.shape[-1])) for x in values], axis=-1)
+
+
+def unilateral(
+    problem: Problem, friction: float | Mapping[str, ArrayLike], *, method: str = "admm", iterations: int = 100,
+    polish: int = 3, tolerance: float = 1e-6,
+) -> Unilateral:  # fmt: skip
+    """Forces of contact points that push, slide and open, compiled.
+
+        feet = [sd.Contact(foot, "point", reference="world", name=foot) for foot in ("lf_foot", "rf_foot")]
+        ground = sd.unilateral(sd.forward_dynamics(robot) + feet, friction=0.7)
+        now = ground(q, qd, tau, step=1e-3, gap={"rf_foot": 0.02})
+        now.forces["lf_foot"], now.mode["lf_foot"], now.qd, now.ok
+
+    problem: forward dynamics with contacts of kind "point", of "line" for one tangent, or of "normal" without friction,
+        whose normals are their z: that of the frame, or of the world with reference="world". Where the points are, and
+        how near the ground, is told by the caller. Loops and couplings hold both ways. What `stabilise=` asks for does
+        not count. friction: μ of all contacts, or {contact: μ}, and 0 for the others.
+    method, iterations: "admm" or "pgs" (projected Gauss-Seidel), so many steps at every state. polish: steps of Newton's
+        method at most, at states whose residual is above `tolerance` [m/s] then; see `Coulomb`.
+
+    Forces of redundant points, such as four of a foot that sticks, are not determined by rigid bodies: some are given that
+    obey the law. Raises ProblemError for other problems, InvalidInput, UnknownName, and those that `compile` raises.
+    """
+    if not (is_number(tolerance) and tolerance > 0.0):
+        raise InvalidInput(f"tolerance is {tolerance!r}, but a positive number of m/s is needed")
+    return Unilateral(constrained(problem, "unilateral"), friction, method, iterations, polish, float(tolerance))
+
+
+def _checked(m: Contact) -> Contact:
+    """The contact of a point. Raises ProblemError."""
+    if m.chosen[-1:] != ("a_z",) or any(x not in ("a_x", "a_y", "a_z") for x in m.chosen):
+        raise ProblemError(
+            f"{m.name!r} holds {', '.join(m.chosen)}, but a contact that may open holds its normal a_z, and its tangents "
+            "if it has friction: take Contact(frame, 'point') or 'normal', and several points of a sole"
+        )
+    return m
+
+
+def _tangents(model, q: np.ndarray) -> np.ndarray:
+    """(nv, nq): dq/dt at unit velocities."""
+    found = np.zeros((model.nv, model.nq))
+    for i, joint in enumerate(model.joints):
+        if joint.nq:
+            found[model.v_slice(i), model.q_slice(i)] = np.asarray(joint.rates(q[model.q_slice(i)]), dtype=float).T
+    return found
+
+
+def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Matrices (…, m, n) times vectors (…, n)."""
+    return (matrix @ vector[..., None])[..., 0]
